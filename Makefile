@@ -1,0 +1,89 @@
+# One door to everything: `make help` lists the targets, `make check` is what CI runs.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV := .tools/bin/uv
+LOCKS := requirements
+
+# A Python is never downloaded: the one named by PYTHON is used.
+export UV_PYTHON_DOWNLOADS := never
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+
+TOOLS_READY := .tools/.ready
+VENV_READY := $(VENV)/.ready
+RUNTIME_READY := $(VENV)/.runtime-ready
+DEV_READY := $(VENV)/.dev-ready
+
+# The build backend comes from the lock too, hence no build isolation.
+INSTALL_PROJECT = $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url $(ARGS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test check format lint types floors bench lock clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
+		printf '  make %-8s  %s\n' "$$target" "$$text"; done
+
+install: $(DEV_READY) ## Make .venv with everything needed to develop, exactly as locked
+
+demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would install, no more)
+	$(BIN)/headwater demo
+
+test: $(DEV_READY) ## Run the tests and report coverage (ARGS="-k name" narrows them)
+	$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+check: lint types floors test ## Format, lint, types, import floors, tests, docs
+
+lint: $(DEV_READY) ## Check format and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(DEV_READY) ## Check types
+	$(BIN)/mypy
+
+floors: $(DEV_READY) ## Check that rooms import only from the floors below
+	$(BIN)/lint-imports
+
+format: $(DEV_READY) ## Format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(DEV_READY) ## Run the benchmarks
+	$(BIN)/python -m bench $(ARGS)
+
+lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
+	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt
+	$(COMPILE) pyproject.toml --group build --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/runtime.txt
+	$(COMPILE) $(LOCKS)/uv.in --output-file $(LOCKS)/uv.txt
+
+clean: ## Remove what the other targets made (embedded data stays)
+	rm -rf .venv .tools build dist .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
+		.import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv goes into a folder of its own, because system Pythons refuse `pip install` elsewhere (PEP 668).
+$(TOOLS_READY): $(LOCKS)/uv.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+		--upgrade --target .tools --require-hashes -r $(LOCKS)/uv.txt
+	@touch $@
+
+# A newer uv is no reason to make the environment anew.
+$(VENV_READY): | $(TOOLS_READY)
+	$(UV) venv --quiet --clear --python "$$(command -v $(PYTHON))" $(VENV)
+	@touch $@
+
+# Both locks name the same versions, so what one has installed the other keeps.
+$(RUNTIME_READY): $(VENV_READY) $(LOCKS)/runtime.txt pyproject.toml
+	$(UV) pip install --quiet --require-hashes -r $(LOCKS)/runtime.txt
+	$(INSTALL_PROJECT)
+	@touch $@
+
+$(DEV_READY): $(VENV_READY) $(LOCKS)/dev.txt pyproject.toml
+	$(UV) pip sync --quiet --require-hashes $(LOCKS)/dev.txt
+	$(INSTALL_PROJECT)
+	@touch $@ $(RUNTIME_READY)

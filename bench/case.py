@@ -1,0 +1,171 @@
+"""What a benchmark case is: contestants, their figures and the targets that judge them."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class ContestantFailedError(Exception):
+    """A contestant could not be set up or measured; the message says why."""
+
+
+def last_line(said: str) -> str:
+    """Where a program that failed has usually put the reason."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1] if lines else "it ended without a word"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure."""
+
+    rounds: int
+    seconds: float  # a timed round
+    events: int  # a round of the worker
+    peer_events: int  # the same for Fabra, which is slower
+
+
+FULL = Effort(rounds=7, seconds=1.0, events=8_000, peer_events=1_500)
+QUICK = Effort(rounds=2, seconds=0.5, events=3_000, peer_events=500)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number, with what else was learnt on the way."""
+
+    value: float
+    detail: Mapping[str, float] = field(default_factory=dict)
+
+
+Measure = Callable[[], Figure]
+Contestant = Callable[[Effort], AbstractContextManager[Measure]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The best figure of each contestant; None where there is none."""
+
+    ours: Figure | None = None
+    floor: Figure | None = None
+    peer: Figure | None = None
+
+    @property
+    def of_floor(self) -> float | None:
+        return _ratio(self.ours, self.floor)
+
+    @property
+    def of_peer(self) -> float | None:
+        return _ratio(self.ours, self.peer)
+
+
+def _ratio(above: Figure | None, below: Figure | None) -> float | None:
+    return above.value / below.value if above and below else None
+
+
+class Target(Protocol):
+    """A promise about the figures: its wording, and whether it is kept (None: not measured)."""
+
+    @property
+    def text(self) -> str: ...
+
+    def met(self, figures: Figures) -> bool | None: ...
+
+
+@dataclass(frozen=True)
+class TimesFloor:
+    """At least so many times the floor's rate."""
+
+    times: float
+
+    @property
+    def text(self) -> str:
+        return f"≥ {self.times:g} x floor"
+
+    def met(self, figures: Figures) -> bool | None:
+        return None if figures.of_floor is None else figures.of_floor >= self.times
+
+
+@dataclass(frozen=True)
+class TimesPeer:
+    """At least so many times Fabra's rate."""
+
+    times: float
+
+    @property
+    def text(self) -> str:
+        return f"≥ {self.times:g} x Fabra"
+
+    def met(self, figures: Figures) -> bool | None:
+        return None if figures.of_peer is None else figures.of_peer >= self.times
+
+
+@dataclass(frozen=True)
+class SecondsMoreThanFloor:
+    """At most so many seconds more than the floor takes."""
+
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        return f"≤ floor + {self.seconds:g} s"
+
+    def met(self, figures: Figures) -> bool | None:
+        if figures.ours is None or figures.floor is None:
+            return None
+        return figures.ours.value - figures.floor.value <= self.seconds
+
+
+@dataclass(frozen=True)
+class AtMostSeconds:
+    """At most so many seconds."""
+
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        return f"≤ {self.seconds:g} s"
+
+    def met(self, figures: Figures) -> bool | None:
+        return None if figures.ours is None else figures.ours.value <= self.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row of the table."""
+
+    name: str
+    unit: str  # of a rate more is better, of "s" less
+    ours: Contestant
+    floor: Contestant
+    floor_is: str
+    peer: Contestant | None = None
+    targets: tuple[Target, ...]
+
+    def best(self, figures: list[Figure]) -> Figure:
+        """Picks the least disturbed round: noise only ever makes a figure worse."""
+        pick = min if self.unit == "s" else max
+        return pick(figures, key=lambda figure: figure.value)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case after its rounds: the best figures, every round, and what went wrong."""
+
+    case: Case
+    figures: Figures
+    rounds: dict[str, list[float]]
+    failures: dict[str, str]
+
+    @property
+    def met(self) -> bool:
+        return all(target.met(self.figures) is True for target in self.case.targets)
+
+    @property
+    def verdict(self) -> str:
+        if "ours" in self.failures:
+            return "FAILED"
+        answers = [target.met(self.figures) for target in self.case.targets]
+        if False in answers:
+            return "MISSED"
+        return "not measured" if None in answers else "met"

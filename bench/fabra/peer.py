@@ -1,0 +1,43 @@
+"""Fabra as a contestant: its own worker over a real Redis, and its own `fabra serve`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.case import ContestantFailedError, Effort, Measure, last_line
+from bench.fabra import environment
+from bench.process import Command, free_port, measuring, serving
+from bench.web import API_KEY, loaded, readable
+from tests.servers import ServerStartError, valkey
+
+INSIDE = Path(__file__).with_name("inside")
+
+# In memory, or Fabra would keep its offline store in the home directory.
+SETTINGS = {"FABRA_DUCKDB_PATH": ":memory:"}
+
+
+@contextmanager
+def worker(effort: Effort) -> Iterator[Measure]:
+    """Events per second of Fabra's worker with a trivial handler."""
+    python = environment.ready() / "python"
+    command: Command = [python, INSIDE / "drain.py", str(effort.peer_events)]
+    try:
+        with (
+            valkey() as url,
+            measuring("fabra-worker", command, {**SETTINGS, "FABRA_REDIS_URL": url}) as measure,
+        ):
+            yield measure
+    except ServerStartError as failed:
+        raise ContestantFailedError(last_line(str(failed))) from failed
+
+
+@contextmanager
+def http_read(effort: Effort) -> Iterator[Measure]:
+    """Requests per second of `fabra serve` over its memory, which is its fastest store."""
+    fabra = environment.ready() / "fabra"
+    port = free_port()
+    headers = {"X-API-Key": API_KEY}
+    command: Command = [fabra, "serve", INSIDE / "seeded.py", "--port", str(port)]
+    settings = {**SETTINGS, "FABRA_API_KEY": API_KEY, "PYTHONPATH": str(INSIDE)}
+    with serving("fabra-http", command, lambda: readable(port, headers), settings):
+        yield loaded(port, headers, effort)

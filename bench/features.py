@@ -1,0 +1,32 @@
+"""Our features file: a read-modify-write total, and ten features of one entity."""
+
+from collections.abc import Callable
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+NAMES = [f"f{n}" for n in range(10)]
+
+store = FeatureStore()
+
+
+@entity(store)
+class User:
+    user_id: str
+
+
+@feature(entity=User, trigger="purchase")
+async def total_spend(user_id: str, event: ServiceEvent) -> float:
+    before: float = await store.get_feature("total_spend", user_id) or 0.0
+    return before + float(event.payload["amount"])
+
+
+def numbered(number: int) -> Callable[[str, ServiceEvent], float]:
+    def handler(user_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["base"]) + number
+
+    handler.__name__ = handler.__qualname__ = NAMES[number]
+    return handler
+
+
+for number in range(len(NAMES)):
+    feature(entity=User, trigger="profile")(numbered(number))

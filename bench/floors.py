@@ -1,0 +1,179 @@
+"""The floors: the bare work under each of our operations, with nothing of ours around it."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.case import Effort
+from bench.process import ROOT
+
+BATCH = 100
+ENTITIES = 1_000
+NAMES = [f"f{n}" for n in range(10)]
+
+# Our own tables, so that what a row costs is the same on both sides.
+TABLES = ROOT / "src" / "headwater" / "backends" / "sqlite" / "schema.sql"
+START_CURSOR = "INSERT INTO cursors (consumer_group, partition) VALUES ('floor', 0)"
+
+ADD_EVENT = """
+    INSERT INTO events
+        (partition, event_id, event_type, entity_id, timestamp, received_at, payload)
+    VALUES (0, ?, 'purchase', ?, ?, ?, ?)
+"""
+NEXT_BATCH = """
+    SELECT seq, event_id, entity_id, timestamp, payload FROM events
+    WHERE partition = 0 AND seq > ? ORDER BY seq LIMIT ?
+"""
+READ_STATE = "SELECT state FROM entities WHERE entity = 'User' AND entity_id = ?"
+READ_STATES = "SELECT entity_id, state FROM entities WHERE entity = 'User' AND entity_id IN ({})"
+WRITE_STATE = """
+    INSERT INTO entities (entity, entity_id, partition, version, state)
+    VALUES ('User', ?, 0, 1, ?)
+    ON CONFLICT (entity, entity_id) DO UPDATE SET state = excluded.state, version = version + 1
+"""
+ADD_HISTORY = """
+    INSERT INTO history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
+    VALUES ('total_spend', 'User', ?, 'float', ?, ?, ?, ?)
+"""
+MOVE_CURSOR = "UPDATE cursors SET seq = ? WHERE consumer_group = 'floor' AND seq = ?"
+
+State = dict[str, list[Any]]  # feature → [value, as_of, written_at, expires_at]
+Rate = Callable[[], float]
+Measuring = Callable[[Path, Effort], AbstractContextManager[Rate]]
+
+encode = msgspec.json.encode
+decode = msgspec.json.decode
+
+
+def database(path: Path) -> sqlite3.Connection:
+    """A new SQLite file that keeps what it has acknowledged."""
+    opened = sqlite3.connect(path, isolation_level=None)
+    opened.execute("PRAGMA journal_mode = WAL")
+    opened.execute("PRAGMA synchronous = FULL")
+    opened.executescript(TABLES.read_text())
+    opened.execute(START_CURSOR)
+    return opened
+
+
+def micros() -> int:
+    return time.time_ns() // 1_000
+
+
+def event(number: int) -> tuple[str, str, int, int, bytes]:
+    """An event as a row of the log."""
+    now = micros()
+    event_id = f"00000000-0000-7000-8000-{number:012d}"
+    return event_id, f"u{number % ENTITIES}", now, now, encode({"amount": 1.5})
+
+
+def read_states(db: sqlite3.Connection, ids: list[str]) -> dict[str, State]:
+    """SELECT and decode, nothing else."""
+    rows = db.execute(READ_STATES.format(",".join("?" * len(ids))), ids)
+    return {entity_id: decode(state) for entity_id, state in rows}
+
+
+def fill_states(db: sqlite3.Connection, ids: list[str], names: list[str]) -> None:
+    now = micros()
+    state = encode({name: [1.5, now, now, None] for name in names})
+    db.execute("BEGIN IMMEDIATE")
+    db.executemany(WRITE_STATE, [(entity_id, state) for entity_id in ids])
+    db.execute("COMMIT")
+
+
+def work_off(db: sqlite3.Connection) -> None:
+    """Reads, adds and commits batch by batch until the log holds nothing new."""
+    [(cursor,)] = db.execute("SELECT seq FROM cursors").fetchall()
+    while batch := db.execute(NEXT_BATCH, (cursor, BATCH)).fetchall():
+        states = read_states(db, list({row[2] for row in batch}))
+        history = []
+        for _, event_id, entity_id, timestamp, payload in batch:
+            state = states.setdefault(entity_id, {"total_spend": [0.0, 0, 0, None]})
+            total = state["total_spend"][0] + decode(payload)["amount"]
+            now = micros()
+            state["total_spend"] = [total, timestamp, now, None]
+            history.append((entity_id, encode(total), timestamp, now, event_id))
+        last = batch[-1][0]
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(MOVE_CURSOR, (last, cursor))
+        db.executemany(WRITE_STATE, [(key, encode(state)) for key, state in states.items()])
+        db.executemany(ADD_HISTORY, history)
+        db.execute("COMMIT")
+        cursor = last
+
+
+@contextmanager
+def worker(home: Path, effort: Effort) -> Iterator[Rate]:
+    """Events per second of a read-modify-write loop over a durable log."""
+    with closing(database(home / "floor.db")) as db:
+
+        def rate() -> float:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(ADD_EVENT, [event(number) for number in range(effort.events)])
+            db.execute("COMMIT")
+            start = time.perf_counter()
+            work_off(db)
+            return effort.events / (time.perf_counter() - start)
+
+        yield rate
+
+
+@contextmanager
+def read_one(home: Path, effort: Effort) -> Iterator[Rate]:
+    """SELECT + decode of one entity with ten features, per second."""
+    with _reading(home, effort, ids=1) as rate:
+        yield rate
+
+
+@contextmanager
+def read_hundred(home: Path, effort: Effort) -> Iterator[Rate]:
+    """SELECT + decode of a hundred entities with ten features each, per second."""
+    with _reading(home, effort, ids=100) as rate:
+        yield rate
+
+
+@contextmanager
+def _reading(home: Path, effort: Effort, *, ids: int) -> Iterator[Rate]:
+    wanted = [f"u{number}" for number in range(ids)]
+    with closing(database(home / "floor.db")) as db:
+        fill_states(db, [f"u{number}" for number in range(ENTITIES)], NAMES)
+
+        def read() -> dict[str, dict[str, Any]]:
+            states = read_states(db, wanted)
+            return {key: {name: states[key][name][0] for name in NAMES} for key in wanted}
+
+        yield lambda: calls_per_second(read, effort.seconds)
+
+
+@contextmanager
+def commit(home: Path, effort: Effort) -> Iterator[Rate]:
+    """Durable commits of one event row per second."""
+    row = event(1)
+    with closing(database(home / "floor.db")) as db:
+
+        def publish() -> None:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(ADD_EVENT, row)
+            db.execute("COMMIT")
+
+        yield lambda: calls_per_second(publish, effort.seconds)
+
+
+def calls_per_second(call: Callable[[], object], seconds: float) -> float:
+    calls, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        call()
+        calls += 1
+    return calls / elapsed
+
+
+MEASURES: dict[str, Measuring] = {
+    "worker": worker,
+    "read_one": read_one,
+    "read_hundred": read_hundred,
+    "commit": commit,
+}

@@ -1,0 +1,139 @@
+"""Our own operations, measured through the public API."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.case import Effort
+from bench.features import NAMES, store
+from bench.floors import ENTITIES, Measuring, Rate
+from headwater import ServiceEvent
+
+PUBLISHERS = 64
+AT_ONCE = 500  # publishes in flight while a round is prepared
+
+Call = Callable[[], Awaitable[object]]
+Measured = Callable[[], Coroutine[Any, Any, float]]
+
+
+def purchase(number: int) -> ServiceEvent:
+    return ServiceEvent(
+        event_type="purchase", entity_id=f"u{number % ENTITIES}", payload={"amount": 1.5}
+    )
+
+
+def profile(number: int) -> ServiceEvent:
+    return ServiceEvent(event_type="profile", entity_id=f"u{number}", payload={"base": 1.5})
+
+
+async def publish_all(events: list[ServiceEvent]) -> None:
+    for start in range(0, len(events), AT_ONCE):
+        await asyncio.gather(*map(store.bus.publish, events[start : start + AT_ONCE]))
+
+
+@contextmanager
+def worker(home: Path, effort: Effort) -> Iterator[Rate]:
+    """Events per second through a read-modify-write handler, durable, one log record each."""
+
+    async def rate() -> float:
+        await publish_all([purchase(number) for number in range(effort.events)])
+        start = time.perf_counter()
+        await store.drain()
+        return effort.events / (time.perf_counter() - start)
+
+    with _one_loop(rate) as measure:
+        yield measure
+
+
+@contextmanager
+def read_one(home: Path, effort: Effort) -> Iterator[Rate]:
+    """get_features of one entity with ten features, per second."""
+    with _reading(effort, ids=1) as measure:
+        yield measure
+
+
+@contextmanager
+def read_hundred(home: Path, effort: Effort) -> Iterator[Rate]:
+    """get_features of a hundred entities with ten features each, per second."""
+    with _reading(effort, ids=100) as measure:
+        yield measure
+
+
+@contextmanager
+def _reading(effort: Effort, *, ids: int) -> Iterator[Rate]:
+    wanted = [f"u{number}" for number in range(ids)]
+
+    async def prepare() -> None:
+        await publish_all([profile(number) for number in range(ENTITIES)])
+        await store.drain()
+
+    async def rate() -> float:
+        return await calls_per_second(lambda: store.get_features(NAMES, wanted), effort.seconds)
+
+    with _one_loop(rate, prepare) as measure:
+        yield measure
+
+
+@contextmanager
+def publish(home: Path, effort: Effort) -> Iterator[Rate]:
+    """Events per second that one client publishes, each durable before the next."""
+    with _publishing(effort, publishers=1) as measure:
+        yield measure
+
+
+@contextmanager
+def publish_concurrently(home: Path, effort: Effort) -> Iterator[Rate]:
+    """Events per second that 64 clients publish, each waiting until its own is durable."""
+    with _publishing(effort, publishers=PUBLISHERS) as measure:
+        yield measure
+
+
+@contextmanager
+def _publishing(effort: Effort, *, publishers: int) -> Iterator[Rate]:
+    numbers = itertools.count()
+
+    async def client() -> float:
+        return await calls_per_second(
+            lambda: store.bus.publish(purchase(next(numbers))), effort.seconds
+        )
+
+    async def rate() -> float:
+        return sum(await asyncio.gather(*(client() for _ in range(publishers))))
+
+    with _one_loop(rate) as measure:
+        yield measure
+
+
+async def calls_per_second(call: Call, seconds: float) -> float:
+    calls, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        await call()
+        calls += 1
+    return calls / elapsed
+
+
+@contextmanager
+def _one_loop(
+    measured: Measured, prepare: Callable[[], Coroutine[Any, Any, None]] | None = None
+) -> Iterator[Rate]:
+    """Runs every round on the same event loop, because the store lives on it."""
+    with asyncio.Runner() as runner:
+        if prepare:
+            runner.run(prepare())
+        try:
+            yield lambda: runner.run(measured())
+        finally:
+            runner.run(store.close())
+
+
+MEASURES: dict[str, Measuring] = {
+    "worker": worker,
+    "read_one": read_one,
+    "read_hundred": read_hundred,
+    "publish": publish,
+    "publish_concurrently": publish_concurrently,
+}

@@ -1,0 +1,163 @@
+"""Other processes: one that measures on request, one that serves until it is no longer needed."""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from bench.case import ContestantFailedError, Figure, last_line
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / ".bench"
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+Command = Sequence[str | Path]
+Ready = Callable[[], bool]
+
+
+@contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """A folder on the project's own disk, so that a durable commit costs what it costs."""
+    parent = WORK / "data"
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def measuring(
+    name: str, command: Command, environment: Mapping[str, str] | None = None
+) -> Iterator[Callable[[], Figure]]:
+    """Runs a process that answers each line it is sent with one JSON figure."""
+    with (
+        _log(name) as log,
+        _running(command, environment, log, pipes=True) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+
+        def measure() -> Figure:
+            try:
+                asked.write("measure\n")
+                asked.flush()
+                answer = answers.readline()
+            except BrokenPipeError:
+                answer = ""
+            if not answer:
+                raise ContestantFailedError(_last_words(log))
+            return Figure(value=json.loads(answer)["value"])
+
+        try:
+            yield measure
+        finally:
+            with suppress(BrokenPipeError):
+                asked.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def serving(
+    name: str,
+    command: Command,
+    ready: Ready,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Runs a server, and returns once it is ready."""
+    with (
+        _log(name) as log,
+        _running(command, environment, log, pipes=False) as process,
+    ):
+        deadline = time.monotonic() + START_SECONDS
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ContestantFailedError(_last_words(log))
+            time.sleep(0.05)
+        yield
+
+
+def status(port: int, path: str, headers: Mapping[str, str]) -> int | None:
+    """The status of one GET, or None while nobody listens."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", path, headers=dict(headers))
+            return connection.getresponse().status
+        except OSError:
+            return None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def python(*arguments: str | Path) -> list[str | Path]:
+    """A command of this environment's Python."""
+    return [sys.executable, *arguments]
+
+
+@contextmanager
+def _log(name: str) -> Iterator[Path]:
+    """A file that takes everything the process says, logs included."""
+    folder = WORK / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder / f"{name}.log"
+
+
+@contextmanager
+def _running(
+    command: Command,
+    environment: Mapping[str, str] | None,
+    log: Path,
+    *,
+    pipes: bool,
+) -> Iterator[subprocess.Popen[str]]:
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=ROOT,
+            env=_inherited() | dict(environment or {}),
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else said,
+            stderr=said,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _inherited() -> dict[str, str]:
+    """The environment without what would configure a contestant behind the bench's back."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HEADWATER_", "FABRA_", "REDIS_"))
+    }
+
+
+def _last_words(log: Path) -> str:
+    return f"{last_line(log.read_text(errors='replace'))} (see {log.relative_to(ROOT)})"

@@ -1,0 +1,90 @@
+"""HTTP reads as contestants: a server under the load generator."""
+
+import http.client
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+from bench.case import ContestantFailedError, Effort, Figure, Measure, last_line
+from bench.load import IDS
+from bench.process import ROOT, Command, free_port, python, scratch, serving, status
+from bench.startup import HEADWATER
+
+CONNECTIONS = 32
+API_KEY = "bench-key"
+PATH = "/v1/features/total_spend?entity_id=u{n}"
+
+# Above this share of one core the load generator, not the server, sets the rate.
+CLIENT_BOUND = 0.9
+
+
+def loaded(port: int, headers: Mapping[str, str], effort: Effort) -> Measure:
+    """A measure that puts the server under load for one round."""
+    command = python("-m", "bench.load", str(port), PATH)
+    command += ["--connections", str(CONNECTIONS), "--seconds", str(effort.seconds)]
+    for name, value in headers.items():
+        command += ["--header", f"{name}: {value}"]
+
+    def measure() -> Figure:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ContestantFailedError(f"the load generator failed: {last_line(done.stderr)}")
+        result: dict[str, float] = json.loads(done.stdout)
+        if result["errors"]:
+            raise ContestantFailedError(f"{result['errors']:.0f} requests failed under load")
+        if result["client_cpu"] > CLIENT_BOUND:
+            raise ContestantFailedError("the load generator, not the server, set the rate")
+        return Figure(result["rate"], result)
+
+    return measure
+
+
+def readable(port: int, headers: Mapping[str, str]) -> bool:
+    """Whether the first and the last of the values that will be asked for are there."""
+    return all(status(port, PATH.format(n=n), headers) == 200 for n in (0, IDS - 1))
+
+
+@contextmanager
+def floor(effort: Effort) -> Iterator[Measure]:
+    """A bare ASGI app on the same uvicorn: the same read, and nothing else."""
+    port = free_port()
+    with scratch("floor-http") as home:
+        command = python("-m", "bench.floor_app", home, str(port))
+        with serving("floor-http", command, lambda: readable(port, {})):
+            yield loaded(port, {}, effort)
+
+
+@contextmanager
+def ours(effort: Effort) -> Iterator[Measure]:
+    """`headwater serve` as anyone runs it: key check, metrics and logs on."""
+    port = free_port()
+    headers = {"X-API-Key": API_KEY}
+    command: Command = [HEADWATER, "serve", "bench/features.py", "--port", str(port)]
+    seeded = False
+
+    def ready() -> bool:
+        nonlocal seeded
+        if not seeded and status(port, "/readyz", {}) == 200:
+            ingest(port, headers)
+            seeded = True
+        return seeded and readable(port, headers)
+
+    with scratch("ours-http") as home:
+        settings = {"HEADWATER_HOME": str(home), "HEADWATER_API_KEY": API_KEY}
+        with serving("ours-http", command, ready, settings):
+            yield loaded(port, headers, effort)
+
+
+def ingest(port: int, headers: Mapping[str, str]) -> None:
+    """Publishes one purchase for each value that will be asked for."""
+    events = [
+        {"event_type": "purchase", "entity_id": f"u{number}", "payload": {"amount": 1.5}}
+        for number in range(IDS)
+    ]
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        sent = {**headers, "Content-Type": "application/json"}
+        connection.request("POST", "/ingest", json.dumps(events), sent)
+        response = connection.getresponse()
+        if response.status != 202:
+            raise ContestantFailedError(f"ingest answered {response.status}: {response.read()!r}")

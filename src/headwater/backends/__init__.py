@@ -1,0 +1,1 @@
+"""Backends: each folder or module implements ports for one engine and knows no other."""

@@ -1,0 +1,120 @@
+"""How history and events lie in segments, and how rows of the tail take that form.
+
+A value is kept in the column of its kind. A text that its kind's column cannot hold stays JSON, so
+nothing is lost, and a JSON null leaves all of the columns empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.backends.duckdb.engine import Session, texts
+from headwater.ports import LogKind, Snapshot
+
+
+class Log(NamedTuple):
+    """One kind of segment: the columns of its tail rows, their typed form, and their order."""
+
+    kind: LogKind
+    columns: Mapping[str, str]
+    typed: str
+    order: str
+
+
+HISTORY = Log(
+    kind="history",
+    columns={
+        "seq": "BIGINT",
+        "feature": "VARCHAR",
+        "entity": "VARCHAR",
+        "entity_id": "VARCHAR",
+        "kind": "VARCHAR",
+        "value": "VARCHAR",
+        "as_of": "BIGINT",
+        "written_at": "BIGINT",
+        "cause": "VARCHAR",
+    },
+    typed="""
+SELECT seq, feature, entity, entity_id, kind,
+       make_timestamptz(as_of) AS as_of,
+       make_timestamptz(written_at) AS written_at,
+       cause,
+       CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
+       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) END AS value_float,
+       CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
+       CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
+       CASE WHEN kind = 'time' AND value[1] = '"'
+            THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
+       CASE WHEN value <> 'null' AND value_int IS NULL AND value_float IS NULL
+                 AND value_bool IS NULL AND value_text IS NULL AND value_time IS NULL
+            THEN value END AS value_json
+FROM """,
+    order="feature, entity_id, as_of, seq",
+)
+
+EVENTS = Log(
+    kind="events",
+    columns={
+        "seq": "BIGINT",
+        "event_id": "VARCHAR",
+        "event_type": "VARCHAR",
+        "entity_id": "VARCHAR",
+        "timestamp": "BIGINT",
+        "received_at": "BIGINT",
+        "payload": "VARCHAR",
+    },
+    typed="""
+SELECT seq, event_id, event_type, entity_id,
+       make_timestamptz("timestamp") AS "timestamp",
+       make_timestamptz(received_at) AS received_at,
+       payload
+FROM """,
+    order="seq",
+)
+
+LOGS: Mapping[LogKind, Log] = {log.kind: log for log in (HISTORY, EVENTS)}
+
+VALUE_AS_JSON = """coalesce(
+    value_json,
+    CAST(value_int AS VARCHAR),
+    CAST(value_float AS VARCHAR),
+    CAST(value_bool AS VARCHAR),
+    CAST(to_json(value_text) AS VARCHAR),
+    strftime(CAST(value_time AS TIMESTAMP), '"%Y-%m-%dT%H:%M:%S.%fZ"'),
+    'null')"""
+
+VIEWS: Mapping[str, tuple[LogKind, str]] = {
+    "events": (
+        "events",
+        """
+CREATE VIEW events AS
+SELECT event_id, event_type, entity_id, "timestamp", received_at, CAST(payload AS JSON) AS payload
+FROM headwater.events
+WHERE NOT starts_with(event_type, 'headwater.')""",
+    ),
+    "feature_history": (
+        "history",
+        f"""
+CREATE VIEW feature_history AS
+SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
+       CAST({VALUE_AS_JSON} AS JSON) AS value,
+       value_int, value_float, value_bool, value_text, value_time, value_json
+FROM headwater.history""",
+    ),
+}
+"""What a query may name besides its sources: the log it reads, and how it is shown."""
+
+
+def open_log(session: Session, log: Log, snapshot: Snapshot, folder: Path) -> None:
+    """Shows segments and tail as one view, ``headwater.history`` or ``headwater.events``."""
+    session.run("CREATE SCHEMA IF NOT EXISTS headwater")
+    tail = f"headwater.{log.kind}_tail"
+    session.load(tail, snapshot.tail, log.columns, longest=snapshot.longest)
+    rows = log.typed + tail
+    files = [folder / segment.name for segment in snapshot.segments]
+    if files:
+        session.segments += files
+        rows = f"SELECT * FROM read_parquet([{texts(files)}]) UNION ALL BY NAME {rows}"
+    session.run(f"CREATE VIEW headwater.{log.kind} AS {rows}")

@@ -1,0 +1,151 @@
+"""The files that SQL features read, each shown to a query as a view of its declared name."""
+
+from __future__ import annotations
+
+import glob
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+import duckdb
+
+from headwater.backends.duckdb.engine import Session, headline, identifier, text
+from headwater.errors import InvalidInputError
+
+_COMPRESSED = (".gz", ".zst")
+
+# The first of these words in a SQLite column's declared type decides, as SQLite itself does it.
+_DECLARED = {
+    "BOOL": "BOOLEAN",
+    "DATETIME": "TIMESTAMP",
+    "TIMESTAMP": "TIMESTAMP",
+    "DATE": "DATE",
+    "INT": "BIGINT",
+    "CHAR": "VARCHAR",
+    "TEXT": "VARCHAR",
+    "CLOB": "VARCHAR",
+    "REAL": "DOUBLE",
+    "FLOA": "DOUBLE",
+    "DOUB": "DOUBLE",
+    "NUM": "DOUBLE",
+    "DEC": "DOUBLE",
+}
+_FOUND = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
+
+
+def add_source(session: Session, name: str, location: str) -> None:
+    """Makes a declared source readable under its name."""
+    path = Path(location)
+    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    kind = suffixes[-1].lower() if suffixes else ""
+    if kind not in _READERS:
+        raise InvalidInputError(
+            f"source {name!r} is {location!r}, which is no kind of file that can be read; "
+            f"use one of {', '.join(_READERS)}"
+        )
+    if not path.exists() and not glob.glob(location):
+        raise InvalidInputError(
+            f"source {name!r} has no file at {str(path.absolute())!r}; create it, or correct the "
+            "path where the source is declared"
+        )
+    try:
+        rows = _READERS[kind](session, name, path)
+        session.run(f"CREATE VIEW {identifier(name)} AS SELECT * FROM {rows}")
+    except duckdb.Error as error:
+        raise _unreadable(name, location, headline(error)) from error
+    except sqlite3.Error as error:
+        raise _unreadable(name, location, str(error)) from error
+
+
+def _unreadable(name: str, location: str, problem: str) -> InvalidInputError:
+    return InvalidInputError(f"source {name!r} ({location}) cannot be read: {problem}")
+
+
+def _pattern(path: Path) -> str:
+    # DuckDB takes every path for a pattern; a file that is really called so comes first.
+    return text(glob.escape(str(path)) if path.exists() else path)
+
+
+def _parquet(_session: Session, _name: str, path: Path) -> str:
+    return f"read_parquet({_pattern(path)})"
+
+
+def _csv(_session: Session, _name: str, path: Path) -> str:
+    return f"read_csv({_pattern(path)})"
+
+
+def _json(_session: Session, _name: str, path: Path) -> str:
+    return f"read_json({_pattern(path)})"
+
+
+def _json_lines(_session: Session, _name: str, path: Path) -> str:
+    return f"read_json({_pattern(path)}, format = 'newline_delimited')"
+
+
+def _duckdb(session: Session, name: str, path: Path) -> str:
+    alias = identifier(f"file {path}")
+    session.run(f"ATTACH IF NOT EXISTS {text(path)} AS {alias} (READ_ONLY)")
+    return f"{alias}.main.{identifier(name)}"
+
+
+def _sqlite(session: Session, name: str, path: Path) -> str:
+    # A second SQLite library in one process, such as that of DuckDB's own reader, drops the
+    # POSIX locks of the first when it closes a file.
+    file = session.folder / f"{name}.ndjson"
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as database:
+        columns = _columns(database, name)
+        longest = _dump(database, name, columns, file)
+    table = f"headwater.{identifier(name)}"
+    session.run("CREATE SCHEMA IF NOT EXISTS headwater")
+    session.load(table, file, columns, longest=longest)
+    return table
+
+
+def _columns(database: sqlite3.Connection, table: str) -> dict[str, str]:
+    declared = database.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
+    if not declared:
+        raise sqlite3.OperationalError(f"it has no table or view {table!r}")
+    return {name: _type(database, table, name, kind) for name, kind in declared}
+
+
+def _type(database: sqlite3.Connection, table: str, column: str, declared: str) -> str:
+    for word, kind in _DECLARED.items():
+        if word in declared.upper():
+            return kind
+    found = database.execute(
+        f"SELECT DISTINCT typeof({identifier(column)}) FROM {identifier(table)}"
+    ).fetchall()
+    kinds = {kind for (kind,) in found} - {"null"}
+    return next((known for among, known in _FOUND if kinds and kinds <= among), "VARCHAR")
+
+
+def _dump(database: sqlite3.Connection, table: str, columns: Mapping[str, str], file: Path) -> int:
+    pairs = ", ".join(
+        f"{text(name)}, iif(typeof({identifier(name)}) = 'blob', hex({identifier(name)}),"
+        f" {identifier(name)})"
+        for name in columns
+    )
+    longest = 0
+    with file.open("wb") as lines:
+        for (line,) in database.execute(
+            f"SELECT CAST(json_object({pairs}) AS BLOB) FROM {identifier(table)}"
+        ):
+            longest = max(longest, len(line))
+            lines.write(line + b"\n")
+    return longest
+
+
+_READERS: dict[str, Callable[[Session, str, Path], str]] = {
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".json": _json,
+    ".ndjson": _json_lines,
+    ".jsonl": _json_lines,
+    ".duckdb": _duckdb,
+    ".sqlite": _sqlite,
+    ".sqlite3": _sqlite,
+    ".db": _sqlite,
+}

@@ -1,0 +1,244 @@
+"""History and event log in DuckDB: what was true then, and queries over all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import msgspec
+
+from headwater.backends.duckdb.engine import Session, headline, session, texts
+from headwater.backends.duckdb.layout import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
+from headwater.backends.duckdb.roller import Roller
+from headwater.backends.duckdb.segments import SegmentFolder
+from headwater.backends.duckdb.sources import add_source
+from headwater.clock import Clock, from_micros, to_micros
+from headwater.errors import BackendError, HomeError, InvalidInputError
+from headwater.graph import mentioned
+from headwater.ports import Change, PastValue, Point, Rows, Tail
+
+T = TypeVar("T")
+
+# A segment is gone from under a reader only if it took longer than the grace period.
+_TRIES = 3
+# Asking the tail for more entities than this costs more than reading all of it.
+_MOST_ENTITIES = 500
+
+_ASKED = {"number": "BIGINT", "entity_id": "VARCHAR", "moment": "BIGINT"}
+
+_PAST = """
+CREATE VIEW past AS
+SELECT *, {visible_from} AS visible_from
+FROM headwater.history
+WHERE feature IN ({features}) AND entity_id IN (SELECT entity_id FROM asked)
+"""
+
+# A value that is already outranked when it becomes visible is never the last one. Those that
+# remain rank higher the later they become visible, and so the last visible one is the answer.
+_KNOWN = """
+CREATE VIEW candidates AS
+WITH ranked AS (
+    SELECT *, row_number() OVER (
+        PARTITION BY feature, entity_id ORDER BY as_of, written_at, seq
+    ) AS rank
+    FROM past
+)
+SELECT * FROM ranked
+QUALIFY rank = max(rank) OVER (
+    PARTITION BY feature, entity_id ORDER BY visible_from, rank ROWS UNBOUNDED PRECEDING
+)
+"""
+
+_TRUE = "CREATE VIEW candidates AS SELECT * FROM past"
+
+# The row comparison makes the tie rule part of the join's one inequality.
+_LAST = f"""
+SELECT asked.number, wanted.feature, encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at)
+FROM asked
+CROSS JOIN (SELECT unnest([{{features}}]) AS feature) AS wanted
+ASOF JOIN candidates
+    ON candidates.feature = wanted.feature
+   AND candidates.entity_id = asked.entity_id
+   AND (visible_from, as_of, written_at, seq)
+       <= (make_timestamptz(moment), TIMESTAMPTZ 'infinity', TIMESTAMPTZ 'infinity', {2**63 - 1})
+"""
+
+_AWARE = "TIMESTAMP WITH TIME ZONE"
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    number: int
+    entity_id: str
+    moment: int
+
+
+class DuckdbOfflineStore:
+    """Reads segments and tail as one; every call has a DuckDB of its own, in a thread."""
+
+    def __init__(
+        self,
+        tail: Tail,
+        folder: Path,
+        scratch: Path,
+        clock: Clock,
+        segment_rows: int,
+        segment_grace: timedelta,
+    ) -> None:
+        self._tail = tail
+        self._folder = folder
+        self._scratch = scratch
+        self._roller = Roller(
+            tail, SegmentFolder(folder), scratch, clock, segment_rows, segment_grace
+        )
+
+    async def append(self, changes: Sequence[Change]) -> None:
+        if changes:
+            await asyncio.to_thread(self._guarded, lambda: self._roller.add(changes))
+
+    async def maintain(self) -> None:
+        await asyncio.to_thread(self._guarded, self._roller.maintain)
+
+    async def as_of(
+        self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
+    ) -> list[list[PastValue | None]]:
+        if not features or not points:
+            return [[None] * len(features) for _ in points]
+
+        def work() -> list[list[PastValue | None]]:
+            asked = _asked(points)
+            rows = self._reading(lambda duck: self._last(duck, features, asked, known=known))
+            return _grid(features, len(points), rows)
+
+        return await asyncio.to_thread(self._guarded, work)
+
+    def _last(
+        self, duck: Session, features: Sequence[str], asked: Sequence[_Asked], *, known: bool
+    ) -> list[tuple[Any, ...]]:
+        entity_ids = {point.entity_id for point in asked}
+        few = sorted(entity_ids) if len(entity_ids) <= _MOST_ENTITIES else ()
+        snapshot = self._tail.snapshot(duck.folder, ["history"], features=features, entity_ids=few)
+        open_log(duck, HISTORY, snapshot["history"], self._folder)
+        duck.load_rows("asked", asked, _ASKED)
+        names = texts(sorted(set(features)))
+        visible_from = "greatest(as_of, written_at)" if known else "as_of"
+        duck.run(_PAST.format(visible_from=visible_from, features=names))
+        duck.run(_KNOWN if known else _TRUE)
+        return duck.run(_LAST.format(features=names)).fetchall()
+
+    async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
+        def work() -> Rows:
+            return self._reading(lambda duck: self._query(duck, sql, sources))
+
+        return await asyncio.to_thread(self._guarded, work)
+
+    def _query(self, duck: Session, sql: str, sources: Mapping[str, str]) -> Rows:
+        self._show(duck, mentioned(sql, VIEWS))
+        for name in mentioned(sql, sources):
+            add_source(duck, name, sources[name])
+        try:
+            return _answer(duck, sql)
+        except duckdb.OperationalError:
+            raise
+        except duckdb.Error as error:
+            raise InvalidInputError(f"the query cannot be run: {headline(error)}") from error
+
+    def _show(self, duck: Session, names: Sequence[str]) -> None:
+        if not names:
+            return
+        kinds = [VIEWS[name][0] for name in names]
+        snapshots = self._tail.snapshot(duck.folder, kinds)
+        for name, kind in zip(names, kinds, strict=True):
+            open_log(duck, LOGS[kind], snapshots[kind], self._folder)
+            duck.run(VIEWS[name][1])
+
+    def _reading(self, work: Callable[[Session], T]) -> T:
+        """Runs the work, again with a new snapshot if a segment was merged away under it."""
+        for _ in range(_TRIES):
+            with session(self._scratch) as duck:
+                try:
+                    return work(duck)
+                except (duckdb.OperationalError, InvalidInputError):
+                    gone = [file.name for file in duck.segments if not file.exists()]
+                    if not gone:
+                        raise
+        raise HomeError(
+            str(self._folder), f"has lost {', '.join(gone)}", "restore the file from a backup"
+        )
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        with self._translated():
+            return work()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            raise BackendError(
+                f"the history in {self._folder} failed: {headline(error)}"
+            ) from error
+        except OSError as error:
+            raise HomeError(
+                str(self._folder),
+                f"failed: {error.strerror}",
+                "see to its space and permissions; nothing that was acknowledged is lost",
+            ) from error
+
+
+def _asked(points: Sequence[Point]) -> list[_Asked]:
+    return [_Asked(n, point.entity_id, _micros(point.at)) for n, point in enumerate(points)]
+
+
+def _micros(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise InvalidInputError(
+            f"{moment.isoformat()} has no time zone, so it names no moment; "
+            "pass an aware datetime, for example datetime.now(UTC)"
+        )
+    return to_micros(moment)
+
+
+def _grid(
+    features: Sequence[str], points: int, rows: Sequence[tuple[Any, ...]]
+) -> list[list[PastValue | None]]:
+    places = {name: [i for i, other in enumerate(features) if other == name] for name in features}
+    grid: list[list[PastValue | None]] = [[None] * len(features) for _ in range(points)]
+    for number, feature, value, as_of, written_at in rows:
+        past = PastValue(value, from_micros(as_of), from_micros(written_at))
+        for place in places[feature]:
+            grid[number][place] = past
+    return grid
+
+
+def _answer(duck: Session, sql: str) -> Rows:
+    answer = duck.connection.sql(sql)
+    if answer is None:
+        raise InvalidInputError("the query returns no rows; end it with a SELECT")
+    kinds = [str(kind) for kind in answer.types]
+    aware = [place for place, kind in enumerate(kinds) if _AWARE in kind]
+    if not aware:
+        return Rows(answer.columns, answer.fetchall())
+    # DuckDB's aware times need another package to become Python's; plain ones in UTC do not.
+    plain = [kind.replace(_AWARE, "TIMESTAMP") for kind in kinds]
+    casts = ", ".join(f"CAST(#{number} AS {kind})" for number, kind in enumerate(plain, 1))
+    rows = answer.project(casts).fetchall()
+    return Rows(answer.columns, [_made_aware(row, aware) for row in rows])
+
+
+def _made_aware(row: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(_in_utc(item) if place in places else item for place, item in enumerate(row))
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, list):
+        return [_in_utc(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _in_utc(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""The embedded environment's present: events, online values, leases and dead letters in SQLite."""

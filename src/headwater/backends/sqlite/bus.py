@@ -1,0 +1,278 @@
+"""The durable log of events in SQLite: partitioned, leased, committed together with its effects."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.online import SqliteOnlineStore, insert_changes
+from headwater.backends.sqlite.roster import SqliteRoster
+from headwater.backends.sqlite.writer import Writer
+from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.errors import LeaseLostError, VersionConflictError
+from headwater.partitions import partition_of
+from headwater.ports import Batch, DeadLetter, Delivery, Lease, Outcome, Published, Tick
+from headwater.values import EntityKey, ServiceEvent, encode_cells
+
+_EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
+_INSERT = (
+    f"INSERT INTO events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_READ = (
+    f"SELECT seq, only_feature, {_EVENT_COLUMNS} FROM events"
+    " WHERE partition = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode_payload = msgspec.json.Decoder(dict).decode
+_EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
+
+
+def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = None) -> _EventRow:
+    """The values of an event for the log."""
+    return (
+        partition,
+        event.event_id,
+        event.event_type,
+        event.entity_id,
+        to_micros(event.timestamp),
+        _encode(event.payload),
+        now,
+        only,
+    )
+
+
+def insert_event(
+    db: sqlite3.Connection, event: ServiceEvent, partition: int, now: int, *, only: str | None
+) -> None:
+    """Appends one event to the log, inside somebody's transaction."""
+    db.execute(_INSERT, event_row(event, partition, now, only))
+
+
+class SqliteBus:
+    """Appends events durably and commits a batch's effects and its end in one transaction."""
+
+    def __init__(
+        self,
+        home: Home,
+        writer: Writer,
+        roster: SqliteRoster,
+        online: SqliteOnlineStore,
+        clock: Clock,
+        group: str,
+    ) -> None:
+        self.partitions = home.partitions
+        self._home = home
+        self._writer = writer
+        self._roster = roster
+        self._online = online
+        self._clock = clock
+        self._group = group
+        self._cursors = roster.cursors
+
+    async def publish(
+        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
+    ) -> list[Published]:
+        now = to_micros(self._clock.now())
+        rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
+        if dedup_window is None:
+            await self._writer.run(lambda db: db.executemany(_INSERT, rows), wake=True)
+            duplicates = [False] * len(rows)
+        else:
+            expires = now + dedup_window // MICROSECOND
+            duplicates = await self._writer.run(
+                lambda db: _insert_once(db, rows, now, expires), wake=True
+            )
+        return [
+            Published(event.event_id, duplicate)
+            for event, duplicate in zip(events, duplicates, strict=True)
+        ]
+
+    async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
+        now = to_micros(self._clock.now())
+
+        def job(db: sqlite3.Connection) -> list[datetime | None]:
+            return [self._publish_tick(db, tick, now) for tick in ticks]
+
+        return await self._writer.run(job, wake=True)
+
+    def _publish_tick(self, db: sqlite3.Connection, tick: Tick, now: int) -> datetime | None:
+        due = to_micros(tick.due)
+        row = db.execute("SELECT due FROM ticks WHERE feature = ?", (tick.feature,)).fetchone()
+        before = from_micros(row[0]) if row else None
+        if row and row[0] >= due:
+            return tick.due
+        db.execute("INSERT OR REPLACE INTO ticks VALUES (?, ?)", (tick.feature, due))
+        targets = range(self.partitions) if tick.everywhere else [self.partitions]
+        db.executemany(_INSERT, [event_row(tick.event, target, now) for target in targets])
+        return before
+
+    async def read(
+        self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
+    ) -> list[Batch]:
+        with self._home.translated():
+            batches = []
+            for lease in leases:
+                if limit <= 0:
+                    break
+                deliveries = self._deliveries(lease.partition, limit)
+                if deliveries:
+                    limit -= len(deliveries)
+                    states = self._online.states(_touched(deliveries, touches))
+                    batches.append(Batch(lease, deliveries, states))
+            return batches
+
+    def _deliveries(self, partition: int, limit: int) -> list[Delivery]:
+        rows = self._home.reader.execute(_READ, (partition, self._cursors[partition], limit))
+        return [
+            Delivery(
+                seq,
+                ServiceEvent(
+                    event_type, entity_id, _decode_payload(payload), from_micros(at), event_id
+                ),
+                only,
+            )
+            for seq, only, event_id, event_type, entity_id, at, payload in rows.fetchall()
+        ]
+
+    async def attempt(self, lease: Lease, seq: int) -> int:
+        def job(db: sqlite3.Connection) -> int:
+            row = db.execute(
+                "UPDATE cursors SET attempts = iif(attempt_seq = :seq, attempts + 1, 1),"
+                " attempt_seq = :seq"
+                " WHERE consumer_group = :group AND partition = :partition"
+                " AND owner = :owner AND epoch = :epoch RETURNING attempts",
+                {"seq": seq, "group": self._group, **msgspec.structs.asdict(lease)},
+            ).fetchone()
+            if row is None:
+                raise LeaseLostError(lease.partition, lease.owner)
+            return int(row[0])
+
+        return await self._writer.run(job)
+
+    async def commit(self, outcome: Outcome) -> None:
+        lease, last = outcome.batch.lease, outcome.batch.deliveries[-1].seq
+        now = to_micros(self._clock.now())
+        states = {key: encode_cells(cells) for key, cells in outcome.states.items()}
+        follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
+
+        def job(db: sqlite3.Connection) -> None:
+            self._advance(db, lease, last)
+            self._write_states(db, lease.partition, states, outcome.versions)
+            insert_changes(db, outcome.changes)
+            _insert_dead(db, outcome.dead)
+            db.executemany(_INSERT, follow_ups)
+
+        await self._writer.run(job)
+        self._cursors[lease.partition] = last
+
+    def _advance(self, db: sqlite3.Connection, lease: Lease, last: int) -> None:
+        moved = db.execute(
+            "UPDATE cursors SET seq = ?, attempts = 0"
+            " WHERE consumer_group = ? AND partition = ? AND owner = ? AND epoch = ? AND seq = ?",
+            (
+                last,
+                self._group,
+                lease.partition,
+                lease.owner,
+                lease.epoch,
+                self._cursors[lease.partition],
+            ),
+        )
+        if moved.rowcount != 1:
+            raise LeaseLostError(lease.partition, lease.owner)
+
+    def _write_states(
+        self,
+        db: sqlite3.Connection,
+        partition: int,
+        states: Mapping[EntityKey, bytes],
+        versions: Mapping[EntityKey, int],
+    ) -> None:
+        known = [(state, *key, versions[key]) for key, state in states.items() if versions[key]]
+        new = [
+            (*key, partition_of(key[1], self.partitions), state)
+            for key, state in states.items()
+            if not versions[key]
+        ]
+        updated = db.executemany(
+            "UPDATE entities SET state = ?, version = version + 1"
+            " WHERE entity = ? AND entity_id = ? AND version = ?",
+            known,
+        )
+        if known and updated.rowcount != len(known):
+            raise VersionConflictError(partition)
+        inserted = db.executemany(
+            "INSERT INTO entities (entity, entity_id, partition, version, state)"
+            " VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING",
+            new,
+        )
+        if new and inserted.rowcount != len(new):
+            raise VersionConflictError(partition)
+
+    async def wait(self, worker: str, seconds: float) -> None:
+        await self._roster.member(worker).sleeper.wait(seconds)
+
+    async def backlog(self) -> int:
+        with self._home.translated():
+            (count,) = self._home.reader.execute(
+                "SELECT count(*) FROM events e LEFT JOIN cursors c"
+                " ON c.partition = e.partition AND c.consumer_group = ?"
+                " WHERE e.seq > coalesce(c.seq, 0)",
+                (self._group,),
+            ).fetchone()
+            return int(count)
+
+
+def _insert_once(
+    db: sqlite3.Connection, rows: Iterable[_EventRow], now: int, expires: int
+) -> list[bool]:
+    duplicates = []
+    for row in rows:
+        fresh = db.execute(
+            "INSERT INTO seen (event_id, expires_at) VALUES (?, ?)"
+            " ON CONFLICT (event_id) DO UPDATE SET expires_at = excluded.expires_at"
+            " WHERE expires_at <= ?",
+            (row[1], expires, now),
+        ).rowcount
+        if fresh:
+            db.execute(_INSERT, row)
+        duplicates.append(not fresh)
+    return duplicates
+
+
+def _insert_dead(db: sqlite3.Connection, letters: Iterable[DeadLetter]) -> None:
+    db.executemany(
+        "INSERT INTO dead_letters (feature, event_type, event, error, traceback, attempts,"
+        " partition, seq, first_failed_at, dead_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                letter.feature,
+                letter.event.event_type,
+                _encode(letter.event),
+                letter.error,
+                letter.traceback,
+                letter.attempts,
+                letter.partition,
+                letter.seq,
+                to_micros(letter.first_failed_at),
+                to_micros(letter.dead_at),
+            )
+            for letter in letters
+        ],
+    )
+
+
+def _touched(
+    deliveries: Iterable[Delivery], touches: Mapping[str, Collection[str]]
+) -> set[EntityKey]:
+    return {
+        (entity, delivery.event.entity_id)
+        for delivery in deliveries
+        for entity in touches.get(delivery.event.event_type, ())
+    }

@@ -1,0 +1,75 @@
+"""Dead letters in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.backends.sqlite.bus import insert_event
+from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.writer import Writer
+from headwater.clock import Clock, from_micros, to_micros
+from headwater.errors import UnknownDeadLetterError
+from headwater.ports import DeadLetter
+from headwater.values import ServiceEvent
+
+_COLUMNS = (
+    "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at"
+)
+_decode = msgspec.json.Decoder(ServiceEvent).decode
+
+
+class SqliteDeadLetters:
+    """Keeps what could not be handled until someone decides about it."""
+
+    def __init__(self, home: Home, writer: Writer, clock: Clock) -> None:
+        self._home = home
+        self._writer = writer
+        self._clock = clock
+
+    async def letters(
+        self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        with self._home.translated():
+            rows = self._home.reader.execute(
+                f"SELECT {_COLUMNS} FROM dead_letters"
+                " WHERE (?1 IS NULL OR feature = ?1) AND (?2 IS NULL OR event_type = ?2)"
+                " ORDER BY id LIMIT ?3",
+                (feature, event_type, limit),
+            ).fetchall()
+        return [_letter(row) for row in rows]
+
+    async def redrive(self, ids: Sequence[str]) -> None:
+        now = to_micros(self._clock.now())
+
+        def job(db: sqlite3.Connection) -> None:
+            for letter in _take(db, ids):
+                event = msgspec.structs.replace(letter.event, event_id=f"redrive:{letter.id}")
+                insert_event(db, event, letter.partition, now, only=letter.feature)
+
+        await self._writer.run(job, wake=True)
+
+    async def discard(self, ids: Sequence[str]) -> None:
+        await self._writer.run(lambda db: _take(db, ids))
+
+
+def _take(db: sqlite3.Connection, ids: Sequence[str]) -> list[DeadLetter]:
+    """Removes letters and gives them; all or, when one is unknown, none."""
+    letters = []
+    for letter_id in ids:
+        row = db.execute(
+            f"DELETE FROM dead_letters WHERE id = ? RETURNING {_COLUMNS}", (letter_id,)
+        ).fetchone()
+        if row is None:
+            raise UnknownDeadLetterError(letter_id)
+        letters.append(_letter(row))
+    return letters
+
+
+def _letter(row: tuple[int, bytes, str, str, str, int, int, int, int, int]) -> DeadLetter:
+    letter_id, event, *fields, first_failed_at, dead_at = row
+    return DeadLetter(
+        str(letter_id), _decode(event), *fields, from_micros(first_failed_at), from_micros(dead_at)
+    )

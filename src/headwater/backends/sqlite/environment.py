@@ -1,0 +1,58 @@
+"""Opening the SQLite side of the embedded environment."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from headwater.backends.sqlite.bus import SqliteBus
+from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
+from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.online import SqliteOnlineStore
+from headwater.backends.sqlite.roster import SqliteRoster
+from headwater.backends.sqlite.tail import SqliteTail
+from headwater.backends.sqlite.wake import Waker
+from headwater.backends.sqlite.writer import Writer
+from headwater.clock import Clock
+from headwater.errors import BackendError
+from headwater.ports import Health
+from headwater.settings import Settings
+
+
+class SqliteEnvironment:
+    """Everything that lives in one home's database, and the end of it."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.home = Home(Path(settings.home).absolute(), settings.partitions)
+        self.home.open()
+        group = settings.worker.consumer_group
+        self._waker = Waker(self.home.workers)
+        self._writer = Writer(self.home, self._waker.wake)
+        self.roster = SqliteRoster(self.home, self._writer, group, settings.worker.lease_ttl)
+        self.online = SqliteOnlineStore(self.home, self._writer)
+        self.bus = SqliteBus(self.home, self._writer, self.roster, self.online, clock, group)
+        self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
+        self.tail = SqliteTail(self.home)
+
+    async def health(self) -> list[Health]:
+        """Whether the database can be locked for writing and read now."""
+        try:
+            await self._writer.run(_touch)
+        except BackendError as error:
+            return [Health("sqlite", ok=False, detail=str(error))]
+        return [Health("sqlite", ok=True)]
+
+    async def close(self) -> None:
+        self.roster.close()
+        self._writer.close()
+        self._waker.close()
+        self.home.close()
+
+
+def _touch(db: sqlite3.Connection) -> None:
+    db.execute("SELECT key FROM meta").fetchone()
+
+
+def open_sqlite(settings: Settings, clock: Clock) -> SqliteEnvironment:
+    """Opens, and where needed makes, the home that the settings name."""
+    return SqliteEnvironment(settings, clock)

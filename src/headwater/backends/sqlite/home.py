@@ -1,0 +1,161 @@
+"""The embedded store's folder: made private, opened safely, and its troubles told in words."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from headwater.errors import BackendError, ClosedError, ConfigError, HomeError
+
+SCHEMA_VERSION = 1
+CHECKPOINT_BYTES = 8 << 20
+_BUSY_SECONDS = 30.0
+
+
+class Home:
+    """One folder: the database, its lock, the running workers' files and the segments."""
+
+    def __init__(self, path: Path, partitions: int) -> None:
+        self.path = path
+        self.partitions = partitions
+        self.database = path / "headwater.db"
+        self.segments = path / "segments"
+        self.workers = path / "workers"
+        self.scratch = path / "scratch"
+        self._lock_file = path / "write.lock"
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._closed = False
+
+    def open(self) -> None:
+        """Makes the folder and the tables where they are missing, and checks them where not."""
+        try:
+            for folder in (self.path, self.segments, self.workers, self.scratch):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_file.touch(mode=0o600)
+        except OSError as error:
+            raise HomeError(
+                str(self.path),
+                f"cannot be used: {error.strerror}",
+                "make it a writable folder, or set HEADWATER_HOME to one",
+            ) from error
+        with self.translated(), self.write_lock():
+            connection = self.connect()
+            try:
+                self._create_or_check(connection)
+            finally:
+                connection.close()
+
+    def _create_or_check(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise HomeError(
+                str(self.path),
+                f"was written by a newer Headwater (schema {version}, this one knows {SCHEMA_VERSION})",
+                "upgrade headwater, or use another HEADWATER_HOME; nothing was changed",
+            )
+        if version == 0:
+            schema = files(__package__).joinpath("schema.sql").read_text()
+            connection.executescript(
+                f"BEGIN IMMEDIATE;\n{schema}\n"
+                f"INSERT INTO meta VALUES ('partitions', '{self.partitions}');\n"
+                f"PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+            )
+        (count,) = connection.execute("SELECT value FROM meta WHERE key = 'partitions'").fetchone()
+        if int(count) != self.partitions:
+            raise ConfigError(
+                f"the store in {self.path} was made with {count} partitions, the settings say "
+                f"{self.partitions}; the number is fixed when a store is made: set "
+                f"HEADWATER_PARTITIONS={count}, or use another HEADWATER_HOME"
+            )
+
+    def connect(self) -> sqlite3.Connection:
+        """A new connection with the settings that every connection here has."""
+        connection = sqlite3.connect(
+            self.database,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        # Checkpoints run only under the write lock (see Writer): SQLite before 3.51.3 can lose a
+        # WAL reset that races with another process's checkpoint.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        # A restarted WAL is cut back to this size, so a larger one means there is work to do.
+        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -65536")
+        return connection
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """This thread's connection for reading; a read takes microseconds, a thread hop many more."""
+        if self._pid != os.getpid():
+            raise ClosedError(
+                "this store was opened before a fork and cannot be used in the child process; "
+                "make a FeatureStore there"
+            )
+        if self._closed:
+            raise ClosedError("this store is closed")
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self.connect()
+            connection.execute("PRAGMA query_only = ON")
+            self._local.connection = connection
+            self._connections.append(connection)
+        return connection
+
+    @contextmanager
+    def write_lock(self) -> Iterator[None]:
+        """Holds the lock around every write transaction and checkpoint of every process.
+
+        SQLite's own busy waiting lets one writer starve another for seconds; a lock that the
+        kernel queues does not.
+        """
+        handle = os.open(self._lock_file, os.O_RDWR)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turns SQLite's errors into ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def translate(self, error: sqlite3.Error) -> BackendError:
+        """Our error for one of SQLite's, with what to do about it."""
+        home, text = str(self.path), str(error)
+        name = error.sqlite_errorname if error.sqlite_errorcode is not None else ""
+        if name.startswith("SQLITE_FULL"):
+            return HomeError(home, "has no space left", "free some; what was acknowledged is safe")
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return HomeError(
+                home, f"cannot be written: {text}", "make it writable, or set HEADWATER_HOME"
+            )
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return HomeError(
+                home,
+                f"is damaged: {text}",
+                "stop all processes, keep a copy of the folder, and restore it from a backup or "
+                "with `sqlite3 headwater.db .recover`",
+            )
+        return HomeError(home, f"failed: {text}", "see the cause above; nothing was written")
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()

@@ -1,0 +1,126 @@
+"""Present values in SQLite: one packed row per entity, read in process, written with history."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+
+from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.writer import Writer
+from headwater.partitions import partition_of
+from headwater.ports import Change, EntityState
+from headwater.values import Cells, EntityKey, decode_cells, encode_cells
+
+_MOST_PARAMETERS = 500
+_UNKNOWN = EntityState(0, {})
+
+
+class SqliteOnlineStore:
+    """Reads inline, because a read takes microseconds; writes through the writer's thread."""
+
+    def __init__(self, home: Home, writer: Writer) -> None:
+        self._home = home
+        self._writer = writer
+
+    async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
+        with self._home.translated():
+            states = dict(self._rows("entity_id, state", entity, entity_ids))
+        return [decode_cells(states[i]) if i in states else {} for i in entity_ids]
+
+    async def get_state(self, key: EntityKey) -> EntityState:
+        with self._home.translated():
+            return self.states([key]).get(key, _UNKNOWN)
+
+    def states(self, keys: Collection[EntityKey]) -> dict[EntityKey, EntityState]:
+        """The versioned states of entities; unknown ones at version 0."""
+        found = dict.fromkeys(keys, _UNKNOWN)
+        by_entity: dict[str, list[str]] = {}
+        for entity, entity_id in keys:
+            by_entity.setdefault(entity, []).append(entity_id)
+        for entity, entity_ids in by_entity.items():
+            for entity_id, version, state in self._rows(
+                "entity_id, version, state", entity, entity_ids
+            ):
+                found[entity, entity_id] = EntityState(version, decode_cells(state))
+        return found
+
+    def _rows(
+        self, columns: str, entity: str, entity_ids: Sequence[str]
+    ) -> list[tuple[str, ...]] | list[tuple[str, int, bytes]]:
+        rows: list[tuple[str, int, bytes]] = []
+        for start in range(0, len(entity_ids), _MOST_PARAMETERS):
+            part = entity_ids[start : start + _MOST_PARAMETERS]
+            marks = ",".join("?" * len(part))
+            rows += self._home.reader.execute(
+                f"SELECT {columns} FROM entities WHERE entity = ? AND entity_id IN ({marks})",
+                (entity, *part),
+            ).fetchall()
+        return rows
+
+    async def put(self, changes: Sequence[Change]) -> None:
+        await self._writer.run(lambda db: self._put(db, changes))
+
+    def _put(self, db: sqlite3.Connection, changes: Sequence[Change]) -> None:
+        by_key: dict[EntityKey, list[Change]] = {}
+        for change in changes:
+            if change.online:
+                by_key.setdefault(change.key, []).append(change)
+        for key, own in by_key.items():
+            row = db.execute(
+                "SELECT state FROM entities WHERE entity = ? AND entity_id = ?", key
+            ).fetchone()
+            cells = decode_cells(row[0]) if row else {}
+            cells |= {change.feature: change.cell for change in own}
+            # The version is what running batches compare; a cached computation leaves it alone.
+            step = any(change.authoritative for change in own) or row is None
+            db.execute(
+                "INSERT INTO entities (entity, entity_id, partition, version, state)"
+                " VALUES (?, ?, ?, 1, ?) ON CONFLICT (entity, entity_id)"
+                " DO UPDATE SET state = excluded.state, version = version + ?",
+                (*key, partition_of(key[1], self._home.partitions), encode_cells(cells), int(step)),
+            )
+        insert_changes(db, changes)
+
+    async def entity_ids(
+        self,
+        entity: str,
+        *,
+        after: str,
+        limit: int,
+        partition: int | None = None,
+        having: str | None = None,
+    ) -> list[str]:
+        sql = "SELECT entity_id FROM entities WHERE entity = ? AND entity_id > ?"
+        arguments: list[str | int] = [entity, after]
+        if partition is not None:
+            sql += " AND partition = ?"
+            arguments.append(partition)
+        if having is not None:
+            sql += " AND json_type(CAST(state AS TEXT), ?) IS NOT NULL"
+            arguments.append(f"$.{having}")
+        with self._home.translated():
+            rows = self._home.reader.execute(
+                f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit)
+            ).fetchall()
+        return [entity_id for (entity_id,) in rows]
+
+
+def insert_changes(db: sqlite3.Connection, changes: Iterable[Change]) -> None:
+    """Adds values to the newest history, inside the transaction that writes them online."""
+    db.executemany(
+        "INSERT INTO history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                change.feature,
+                change.entity,
+                change.entity_id,
+                change.kind,
+                bytes(change.cell.value),
+                change.cell.as_of,
+                change.cell.written_at,
+                change.cause,
+            )
+            for change in changes
+        ],
+    )

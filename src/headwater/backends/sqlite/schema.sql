@@ -1,0 +1,93 @@
+-- What happens now, in one file. Times are microseconds since the epoch, UTC.
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- AUTOINCREMENT: trimming the log must never let a sequence number come back, or cursors would
+-- skip the event that got it.
+CREATE TABLE events (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    partition    INTEGER NOT NULL,
+    event_id     TEXT NOT NULL,
+    event_type   TEXT NOT NULL,
+    entity_id    TEXT NOT NULL,
+    timestamp    INTEGER NOT NULL,
+    received_at  INTEGER NOT NULL,
+    payload      BLOB NOT NULL,
+    only_feature TEXT
+);
+CREATE INDEX events_by_partition ON events (partition);
+
+-- Event ids inside their dedup window.
+CREATE TABLE seen (
+    event_id   TEXT PRIMARY KEY,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- How far each partition is done, and who may go on. The attempt columns count the runs of an
+-- event that may have killed its worker.
+CREATE TABLE cursors (
+    consumer_group TEXT NOT NULL,
+    partition      INTEGER NOT NULL,
+    seq            INTEGER NOT NULL DEFAULT 0,
+    owner          TEXT,
+    epoch          INTEGER NOT NULL DEFAULT 0,
+    attempt_seq    INTEGER NOT NULL DEFAULT 0,
+    attempts       INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (consumer_group, partition)
+) WITHOUT ROWID;
+
+-- One packed value per entity: a JSON object of feature → [value, as_of, written_at, expires_at].
+CREATE TABLE entities (
+    entity    TEXT NOT NULL,
+    entity_id TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    version   INTEGER NOT NULL,
+    state     BLOB NOT NULL,
+    PRIMARY KEY (entity, entity_id)
+);
+CREATE INDEX entities_by_partition ON entities (entity, partition, entity_id);
+
+-- The newest history, until it is rolled into a segment.
+CREATE TABLE history (
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+    feature    TEXT NOT NULL,
+    entity     TEXT NOT NULL,
+    entity_id  TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    value      BLOB NOT NULL,
+    as_of      INTEGER NOT NULL,
+    written_at INTEGER NOT NULL,
+    cause      TEXT NOT NULL
+);
+
+CREATE TABLE dead_letters (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    feature         TEXT NOT NULL,
+    event_type      TEXT NOT NULL,
+    event           BLOB NOT NULL,
+    error           TEXT NOT NULL,
+    traceback       TEXT NOT NULL,
+    attempts        INTEGER NOT NULL,
+    partition       INTEGER NOT NULL,
+    seq             INTEGER NOT NULL,
+    first_failed_at INTEGER NOT NULL,
+    dead_at         INTEGER NOT NULL
+);
+
+-- The last due time of each scheduled feature for which a tick was published.
+CREATE TABLE ticks (
+    feature TEXT PRIMARY KEY,
+    due     INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- The Parquet files that hold what was rolled out of history and events. A retired one has been
+-- merged into another and is unlinked when no reader can hold it any more.
+CREATE TABLE segments (
+    name       TEXT PRIMARY KEY,
+    kind       TEXT NOT NULL,
+    rows       INTEGER NOT NULL,
+    retired_at INTEGER
+) WITHOUT ROWID;

@@ -1,0 +1,75 @@
+"""Waking idle workers of any process on this machine by a datagram, so that they need not poll."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+# Unix sockets have short addresses; where the folder's path is longer, workers poll instead.
+_LONGEST_ADDRESS = 100
+_POLL_SECONDS = 0.02
+
+
+class Sleeper:
+    """A worker's own socket, and the wait for something to arrive on it."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self._address = folder / f"{worker}.sock"
+        self._awake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+        if len(os.fsencode(self._address)) <= _LONGEST_ADDRESS:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
+            self._socket.bind(str(self._address))
+            self._loop.add_reader(self._socket, self._woken, self._socket)
+
+    def _woken(self, listener: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            while listener.recv(16):
+                pass
+        self._awake.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Returns when woken since the last wait, at the latest after so many seconds."""
+        if self._socket is None:
+            await asyncio.sleep(min(seconds, _POLL_SECONDS))
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._awake.wait()
+        self._awake.clear()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._address.unlink(missing_ok=True)
+
+
+class Waker:
+    """Sends every worker a datagram; called by the writer's thread after a commit with work in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        self._listed_at = -1
+        self._addresses: list[str] = []
+
+    def wake(self) -> None:
+        changed_at = os.stat(self._folder).st_mtime_ns
+        if changed_at != self._listed_at:
+            self._addresses = [str(path) for path in self._folder.glob("*.sock")]
+            self._listed_at = changed_at
+        for address in self._addresses:
+            # The worker is dead, or has so many datagrams that it is awake already.
+            with suppress(OSError):
+                self._sender.sendto(b"!", address)
+
+    def close(self) -> None:
+        self._sender.close()

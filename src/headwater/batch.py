@@ -1,0 +1,78 @@
+"""Running one batch: its entities at the same time, each one's events in order, to one outcome."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from headwater.compute import Failure, Result, dead_letter
+from headwater.engine import Engine
+from headwater.offload import for_each
+from headwater.ports import Batch, DeadLetter, Delivery, Handled, Outcome
+from headwater.ticks import REFRESH
+from headwater.values import ServiceEvent
+from headwater.workspace import Workspace
+
+
+async def run_batch(engine: Engine, batch: Batch) -> Outcome:
+    """Runs the features that a batch's events trigger; nothing is durable yet."""
+    workspace = Workspace(engine.backends.online, batch.states)
+    partition = batch.lease.partition
+    results: dict[int, Handled] = {}
+    dead: list[DeadLetter] = []
+    follow_ups: list[ServiceEvent] = []
+
+    async def run_chain(chain: list[Delivery]) -> None:
+        for delivery in chain:
+            if delivery.event.event_type == REFRESH:
+                refreshed = await engine.refresh.handle(workspace, delivery, partition)
+                results[delivery.seq] = refreshed.handled
+                if refreshed.follow_up:
+                    follow_ups.append(refreshed.follow_up)
+            else:
+                result = await engine.compute.handle(workspace, delivery)
+                results[delivery.seq] = result.handled
+                dead.extend(_letters(result, delivery, partition, engine.clock.now()))
+
+    await for_each(_chains(batch), run_chain, engine.settings.worker.concurrency)
+    return Outcome(
+        batch=batch,
+        versions=workspace.versions,
+        states=workspace.written(),
+        changes=workspace.changes,
+        handled=[results[delivery.seq] for delivery in batch.deliveries],
+        dead=dead,
+        follow_ups=follow_ups,
+    )
+
+
+async def run_alone(engine: Engine, batch: Batch) -> Outcome:
+    """Runs one event that may have killed its worker, counted first; at the limit it is given up."""
+    (delivery,) = batch.deliveries
+    attempts = await engine.backends.bus.attempt(batch.lease, delivery.seq)
+    if attempts <= engine.settings.worker.max_deliveries:
+        return await run_batch(engine, batch)
+    now = engine.clock.now()
+    features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
+    problem = f"the worker died {attempts - 1} times while it ran this event"
+    failures = [Failure(f.name, problem, "", attempts - 1, now) for f in features]
+    result = Result(Handled(delivery.event, 0.0, (), [f.name for f in features]), failures)
+    return Outcome(
+        batch=batch,
+        versions={},
+        states={},
+        changes=(),
+        handled=[result.handled],
+        dead=_letters(result, delivery, batch.lease.partition, now),
+    )
+
+
+def _chains(batch: Batch) -> list[list[Delivery]]:
+    """The batch's events by entity, in order: what must run one after the other."""
+    chains: dict[str, list[Delivery]] = {}
+    for delivery in batch.deliveries:
+        chains.setdefault(delivery.event.entity_id, []).append(delivery)
+    return list(chains.values())
+
+
+def _letters(result: Result, delivery: Delivery, partition: int, now: datetime) -> list[DeadLetter]:
+    return [dead_letter(delivery, partition, failure, now) for failure in result.failures]

@@ -1,0 +1,96 @@
+"""The store's verbs for code that cannot await: sync handlers, scripts and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from headwater.errors import InvalidInputError
+from headwater.offload import calling_loop
+from headwater.values import ServiceEvent
+
+T = TypeVar("T")
+
+
+class Verbs(Protocol):
+    """The verbs that have a blocking form."""
+
+    async def get_feature(self, name: str, entity_id: str) -> Any: ...
+
+    async def get_features(
+        self, names: Sequence[str], entity_ids: Sequence[str]
+    ) -> dict[str, dict[str, Any]]: ...
+
+    async def set_feature(self, name: str, entity_id: str, value: object) -> None: ...
+
+    async def publish(
+        self, event_type: str, entity_id: str, payload: Mapping[str, Any] | None = None
+    ) -> ServiceEvent: ...
+
+    async def drain(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Blocking:
+    """Runs each verb to its end before it returns.
+
+    Inside a sync handler the verbs see the handler's own writes, as the async ones do.
+    """
+
+    def __init__(self, store: Verbs) -> None:
+        self._store = store
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def get_feature(self, name: str, entity_id: str) -> Any:
+        return self._run(self._store.get_feature(name, entity_id))
+
+    def get_features(
+        self, names: Sequence[str], entity_ids: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
+        return self._run(self._store.get_features(names, entity_ids))
+
+    def set_feature(self, name: str, entity_id: str, value: object) -> None:
+        self._run(self._store.set_feature(name, entity_id, value))
+
+    def publish(
+        self, event_type: str, entity_id: str, payload: Mapping[str, Any] | None = None
+    ) -> ServiceEvent:
+        return self._run(self._store.publish(event_type, entity_id, payload))
+
+    def drain(self) -> None:
+        self._run(self._store.drain())
+
+    def close(self) -> None:
+        self._run(self._store.close())
+
+    def _run(self, verb: Coroutine[Any, Any, T]) -> T:
+        if _in_a_loop():
+            verb.close()
+            raise InvalidInputError(
+                "store.sync blocks, and this thread runs an event loop; await the verb of the "
+                "store itself instead"
+            )
+        # A handler's context goes along to the loop that runs its batch, and with it its turn.
+        loop = calling_loop.get() or self._own_loop()
+        return asyncio.run_coroutine_threadsafe(verb, loop).result()
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="headwater-sync-verbs", daemon=True
+                ).start()
+            return self._loop
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

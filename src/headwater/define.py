@@ -1,0 +1,378 @@
+"""The decorators that declare entities and features, and the frozen declarations they make.
+
+Declaring executes nothing: it checks what can be known now, with file and line, and hands a
+declaration to the store.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Literal, Never, Protocol, TypeVar, get_args, get_type_hints
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from headwater.durations import Duration, to_timedelta
+from headwater.encoding import Codec
+from headwater.errors import (
+    DeclarationError,
+    DurationError,
+    FeatureValueError,
+    Location,
+    UnknownReferenceError,
+    nearest,
+)
+from headwater.templates import Template, parse_template
+from headwater.values import LONGEST_NAME
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+DEFAULT_MAX_RETRIES = 3
+
+Mode = Literal["triggered", "scheduled", "on_demand", "template"]
+Order = Literal["stream", "event_time"]
+
+
+class EntityDef(msgspec.Struct, frozen=True):
+    """What features belong to, and the field that identifies one of it."""
+
+    name: str
+    id_field: str
+    id_type: type[str] | type[int]
+    location: Location
+
+    def native_id(self, entity_id: str) -> str | int:
+        """The id in the type the class annotates, as functions receive it."""
+        return entity_id if self.id_type is str else int(entity_id)
+
+
+class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
+    """A named value per entity and everything that was said about how it comes to be."""
+
+    name: str
+    entity: EntityDef
+    function: Callable[..., Any]
+    is_async: bool
+    codec: Codec
+    location: Location
+    description: str = ""
+    triggers: tuple[str, ...] = ()
+    refresh: timedelta | None = None
+    materialize: bool = False
+    max_retries: int = DEFAULT_MAX_RETRIES
+    sql: str | None = None
+    template: Template | None = None
+    default: Any = None
+    ttl: timedelta | None = None
+    order: Order = "stream"
+
+    @property
+    def mode(self) -> Mode:
+        """How the value is recomputed."""
+        if self.triggers:
+            return "triggered"
+        if self.refresh:
+            return "scheduled"
+        return "template" if self.template else "on_demand"
+
+
+class Declares(Protocol):
+    """Whatever keeps declarations; a FeatureStore in practice."""
+
+    def declare_entity(self, entity: EntityDef) -> None: ...
+
+    def declare_feature(self, feature: FeatureDef) -> None: ...
+
+
+class _Declared(msgspec.Struct, frozen=True):
+    store: Declares
+    entity: EntityDef
+
+
+_entities: WeakKeyDictionary[type, _Declared] = WeakKeyDictionary()
+
+
+def entity(store: Declares, *, name: str | None = None) -> Callable[[C], C]:
+    """Declares a class with one id field, such as ``user_id: str``, as an entity of the store."""
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame else None
+
+    def declare(cls: C) -> C:
+        location = Location(
+            caller.f_code.co_filename if caller else "?", caller.f_lineno if caller else 0
+        )
+        id_field, id_type = _id_field(cls, location, caller)
+        declared = EntityDef(name or cls.__name__, id_field, id_type, location)
+        store.declare_entity(declared)
+        _entities[cls] = _Declared(store, declared)
+        return cls
+
+    return declare
+
+
+def _id_field(
+    cls: type, location: Location, caller: FrameType | None
+) -> tuple[str, type[str] | type[int]]:
+    hints = get_type_hints(cls, localns=caller.f_locals if caller else None)
+    fields = list(hints.items())
+    if len(fields) != 1:
+        named = [field for field in fields if field[0].endswith("_id")]
+        fields = named if len(named) == 1 else []
+    if not fields:
+        raise DeclarationError(
+            f"entity {cls.__name__} needs one id field; annotate it, for example "
+            f"`{cls.__name__.lower()}_id: str`",
+            location,
+        )
+    field, kind = fields[0]
+    if kind is not str and kind is not int:
+        raise DeclarationError(
+            f"entity {cls.__name__}: the id field {field!r} must be str or int", location
+        )
+    return field, kind
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ``feature`` decorator was given, before it was checked."""
+
+    entity: type
+    name: str | None
+    trigger: str | Iterable[str] | None
+    refresh: Duration | None
+    materialize: bool
+    max_retries: int | None
+    sql: str | None
+    template: str | None
+    default: Any
+    ttl: Duration | None
+    order: str
+    unknown: dict[str, Any]
+
+
+def feature(
+    *,
+    entity: type,
+    name: str | None = None,
+    trigger: str | Iterable[str] | None = None,
+    refresh: Duration | None = None,
+    materialize: bool = False,
+    max_retries: int | None = None,
+    sql: str | None = None,
+    template: str | None = None,
+    default: Any = None,
+    ttl: Duration | None = None,
+    order: Order = "stream",
+    **unknown: Never,
+) -> Callable[[F], F]:
+    """Declares the decorated function as a feature of an entity and returns it unchanged.
+
+    With ``trigger`` the function takes the entity id and the event and runs when such an event
+    arrives. With ``refresh`` it runs on a schedule; ``sql`` makes it one query for all entities,
+    and the function only declares name and type. With neither it runs when the value is read;
+    ``template`` then composes the value from other features.
+    """
+    options = _Options(
+        entity=entity,
+        name=name,
+        trigger=trigger,
+        refresh=refresh,
+        materialize=materialize,
+        max_retries=max_retries,
+        sql=sql,
+        template=template,
+        default=default,
+        ttl=ttl,
+        order=order,
+        unknown=unknown,
+    )
+    frame = inspect.currentframe()
+    local_names = frame.f_back.f_locals if frame and frame.f_back else None
+
+    def declare(function: F) -> F:
+        code = inspect.unwrap(function).__code__
+        location = Location(code.co_filename, code.co_firstlineno)
+        declared = _entities.get(entity) if isinstance(entity, type) else None
+        if declared is None:
+            raise DeclarationError(
+                f"feature {function.__name__!r}: {entity!r} is not an entity; decorate its class "
+                "with @entity(store) first",
+                location,
+            )
+        _check_combination(options, function.__name__, location)
+        declared.store.declare_feature(
+            _feature_def(options, declared.entity, function, location, local_names)
+        )
+        return function
+
+    return declare
+
+
+_OPTION_NAMES = tuple(inspect.signature(feature).parameters)[:-1]
+
+
+def _check_combination(options: _Options, name: str, location: Location) -> None:
+    def refuse(problem: str) -> Never:
+        raise DeclarationError(f"feature {name!r}: {problem}", location)
+
+    for unknown in options.unknown:
+        refuse(f"unknown option {unknown!r}; {nearest(unknown, _OPTION_NAMES)}")
+    given = {
+        option for option in ("trigger", "refresh", "sql", "template") if _given(options, option)
+    }
+    for pair in (
+        {"trigger", "sql"},
+        {"trigger", "refresh"},
+        {"trigger", "template"},
+        {"refresh", "template"},
+        {"sql", "template"},
+    ):
+        if pair <= given:
+            first, second = sorted(pair)
+            refuse(f"{first} and {second} cannot go together; a feature is recomputed in one way")
+    if options.materialize and "refresh" not in given:
+        refuse("materialize needs refresh, the interval at which it is computed")
+    if "sql" in given and "refresh" not in given:
+        refuse("sql needs refresh, the interval at which the query runs")
+    if options.ttl is not None and "template" in given:
+        refuse("a template is composed at every read, so ttl has no meaning for it")
+    if options.max_retries is not None and "trigger" not in given:
+        refuse("max_retries needs trigger; nothing else is retried")
+    if options.order != "stream" and "trigger" not in given:
+        refuse("order needs trigger; only events arrive out of order")
+    if options.order not in get_args(Order):
+        refuse(f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}")
+
+
+def _given(options: _Options, option: str) -> bool:
+    return bool(msgspec.structs.asdict(options)[option] is not None)
+
+
+def _feature_def(
+    options: _Options,
+    entity: EntityDef,
+    function: Callable[..., Any],
+    location: Location,
+    local_names: dict[str, Any] | None,
+) -> FeatureDef:
+    name = options.name or function.__name__
+    if not name.isidentifier() or len(name) > LONGEST_NAME:
+        raise DeclarationError(f"feature name {name!r} is not a plain identifier", location)
+    triggers = _triggers(options.trigger, name, location)
+    _check_arity(function, name, 2 if triggers else 1, entity, location)
+    codec = _codec(function, name, location, local_names)
+    if codec.kind == "none" and not triggers:
+        raise DeclarationError(
+            f"feature {name!r} returns None; only a triggered feature may be for its effect alone",
+            location,
+        )
+    if options.default is not None:
+        _check_default(codec, options.default, location)
+    return FeatureDef(
+        name=name,
+        entity=entity,
+        function=function,
+        is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
+        codec=codec,
+        location=location,
+        description=inspect.getdoc(function) or "",
+        triggers=triggers,
+        refresh=_span(options.refresh, name, "refresh", location),
+        materialize=options.materialize,
+        max_retries=_max_retries(options.max_retries, name, location),
+        sql=options.sql,
+        template=_template(options.template, codec, name, location),
+        default=options.default,
+        ttl=_span(options.ttl, name, "ttl", location),
+        order="event_time" if options.order == "event_time" else "stream",
+    )
+
+
+def _triggers(
+    trigger: str | Iterable[str] | None, name: str, location: Location
+) -> tuple[str, ...]:
+    if trigger is None:
+        return ()
+    triggers = (trigger,) if isinstance(trigger, str) else tuple(trigger)
+    if not triggers or not all(isinstance(item, str) and item for item in triggers):
+        raise DeclarationError(
+            f"feature {name!r}: trigger must be an event type or a list of them", location
+        )
+    return tuple(dict.fromkeys(triggers))
+
+
+def _check_arity(
+    function: Callable[..., Any], name: str, count: int, entity: EntityDef, location: Location
+) -> None:
+    wanted = f"({entity.id_field}, event)" if count == 2 else f"({entity.id_field})"
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError as error:
+        raise DeclarationError(
+            f"feature {name!r} must take {wanted}, but its function does not: {error}", location
+        ) from error
+
+
+def _codec(
+    function: Callable[..., Any],
+    name: str,
+    location: Location,
+    local_names: dict[str, Any] | None,
+) -> Codec:
+    try:
+        hints = get_type_hints(inspect.unwrap(function), localns=local_names)
+        return Codec(name, hints.get("return", Any))
+    except (NameError, TypeError) as error:
+        raise DeclarationError(
+            f"feature {name!r}: its return annotation cannot be used: {error}", location
+        ) from error
+
+
+def _check_default(codec: Codec, default: object, location: Location) -> None:
+    try:
+        codec.encode(default)
+    except FeatureValueError as error:
+        raise DeclarationError(f"default: {error}", location) from error
+
+
+def _span(
+    duration: Duration | None, name: str, option: str, location: Location
+) -> timedelta | None:
+    if duration is None:
+        return None
+    try:
+        return to_timedelta(duration)
+    except DurationError as error:
+        raise DeclarationError(f"feature {name!r}: {option}: {error}", location) from error
+
+
+def _max_retries(max_retries: int | None, name: str, location: Location) -> int:
+    if max_retries is None:
+        return DEFAULT_MAX_RETRIES
+    if type(max_retries) is not int or max_retries < 0:
+        raise DeclarationError(
+            f"feature {name!r}: max_retries must be a whole number from 0 on", location
+        )
+    return max_retries
+
+
+def _template(text: str | None, codec: Codec, name: str, location: Location) -> Template | None:
+    if text is None:
+        return None
+    if codec.kind not in ("text", "json"):
+        raise DeclarationError(
+            f"feature {name!r}: a template gives text; annotate it -> str", location
+        )
+    return parse_template(text, location)
+
+
+def unknown_reference(
+    feature: FeatureDef, name: str, known: Iterable[str]
+) -> UnknownReferenceError:
+    """The error for a template that names no feature of its entity."""
+    return UnknownReferenceError(
+        f"feature {feature.name!r}", "feature", name, known, feature.location
+    )

@@ -1,0 +1,150 @@
+"""How a feature's value becomes JSON text and comes back in its annotated type.
+
+One text serves the online store, history, the wire and the eye. A value is kept if, and only if,
+its text decodes back to the annotated type; anything else is refused, never coerced.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+
+from headwater.errors import FeatureValueError
+
+Kind = Literal["int", "float", "bool", "text", "time", "json", "none"]
+
+_KINDS: dict[Any, Kind] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "text",
+    datetime: "time",
+    NoneType: "none",
+}
+_SAFE = frozenset({int, str, bool, NoneType})
+_BUILTINS = (datetime, date, time, timedelta, Decimal, UUID, bytes)
+_ENCODER = msgspec.json.Encoder()
+_INT64 = range(-(2**63), 2**63)
+
+
+class Unstorable(ValueError):
+    """A value has no exact JSON text; the message says why."""
+
+
+def _from_numpy(value: object) -> object:
+    if type(value).__module__ == "numpy":
+        plain: object = value.tolist()  # type: ignore[attr-defined]
+        return plain
+    raise Unstorable(f"a {type(value).__qualname__} has no JSON form")
+
+
+def plain(value: object) -> Any:
+    """The value in builtin types, refused where JSON would change it silently."""
+    if type(value) is int:
+        _check(value)
+        return value
+    if type(value) in _SAFE:
+        return value
+    try:
+        builtin = msgspec.to_builtins(value, builtin_types=_BUILTINS, enc_hook=_from_numpy)
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise Unstorable(str(error)) from error
+    _check(builtin)
+    return builtin
+
+
+def _check(value: object) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Unstorable("NaN and infinities have no JSON form")
+    elif isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise Unstorable("a datetime without a time zone is ambiguous")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check(key)
+            _check(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _check(item)
+    elif type(value) is int and value not in _INT64:
+        raise Unstorable("an integer beyond 64 bits is not exact in other readers")
+
+
+def encode_plain(value: object) -> bytes:
+    """The JSON text of a value in builtin types, refused where JSON would change it."""
+    try:
+        return _ENCODER.encode(plain(value))
+    except (TypeError, UnicodeEncodeError, OverflowError) as error:
+        raise Unstorable(str(error)) from error
+
+
+def _same(back: object, value: object) -> bool:
+    """Says whether what comes back is what went in; NumPy's types may become Python's own."""
+    try:
+        if bool(back == value):
+            return True
+    except ValueError:  # an array inside: NumPy does not say whether it is equal as a whole
+        pass
+    return _has_numpy(value)
+
+
+def _has_numpy(value: object) -> bool:
+    if type(value).__module__ == "numpy":
+        return True
+    if isinstance(value, dict):
+        return any(map(_has_numpy, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_numpy, value))
+
+
+def _bare(annotation: Any) -> Any:
+    """The one type of ``T | None``, else the annotation itself."""
+    if get_origin(annotation) in (Union, UnionType):
+        members = [member for member in get_args(annotation) if member is not NoneType]
+        if len(members) == 1:
+            return members[0]
+    return annotation
+
+
+class Codec:
+    """Turns the values of one feature into JSON text and back."""
+
+    __slots__ = ("_decode", "expected", "feature", "kind")
+
+    def __init__(self, feature: str, annotation: Any) -> None:
+        self.feature = feature
+        self.expected: str = (
+            annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        )
+        self.kind: Kind = _KINDS.get(_bare(annotation), "json")
+        self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(annotation).decode
+
+    def encode(self, value: object) -> bytes:
+        """The value's JSON text, after proof that it decodes to the same value."""
+        try:
+            raw = encode_plain(value)
+            back = self._decode(raw)
+        except (Unstorable, msgspec.ValidationError) as error:
+            raise FeatureValueError(self.feature, value, self.expected, str(error)) from error
+        if not _same(back, value):
+            raise FeatureValueError(
+                self.feature, value, self.expected, f"it would come back as {reprlib.repr(back)}"
+            )
+        return raw
+
+    def decode(self, raw: bytes | msgspec.Raw) -> Any:
+        """The value in its annotated type."""
+        try:
+            return self._decode(raw)
+        except msgspec.ValidationError as error:
+            # A stored value that an edited annotation no longer describes.
+            text = bytes(raw).decode(errors="replace")
+            raise FeatureValueError(self.feature, text, self.expected, str(error)) from error

@@ -1,0 +1,58 @@
+"""One open store: declarations, settings, backends and the steps that work on them, wired."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater import graph
+from headwater.clock import Clock
+from headwater.compute import Compute
+from headwater.connect import connect
+from headwater.offload import Offload
+from headwater.ports import Backends
+from headwater.refresh import Refresh
+from headwater.registry import Registry
+from headwater.serve import Reader
+from headwater.settings import Settings
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """The parts that the store's verbs and the worker's loop call."""
+
+    registry: Registry
+    settings: Settings
+    clock: Clock
+    backends: Backends
+    offload: Offload
+    reader: Reader
+    compute: Compute
+    refresh: Refresh
+
+    async def close(self) -> None:
+        """Closes the backends and the threads."""
+        self.offload.close()
+        await self.backends.lifecycle.close()
+
+
+def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
+    """Checks what was declared, connects the backends and wires everything."""
+    graph.check(registry.features)
+    backends = connect(settings, clock)
+    offload = Offload(settings.worker.threads)
+    return Engine(
+        registry,
+        settings,
+        clock,
+        backends,
+        offload,
+        Reader(registry, backends.online, offload, clock),
+        Compute(registry, offload, clock, settings.worker.handler_timeout),
+        Refresh(
+            registry,
+            backends.online,
+            backends.offline,
+            offload,
+            clock,
+            settings.worker.concurrency,
+        ),
+    )

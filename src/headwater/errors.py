@@ -1,0 +1,233 @@
+"""Every error Headwater raises, as one tree.
+
+HeadwaterError
+├── DeclarationError            a features file declares something that cannot hold
+│   ├── DuplicateNameError      two declarations share a name
+│   ├── UnknownReferenceError   a {reference} or option names nothing that exists
+│   ├── CycleError              features depend on each other in a circle
+│   └── TemplateError           a template is not one
+├── ConfigError                 a setting is wrong or missing
+│   ├── UnknownSettingError     headwater.toml has a key that no setting reads
+│   └── MissingExtraError       an optional driver is not installed
+├── InvalidInputError           a caller passed something that cannot be used
+│   ├── DurationError
+│   ├── EventError
+│   └── FeatureValueError       a value does not fit its feature's annotated type
+├── NotFoundError               a caller named something that does not exist
+│   ├── UnknownNameError        … among the declarations
+│   └── UnknownDeadLetterError
+├── FeatureFailedError          a feature's own function raised
+│   └── HandlerTimeoutError     … or ran longer than it may
+├── CommitError                 a batch was not committed and will be read again
+│   ├── LeaseLostError          another worker owns the partition now
+│   └── VersionConflictError    an entity changed while the batch ran
+└── BackendError                a store cannot be used
+    ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
+    └── ClosedError             the store was closed, or opened before a fork
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+
+class Location(NamedTuple):
+    """The file and line of a declaration."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """Says which known name comes nearest to a wrong one, or which names there are."""
+    known = sorted(candidates)
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not known:
+        return "none is declared"
+    shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+    return f"there is {shown}"
+
+
+class HeadwaterError(Exception):
+    """The root of every error that Headwater raises on purpose."""
+
+
+class DeclarationError(HeadwaterError):
+    """A features file declares something that cannot hold."""
+
+    def __init__(self, problem: str, location: Location | None = None) -> None:
+        self.problem = problem
+        self.location = location
+        super().__init__(f"{location}: {problem}" if location else problem)
+
+
+class DuplicateNameError(DeclarationError):
+    """Two declarations share a name."""
+
+    def __init__(self, kind: str, name: str, location: Location, first: Location) -> None:
+        self.name = name
+        super().__init__(
+            f"{kind} {name!r} is already declared at {first}; rename one of them", location
+        )
+
+
+class UnknownReferenceError(DeclarationError):
+    """A reference or an option names nothing that exists."""
+
+    def __init__(
+        self, owner: str, kind: str, name: str, known: Iterable[str], location: Location | None
+    ) -> None:
+        self.name = name
+        super().__init__(
+            f"{owner} names the unknown {kind} {name!r}; {nearest(name, known)}", location
+        )
+
+
+class CycleError(DeclarationError):
+    """Features depend on each other in a circle."""
+
+    def __init__(self, cycle: Sequence[str], location: Location | None) -> None:
+        self.cycle = tuple(cycle)
+        super().__init__(f"features depend on each other: {' → '.join(cycle)}", location)
+
+
+class TemplateError(DeclarationError):
+    """A template is not one."""
+
+
+class ConfigError(HeadwaterError):
+    """A setting is wrong or missing."""
+
+
+class UnknownSettingError(ConfigError):
+    """The configuration file has a key that no setting reads."""
+
+    def __init__(self, key: str, file: str, known: Iterable[str]) -> None:
+        self.key = key
+        super().__init__(f"{file}: unknown setting {key!r}; {nearest(key, known)}")
+
+
+class MissingExtraError(ConfigError):
+    """An optional driver is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} needs `pip install 'headwater[{extra}]'`")
+
+
+class InvalidInputError(HeadwaterError):
+    """A caller passed something that cannot be used."""
+
+
+class DurationError(InvalidInputError, ValueError):
+    """A duration is not one."""
+
+    def __init__(self, given: object) -> None:
+        self.given = given
+        super().__init__(
+            f"{given!r} is not a duration; write a number and a unit, one of ms, s, m, h, d "
+            "(for example '500ms' or '1.5h'), or pass a timedelta"
+        )
+
+
+class EventError(InvalidInputError, ValueError):
+    """An event is not valid."""
+
+    def __init__(self, problem: str, index: int | None = None) -> None:
+        self.problem = problem
+        self.index = index
+        super().__init__(problem if index is None else f"event {index}: {problem}")
+
+
+class FeatureValueError(InvalidInputError, ValueError):
+    """A value does not fit its feature's annotated type."""
+
+    def __init__(self, feature: str, value: object, expected: str, reason: str) -> None:
+        self.feature = feature
+        super().__init__(
+            f"feature {feature!r} cannot keep {reprlib.repr(value)} as {expected}: {reason}; "
+            "return the annotated type or change the annotation"
+        )
+
+
+class NotFoundError(HeadwaterError):
+    """A caller named something that does not exist."""
+
+
+class UnknownNameError(NotFoundError, LookupError):
+    """A caller named a declaration that does not exist."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"unknown {kind} {name!r}; {nearest(name, known)}")
+
+
+class UnknownDeadLetterError(NotFoundError, LookupError):
+    """No dead letter has this id."""
+
+    def __init__(self, letter_id: str) -> None:
+        self.letter_id = letter_id
+        super().__init__(
+            f"no dead letter {letter_id!r}; `headwater dlq list` shows those there are"
+        )
+
+
+class FeatureFailedError(HeadwaterError):
+    """A feature's own function raised."""
+
+    def __init__(self, feature: str, entity_id: str, problem: str) -> None:
+        self.feature = feature
+        self.entity_id = entity_id
+        super().__init__(f"feature {feature!r} failed for {entity_id!r}: {problem}")
+
+
+class HandlerTimeoutError(FeatureFailedError):
+    """A feature's function ran longer than it may."""
+
+    def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
+        super().__init__(feature, entity_id, f"it ran longer than {seconds:g} s")
+
+
+class CommitError(HeadwaterError):
+    """A batch was not committed and will be read again."""
+
+
+class LeaseLostError(CommitError):
+    """Another worker owns the partition now."""
+
+    def __init__(self, partition: int, owner: str) -> None:
+        self.partition = partition
+        super().__init__(f"partition {partition} is no longer held by worker {owner}")
+
+
+class VersionConflictError(CommitError):
+    """An entity changed while the batch ran."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        super().__init__(f"an entity of partition {partition} changed while its batch ran")
+
+
+class BackendError(HeadwaterError):
+    """A store cannot be used."""
+
+
+class HomeError(BackendError):
+    """The embedded store's folder is read-only, full, corrupt or of a newer version."""
+
+    def __init__(self, home: str, problem: str, remedy: str) -> None:
+        self.home = home
+        super().__init__(f"the store in {home} {problem}; {remedy}")
+
+
+class ClosedError(BackendError):
+    """The store was closed, or was opened before a fork."""

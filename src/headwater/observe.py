@@ -1,0 +1,123 @@
+"""Metrics and the log record of each event, wrapped around the ports so that nothing else counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from prometheus_client import Counter, Histogram
+
+from headwater.logs import log
+from headwater.ports import Backends, Batch, Bus, Handled, Lease, Outcome, Published, Tick
+from headwater.values import ServiceEvent
+
+INTERNAL = "headwater."
+"""What the types of Headwater's own events begin with."""
+
+UNTRIGGERED = "(untriggered)"
+"""The label of event types that nothing triggers on: callers choose them, so they are not counted apart."""
+
+EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
+EVENTS_FAILED = Counter(
+    "headwater_events_failed_total", "Events with a feature that failed for good.", ["event_type"]
+)
+EVENT_SECONDS = Histogram(
+    "headwater_event_processing_seconds",
+    "Time from the start of an event's first feature to the end of its last.",
+    buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30),
+)
+EVENT_RETRIES = Counter("headwater_event_retries_total", "Handler runs after a failed one.")
+DEAD_LETTERS = Counter("headwater_dead_letters_total", "Dead letters written.", ["feature"])
+REFRESHES = Counter(
+    "headwater_refreshes_total", "Runs of scheduled features.", ["feature", "outcome"]
+)
+TICKS_MISSED = Counter(
+    "headwater_ticks_missed_total", "Due times that passed without a run.", ["feature"]
+)
+
+
+class ObservedBus:
+    """A bus that counts what is committed and logs one record per processed event."""
+
+    def __init__(self, inner: Bus) -> None:
+        self.partitions = inner.partitions
+        self._inner = inner
+
+    async def publish(
+        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
+    ) -> list[Published]:
+        return await self._inner.publish(events, dedup_window=dedup_window)
+
+    async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
+        before = await self._inner.publish_ticks(ticks)
+        for tick, last in zip(ticks, before, strict=True):
+            if last is not None and last < tick.due:
+                TICKS_MISSED.labels(tick.feature).inc((tick.due - last) // tick.interval - 1)
+        return before
+
+    async def read(
+        self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
+    ) -> list[Batch]:
+        return await self._inner.read(leases, limit, touches)
+
+    async def attempt(self, lease: Lease, seq: int) -> int:
+        return await self._inner.attempt(lease, seq)
+
+    async def commit(self, outcome: Outcome) -> None:
+        await self._inner.commit(outcome)
+        for handled in outcome.handled:
+            if handled.event.event_type.startswith(INTERNAL):
+                _count_refresh(handled)
+            else:
+                _count_event(handled)
+        for letter in outcome.dead:
+            DEAD_LETTERS.labels(letter.feature).inc()
+            log.error(
+                "dead letter",
+                feature=letter.feature,
+                event_type=letter.event.event_type,
+                entity_id=letter.event.entity_id,
+                event_id=letter.event.event_id,
+                attempts=letter.attempts,
+                error=letter.error,
+            )
+        log.flush()
+
+    async def wait(self, worker: str, seconds: float) -> None:
+        await self._inner.wait(worker, seconds)
+
+    async def backlog(self) -> int:
+        return await self._inner.backlog()
+
+
+def _count_event(handled: Handled) -> None:
+    event = handled.event
+    label = event.event_type if handled.updated or handled.failed else UNTRIGGERED
+    EVENTS_PROCESSED.labels(label).inc()
+    EVENT_SECONDS.observe(handled.duration)
+    if handled.failed:
+        EVENTS_FAILED.labels(label).inc()
+    if handled.retries:
+        EVENT_RETRIES.inc(handled.retries)
+    log.info(
+        "event processed",
+        event_type=event.event_type,
+        entity_id=event.entity_id,
+        event_id=event.event_id,
+        duration_ms=round(handled.duration * 1000, 3),
+        features_updated=handled.updated,
+    )
+
+
+def _count_refresh(handled: Handled) -> None:
+    for name in handled.failed:
+        REFRESHES.labels(name, "failed").inc()
+    for name in handled.updated:
+        if name not in handled.failed:
+            REFRESHES.labels(name, "done").inc()
+
+
+def observed(backends: Backends) -> Backends:
+    """The same backends, watched."""
+    return msgspec.structs.replace(backends, bus=ObservedBus(backends.bus))

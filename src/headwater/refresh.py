@@ -1,0 +1,186 @@
+"""Running a tick of a scheduled feature: SQL for all entities at once, code in bounded portions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from headwater import ticks
+from headwater.clock import Clock, to_micros
+from headwater.define import FeatureDef
+from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
+from headwater.logs import log
+from headwater.offload import Offload, for_each
+from headwater.ports import Change, Delivery, Handled, OfflineStore, OnlineStore, Rows
+from headwater.registry import Registry
+from headwater.values import ServiceEvent
+from headwater.workspace import Turn, Workspace, make_cell, make_change, taking
+
+_PORTION = 500
+
+
+class Refreshed(msgspec.Struct, frozen=True):
+    """What a tick did, and the event with which it goes on if there is more to do."""
+
+    handled: Handled
+    follow_up: ServiceEvent | None = None
+
+
+class Refresh:
+    """Recomputes scheduled features; one that fails keeps its old value and comes up again."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        online: OnlineStore,
+        offline: OfflineStore,
+        offload: Offload,
+        clock: Clock,
+        concurrency: int,
+    ) -> None:
+        self._registry = registry
+        self._online = online
+        self._offline = offline
+        self._offload = offload
+        self._clock = clock
+        self._concurrency = concurrency
+
+    async def handle(self, workspace: Workspace, delivery: Delivery, partition: int) -> Refreshed:
+        """Runs a tick, or the next portion of one."""
+        began = time.perf_counter()
+        tick = ticks.due_of(delivery.event)
+        feature = self._registry.features.get(tick.feature)
+        updated, failed, after = 0, False, None
+        if feature is None or not feature.refresh:
+            log.info("tick of a feature that is no longer scheduled", feature=tick.feature)
+        elif not ticks.superseded(feature, tick, self._clock.now()):
+            try:
+                if feature.sql is None:
+                    updated, failed, after = await self._run_code(
+                        workspace, feature, tick, partition, delivery.event.event_id
+                    )
+                else:
+                    updated = await self._run_sql(feature, delivery.event.event_id)
+            except HeadwaterError as error:
+                failed = True
+                log.error("refresh failed", feature=feature.name, error=str(error))
+        handled = Handled(
+            delivery.event,
+            time.perf_counter() - began,
+            [tick.feature] if updated else [],
+            [tick.feature] if failed else [],
+        )
+        if after is None:
+            return Refreshed(handled)
+        rest = msgspec.structs.replace(tick, after=after)
+        return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
+
+    async def _run_code(
+        self,
+        workspace: Workspace,
+        feature: FeatureDef,
+        tick: ticks.Due,
+        partition: int,
+        cause: str,
+    ) -> tuple[int, bool, str | None]:
+        """Computes the feature for the next portion of this partition's entities."""
+        entity_ids = await self._online.entity_ids(
+            feature.entity.name,
+            after=tick.after,
+            limit=_PORTION,
+            partition=partition,
+            having=None if feature.materialize else feature.name,
+        )
+        done: list[str] = []
+        failed: list[str] = []
+
+        async def run(entity_id: str) -> None:
+            try:
+                await self._run_one(workspace, feature, entity_id, cause)
+            except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+                failed.append(entity_id)
+                problem = f"{type(error).__name__}: {error}"
+                log.warning(
+                    "refresh failed", feature=feature.name, entity_id=entity_id, error=problem
+                )
+            else:
+                done.append(entity_id)
+
+        await for_each(entity_ids, run, self._concurrency)
+        after = entity_ids[-1] if len(entity_ids) == _PORTION else None
+        return len(done), bool(failed), after
+
+    async def _run_one(
+        self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str
+    ) -> None:
+        now = self._clock.now()
+        native_id = feature.entity.native_id(entity_id)
+        while True:
+            turn = Turn(workspace, now, now, cause)
+            try:
+                with taking(turn):
+                    if feature.is_async:
+                        value = await feature.function(native_id)
+                    else:
+                        value = await self._offload.call(feature.function, native_id)
+                await turn.set(feature, entity_id, value)
+                changes = turn.close()
+            finally:
+                turn.abandon()
+            if changes is not None:
+                workspace.keep(changes)
+                return
+
+    async def _run_sql(self, feature: FeatureDef, cause: str) -> int:
+        """Runs the query once and writes every entity it gives, or those already online."""
+        rows = await self._offline.query(feature.sql or "", self._registry.sources)
+        now = self._clock.now()
+        count = 0
+        for portion in _portions(list(_changes(feature, rows, now, cause))):
+            kept = portion if feature.materialize else await self._already_online(portion)
+            await self._online.put(kept)
+            count += len(kept)
+        return count
+
+    async def _already_online(self, changes: list[Change]) -> list[Change]:
+        cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
+        return [c for c, own in zip(changes, cells, strict=True) if c.feature in own]
+
+
+def _portions(changes: list[Change]) -> Iterator[list[Change]]:
+    for start in range(0, len(changes), _PORTION):
+        yield changes[start : start + _PORTION]
+
+
+def _changes(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> Iterator[Change]:
+    """One change per row of the query: the entity's id, the value, and its time where given."""
+    id_at, value_at, time_at = _columns(feature, rows)
+    for row in rows.rows:
+        if row[id_at] is None:
+            continue
+        moment = _moment(feature, row[time_at]) if time_at is not None else now
+        cell = make_cell(feature, row[value_at], to_micros(min(moment, now)), to_micros(now))
+        yield make_change(feature, str(row[id_at]), cell, cause)
+
+
+def _columns(feature: FeatureDef, rows: Rows) -> tuple[int, int, int | None]:
+    columns = list(rows.columns)
+    value = next((name for name in ("value", feature.name) if name in columns), None)
+    if feature.entity.id_field not in columns or value is None:
+        raise InvalidInputError(
+            f"the query of feature {feature.name!r} gives the columns {', '.join(columns)}; it must "
+            f"give {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
+        )
+    time_at = columns.index("timestamp") if "timestamp" in columns else None
+    return columns.index(feature.entity.id_field), columns.index(value), time_at
+
+
+def _moment(feature: FeatureDef, given: Any) -> datetime:
+    if not isinstance(given, datetime):
+        raise FeatureFailedError(feature.name, "*", f"its timestamp {given!r} is not a timestamp")
+    # A TIMESTAMP without a zone is what most files hold; the engine is set to UTC.
+    return given.replace(tzinfo=UTC) if given.tzinfo is None else given

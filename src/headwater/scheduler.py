@@ -1,0 +1,48 @@
+"""The clockwork: publishes a tick when a scheduled feature is due, once however many run it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater import ticks
+from headwater.clock import Clock
+from headwater.errors import BackendError
+from headwater.logs import log
+from headwater.ports import Bus
+from headwater.registry import Registry
+
+_LONGEST_WAIT = 60.0
+
+
+class Scheduler:
+    """Asks the clock, publishes what is due, and waits for the next due time."""
+
+    def __init__(self, registry: Registry, bus: Bus, clock: Clock) -> None:
+        self._registry = registry
+        self._bus = bus
+        self._clock = clock
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Runs until told to stop."""
+        while self._registry.scheduled() and not stopping.is_set():
+            try:
+                await self.tick()
+            except BackendError as error:
+                log.error("ticks were not published and will be tried again", error=str(error))
+            try:
+                async with asyncio.timeout(self._wait()):
+                    await stopping.wait()
+            except TimeoutError:
+                continue
+
+    async def tick(self) -> None:
+        """Publishes the ticks that are due and were not published before."""
+        now = self._clock.now()
+        due = [ticks.make_tick(feature, now) for feature in self._registry.scheduled()]
+        if due:
+            await self._bus.publish_ticks(due)
+
+    def _wait(self) -> float:
+        now = self._clock.now()
+        next_due = min(ticks.next_due(feature, now) for feature in self._registry.scheduled())
+        return min(_LONGEST_WAIT, (next_due - now).total_seconds())

@@ -1,0 +1,215 @@
+"""Reading feature values: stored ones in one round trip, the rest computed level by level."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headwater import graph
+from headwater.clock import Clock, to_micros
+from headwater.define import EntityDef, FeatureDef
+from headwater.errors import FeatureFailedError, InvalidInputError
+from headwater.offload import Offload
+from headwater.ports import Change, OnlineStore
+from headwater.registry import Registry
+from headwater.values import Cell, Cells, FeatureValue, as_of_time
+from headwater.workspace import current_reads, current_turn, make_cell, make_change, noting
+
+Row = dict[str, FeatureValue]
+"""The values of one entity, by feature."""
+
+_MISSING = FeatureValue(None, None, "missing")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What it takes to read some features: the same for every request, so made once."""
+
+    entity: EntityDef
+    wanted: tuple[FeatureDef, ...]
+    stored: tuple[FeatureDef, ...]
+    computed: tuple[tuple[FeatureDef, ...], ...]
+
+
+class Reader:
+    """Serves values of features, whichever way each of them is recomputed."""
+
+    def __init__(
+        self, registry: Registry, online: OnlineStore, offload: Offload, clock: Clock
+    ) -> None:
+        self._registry = registry
+        self._online = online
+        self._offload = offload
+        self._clock = clock
+        self._plans: dict[tuple[int, tuple[str, ...]], Plan] = {}
+        self._running: dict[tuple[int, str, str], asyncio.Future[FeatureValue]] = {}
+
+    async def read(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[Row]:
+        """The values of features for each entity, in the order asked."""
+        plan = self.plan(names)
+        cells = await self._cells(plan.entity, entity_ids)
+        now = to_micros(self._clock.now())
+        if plan.computed:
+            pairs = zip(entity_ids, cells, strict=True)
+            rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
+        else:
+            rows = [{f.name: _stored(f, own, now) for f in plan.stored} for own in cells]
+        reads = current_reads()
+        if reads is not None:
+            for row in rows:
+                for feature in plan.wanted:
+                    reads.note(row[feature.name].as_of)
+        return rows
+
+    async def values(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The bare values of features for each entity; stored ones without any detour."""
+        plan = self.plan(names)
+        if plan.computed or current_reads() is not None:
+            rows = await self.read(names, entity_ids)
+            return [{name: row[name].value for name in names} for row in rows]
+        now = to_micros(self._clock.now())
+        return [
+            {feature.name: _stored_value(feature, own, now) for feature in plan.stored}
+            for own in await self._cells(plan.entity, entity_ids)
+        ]
+
+    async def _cells(self, entity: EntityDef, entity_ids: Sequence[str]) -> list[Cells]:
+        for entity_id in entity_ids:
+            if type(entity_id) is not str or not entity_id:
+                raise InvalidInputError(
+                    f"{entity.id_field} must be a text that is not empty, not {entity_id!r}"
+                )
+        turn = current_turn()
+        if turn is not None:
+            return await turn.get(entity.name, entity_ids)
+        return await self._online.get(entity.name, entity_ids)
+
+    def plan(self, names: Sequence[str]) -> Plan:
+        """The plan for reading these features, made at the first request for them."""
+        key = (self._registry.revision, tuple(names))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._make_plan(key[1])
+        return plan
+
+    def _make_plan(self, names: tuple[str, ...]) -> Plan:
+        entity = self._registry.one_entity(names)
+        features = self._registry.features
+        levels = graph.levels(features, names)
+        needed = [features[name] for level in levels for name in level]
+        computed = [
+            tuple(features[n] for n in level if features[n].mode in ("on_demand", "template"))
+            for level in levels
+        ]
+        return Plan(
+            entity,
+            tuple(features[name] for name in dict.fromkeys(names)),
+            tuple(f for f in needed if f.mode in ("triggered", "scheduled")),
+            tuple(level for level in computed if level),
+        )
+
+    async def _compute_row(self, plan: Plan, entity_id: str, cells: Cells, now: int) -> Row:
+        row = {feature.name: _stored(feature, cells, now) for feature in plan.stored}
+        for level in plan.computed:
+            values = await asyncio.gather(
+                *(self._compute(feature, entity_id, row, cells, now) for feature in level)
+            )
+            row |= {feature.name: value for feature, value in zip(level, values, strict=True)}
+        return {feature.name: row[feature.name] for feature in plan.wanted}
+
+    def _compute(
+        self, feature: FeatureDef, entity_id: str, row: Row, cells: Cells, now: int
+    ) -> Awaitable[FeatureValue]:
+        if feature.template is not None:
+            return _ready(_rendered(feature, row))
+        cell = _present(cells.get(feature.name), now)
+        if feature.ttl and cell is not None:
+            return _ready(_from_cell(feature, cell))
+        return self._call_once(feature, entity_id)
+
+    async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
+        """Computes a value; readers of one missing value at the same time share the computation."""
+        key = (id(asyncio.get_running_loop()), feature.name, entity_id)
+        running = self._running.get(key)
+        if running is None or current_turn() is not None:
+            running = asyncio.ensure_future(self._call(feature, entity_id))
+            self._running[key] = running
+            running.add_done_callback(lambda _: self._running.pop(key, None))
+        # One reader who gives up must not take the value from the others.
+        return await asyncio.shield(running)
+
+    async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
+        native_id = feature.entity.native_id(entity_id)
+        with noting() as reads:
+            try:
+                if feature.is_async:
+                    value = await feature.function(native_id)
+                else:
+                    value = await self._offload.call(feature.function, native_id)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise FeatureFailedError(feature.name, entity_id, problem) from error
+        now = self._clock.now()
+        as_of = reads.oldest or now
+        cell = make_cell(feature, value, to_micros(as_of), to_micros(now))
+        if feature.ttl and current_turn() is None:
+            await self._online.put([_cached(feature, entity_id, cell)])
+        return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
+
+
+async def _ready(value: FeatureValue) -> FeatureValue:
+    return value
+
+
+def _cached(feature: FeatureDef, entity_id: str, cell: Cell) -> Change:
+    return make_change(feature, entity_id, cell, "computed", authoritative=False)
+
+
+def _present(cell: Cell | None, now: int) -> Cell | None:
+    return None if cell is None or cell.expired(now) else cell
+
+
+def _stored(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
+    cell = _present(cells.get(feature.name), now)
+    return _absent(feature) if cell is None else _from_cell(feature, cell)
+
+
+def _stored_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
+    cell = cells.get(feature.name)
+    if cell is None or cell.expired(now):
+        return feature.default
+    return feature.codec.decode(cell.value)
+
+
+def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
+    return FeatureValue(feature.codec.decode(cell.value), as_of_time(cell), "online")
+
+
+def _absent(feature: FeatureDef) -> FeatureValue:
+    return _MISSING if feature.default is None else FeatureValue(feature.default, None, "default")
+
+
+def _rendered(feature: FeatureDef, row: Row) -> FeatureValue:
+    """A template's text, as old as its oldest input; without all of them there is none."""
+    if feature.template is None:
+        return _MISSING
+    inputs = {name: row[name] for name in feature.template.references}
+    if any(value.value is None for value in inputs.values()):
+        return _absent(feature)
+    text = feature.template.render({name: as_text(value.value) for name, value in inputs.items()})
+    moments = [value.as_of for value in inputs.values()]
+    known = [moment for moment in moments if moment is not None]
+    as_of = min(known) if known and len(known) == len(moments) else None
+    return FeatureValue(text, as_of, "computed")
+
+
+def as_text(value: object) -> str:
+    """How a value reads inside a text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str | int | float):
+        return str(value)
+    return msgspec.json.encode(value).decode()

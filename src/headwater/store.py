@@ -1,0 +1,197 @@
+"""FeatureStore: declarations bound to backends, and the verbs applications call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from headwater import graph
+from headwater.blocking import Blocking
+from headwater.clock import Clock, SystemClock, to_micros
+from headwater.define import EntityDef, FeatureDef
+from headwater.encoding import Unstorable, encode_plain
+from headwater.engine import Engine, open_engine
+from headwater.errors import EventError, InvalidInputError
+from headwater.ports import Health, Published
+from headwater.registry import Registry
+from headwater.serve import Row
+from headwater.settings import Settings, load
+from headwater.values import ServiceEvent
+from headwater.worker import Worker
+from headwater.workspace import current_turn, make_cell, make_change
+
+INTERNAL = "headwater."
+
+
+class PublicBus:
+    """The bus as applications see it."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    async def publish(self, event: ServiceEvent) -> Published:
+        """Publishes an event; when this returns, the event is durable."""
+        (published,) = await self._store.publish_events([event])
+        return published
+
+
+class FeatureStore:
+    """Features declared in a file, kept fresh by events and served to whoever asks.
+
+    Making a store opens nothing; the first use does. Keyword arguments take precedence over the
+    environment and over headwater.toml.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: str | Path | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        chosen = settings or load()
+        self.settings = chosen if home is None else chosen.with_(home=home)
+        self.clock = clock or SystemClock()
+        self.registry = Registry()
+        self.bus = PublicBus(self)
+        self.sync = Blocking(self)
+        self._engine: Engine | None = None
+        for name, location in self.settings.sources.items():
+            self.source(name, location)
+
+    def declare_entity(self, entity: EntityDef) -> None:
+        """Adds an entity; the ``entity`` decorator calls this."""
+        self.registry.add_entity(entity)
+
+    def declare_feature(self, feature: FeatureDef) -> None:
+        """Adds a feature; the ``feature`` decorator calls this."""
+        self.registry.add_feature(feature)
+
+    def source(self, name: str, location: str | Path) -> None:
+        """Names a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB."""
+        self.registry.add_source(name, str(location))
+
+    def graph(self) -> graph.Graph:
+        """Everything declared and what depends on what."""
+        graph.check(self.registry.features)
+        return graph.draw(self.registry.features, self.registry.sources)
+
+    async def open(self) -> Engine:
+        """Opens the backends, once; every verb does it by itself."""
+        if self._engine is None:
+            self._engine = open_engine(self.registry, self.settings, self.clock)
+        return self._engine
+
+    async def close(self) -> None:
+        """Closes the backends; what was acknowledged is safe without it."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def publish(
+        self,
+        event_type: str,
+        entity_id: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
+    ) -> ServiceEvent:
+        """Publishes what happened to an entity; when this returns, the event is durable."""
+        given: dict[str, Any] = {"timestamp": timestamp or self.clock.now()}
+        if event_id is not None:
+            given["event_id"] = event_id
+        event = ServiceEvent(event_type, entity_id, dict(payload or {}), **given)
+        await self.publish_events([event], dedup=event_id is not None)
+        return event
+
+    async def publish_events(
+        self, events: Sequence[ServiceEvent], *, dedup: bool = True
+    ) -> list[Published]:
+        """Publishes events, all or none; a repeated event id within the window counts once."""
+        latest = self.clock.now() + self.settings.ingest.future_tolerance
+        for index, event in enumerate(events):
+            _check_event(event, latest, index if len(events) > 1 else None)
+        engine = await self.open()
+        window = self.settings.ingest.dedup_window if dedup else None
+        return await engine.backends.bus.publish(events, dedup_window=window)
+
+    async def get_feature(self, name: str, entity_id: str) -> Any:
+        """One feature's value for one entity, in its annotated type; None if there is none."""
+        engine = await self.open()
+        (values,) = await engine.reader.values((name,), (entity_id,))
+        return values[name]
+
+    async def get_features(
+        self, names: Sequence[str], entity_ids: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
+        """Many features of many entities in one round trip: values by entity id, then by name."""
+        engine = await self.open()
+        rows = await engine.reader.values(names, entity_ids)
+        return dict(zip(entity_ids, rows, strict=True))
+
+    async def read(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[Row]:
+        """Like get_features, with each value's age and where it came from, in the order asked."""
+        engine = await self.open()
+        return await engine.reader.read(names, entity_ids)
+
+    async def set_feature(
+        self, name: str, entity_id: str, value: object, *, as_of: datetime | None = None
+    ) -> None:
+        """Writes a value, online and to history.
+
+        Inside a handler the write belongs to the handler: it counts if, and when, the event's
+        own value does.
+        """
+        feature = self.registry.feature(name)
+        if feature.mode == "template":
+            raise InvalidInputError(f"feature {name!r} is composed from others and cannot be set")
+        turn = current_turn()
+        if turn is not None:
+            await turn.set(feature, entity_id, value)
+            return
+        engine = await self.open()
+        now = self.clock.now()
+        moment = as_of or now
+        if moment.tzinfo is None:
+            raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
+        cell = make_cell(feature, value, to_micros(moment), to_micros(now))
+        await engine.backends.online.put([make_change(feature, entity_id, cell, "set_feature")])
+
+    async def drain(self) -> None:
+        """Handles every waiting event in this process, then returns; for tests and scripts."""
+        await Worker(self).drain()
+
+    async def health(self) -> list[Health]:
+        """Whether each part of the store can do its work."""
+        engine = await self.open()
+        return await engine.backends.lifecycle.health()
+
+
+def _check_event(event: ServiceEvent, latest: datetime, index: int | None) -> None:
+    if event.event_type.startswith(INTERNAL):
+        raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
+    if event.timestamp > latest:
+        raise EventError(
+            f"timestamp {event.timestamp.isoformat()} lies in the future; check the sender's clock",
+            index,
+        )
+    try:
+        encode_plain(event.payload)
+    except Unstorable as error:
+        raise EventError(f"payload cannot be kept: {error}", index) from error

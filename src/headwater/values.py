@@ -1,0 +1,97 @@
+"""Events and stored values: the frozen things that every other room passes around."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+from uuid_utils import uuid7
+
+from headwater.clock import from_micros, to_micros
+from headwater.errors import EventError
+
+LONGEST_NAME = 256
+LONGEST_ID = 1024
+
+Source = Literal["online", "computed", "default", "missing"]
+EntityKey = tuple[str, str]
+"""An entity's declared name and one entity's id."""
+
+
+def new_id() -> str:
+    """A fresh, time-sortable UUIDv7."""
+    return str(uuid7())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ServiceEvent(msgspec.Struct, frozen=True):
+    """Something that happened to one entity."""
+
+    event_type: str
+    entity_id: str
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
+    timestamp: datetime = msgspec.field(default_factory=_now)
+    event_id: str = msgspec.field(default_factory=new_id)
+
+    def __post_init__(self) -> None:
+        _check_text("event_type", self.event_type, LONGEST_NAME)
+        _check_text("entity_id", self.entity_id, LONGEST_ID)
+        _check_text("event_id", self.event_id, LONGEST_ID)
+        if not isinstance(self.payload, dict):
+            raise EventError(f"payload must be an object, not {type(self.payload).__name__}")
+        if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
+            raise EventError(
+                "timestamp must be a datetime with a time zone, for example datetime.now(UTC)"
+            )
+
+
+def _check_text(field: str, text: object, longest: int) -> None:
+    if type(text) is not str or not text:
+        raise EventError(f"{field} must be a text that is not empty")
+    if len(text) > longest:
+        raise EventError(f"{field} is longer than {longest} characters")
+    if not text.isprintable():
+        raise EventError(f"{field} has characters that cannot be printed")
+
+
+class Cell(msgspec.Struct, frozen=True, array_like=True):
+    """One feature's value of one entity as the online store keeps it; times in microseconds."""
+
+    value: msgspec.Raw
+    as_of: int
+    written_at: int
+    expires_at: int | None = None
+
+    def expired(self, now: int) -> bool:
+        """Says whether the value's time to live is over: it then counts as absent everywhere."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+Cells = dict[str, Cell]
+"""All values of one entity, by feature."""
+
+encode_cells = msgspec.json.Encoder().encode
+decode_cells = msgspec.json.Decoder(Cells).decode
+
+
+class FeatureValue(msgspec.Struct, frozen=True):
+    """A feature's value as a reader gets it: what, how old, and where from."""
+
+    value: Any
+    as_of: datetime | None
+    source: Source
+
+    def age_ms(self, now: datetime) -> int | None:
+        """Milliseconds between the moment the value speaks of and now."""
+        if self.as_of is None:
+            return None
+        return max(0, (to_micros(now) - to_micros(self.as_of)) // 1_000)
+
+
+def as_of_time(cell: Cell) -> datetime:
+    """The moment a stored value speaks of."""
+    return from_micros(cell.as_of)

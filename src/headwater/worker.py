@@ -1,0 +1,194 @@
+"""The loop that holds partitions, reads their events and commits what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Protocol
+
+from headwater.batch import run_alone, run_batch
+from headwater.engine import Engine
+from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.logs import log
+from headwater.partitions import wanted_by
+from headwater.ports import Batch, Lease
+from headwater.scheduler import Scheduler
+from headwater.values import new_id
+
+_LONGEST_BEAT = 0.5
+_MAINTENANCE_SECONDS = 5.0
+_BACKEND_PAUSE = 1.0
+
+
+class Opens(Protocol):
+    """Whatever a worker works for; a FeatureStore in practice."""
+
+    async def open(self) -> Engine: ...
+
+
+class Lane:
+    """One partition this worker holds; it runs one batch at a time."""
+
+    def __init__(self, lease: Lease, batch_size: int) -> None:
+        self.lease = lease
+        self.task: asyncio.Task[None] | None = None
+        # After a death without an outcome, the events the dead worker may have had are run alone.
+        self.alone = batch_size if lease.suspect else 0
+
+
+class Worker:
+    """Keeps the features of a store fresh for as long as it runs; run as many as you like.
+
+    Events of one entity are handled in order, those of different entities at the same time. What
+    a batch did becomes durable together with the fact that it was done, so a worker may be killed
+    at any point.
+    """
+
+    def __init__(self, store: Opens) -> None:
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
+        self._store = store
+        self._lanes: dict[int, Lane] = {}
+        self._draining = False
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def stop(self) -> None:
+        """Asks the worker to finish what it has begun and to return from ``run``."""
+        self._stopping.set()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Consumes events until stopped, then finishes what it has begun."""
+        engine = await self._store.open()
+        scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock)
+        await engine.backends.roster.join(self.name)
+        log.info("worker started", worker=self.name)
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._tend(engine)),
+                    group.create_task(self._listen(engine)),
+                    group.create_task(self._maintain(engine)),
+                    group.create_task(scheduler.run(self._stopping)),
+                ]
+                await self._read(engine, group)
+                for helper in helpers:
+                    helper.cancel()
+        finally:
+            await self._leave(engine)
+            log.info("worker stopped", worker=self.name)
+            log.flush()
+
+    async def drain(self) -> None:
+        """Consumes events until none waits any more, here or in another worker's hands."""
+        self._draining = True
+        await self.run()
+
+    async def _read(self, engine: Engine, group: asyncio.TaskGroup) -> None:
+        """Gives idle lanes their next batches until told to stop."""
+        while not self._stopping.is_set():
+            self._changed.clear()
+            try:
+                batches = await self._next_batches(engine)
+            except BackendError as error:
+                log.error("events could not be read and will be tried again", error=str(error))
+                await asyncio.sleep(_BACKEND_PAUSE)
+                continue
+            for batch in batches:
+                lane = self._lanes[batch.lease.partition]
+                lane.task = group.create_task(self._run(engine, lane, batch))
+            if batches:
+                continue
+            if self._draining and await self._drained(engine):
+                return
+            await self._changed.wait()
+
+    async def _drained(self, engine: Engine) -> bool:
+        at_work = any(lane.task for lane in self._lanes.values())
+        return not at_work and not await engine.backends.bus.backlog()
+
+    async def _next_batches(self, engine: Engine) -> list[Batch]:
+        idle = [lane for lane in self._lanes.values() if lane.task is None]
+        together = [lane.lease for lane in idle if not lane.alone]
+        bus, touches = engine.backends.bus, engine.registry.touches
+        batches = await bus.read(together, engine.settings.worker.batch_size, touches)
+        for lane in idle:
+            if lane.alone:
+                batches += await bus.read([lane.lease], 1, touches)
+        return batches
+
+    async def _run(self, engine: Engine, lane: Lane, batch: Batch) -> None:
+        """Runs one batch; whatever keeps it from being committed, it is read again."""
+        try:
+            if lane.alone:
+                outcome = await run_alone(engine, batch)
+                lane.alone -= 1
+            else:
+                outcome = await run_batch(engine, batch)
+            await engine.backends.bus.commit(outcome)
+        except VersionConflictError as error:
+            log.debug("batch is run again", reason=str(error))
+        except LeaseLostError as error:
+            log.warning("lease lost", partition=error.partition, worker=self.name)
+            self._lanes.pop(error.partition, None)
+        except BackendError as error:
+            log.error("batch was not committed and is run again", error=str(error))
+            await asyncio.sleep(_BACKEND_PAUSE)
+        finally:
+            lane.task = None
+            self._changed.set()
+
+    async def _listen(self, engine: Engine) -> None:
+        """Turns news from the bus into a wake-up of the reading loop."""
+        while True:
+            await engine.backends.bus.wait(self.name, engine.settings.worker.poll_interval)
+            self._changed.set()
+
+    async def _tend(self, engine: Engine) -> None:
+        """Shows that this worker lives, and holds the partitions that are its share."""
+        interval = min(_LONGEST_BEAT, engine.settings.worker.lease_ttl / 4)
+        while True:
+            try:
+                await self._take_share(engine)
+            except BackendError as error:
+                log.error("partitions could not be claimed", error=str(error))
+            await asyncio.sleep(interval)
+
+    async def _take_share(self, engine: Engine) -> None:
+        bus, roster = engine.backends.bus, engine.backends.roster
+        living = await roster.beat(self.name, [lane.lease for lane in self._lanes.values()])
+        # One partition beyond the entities' own carries the ticks of SQL features.
+        share = wanted_by(self.name, living, range(bus.partitions + 1))
+        surplus = [
+            lane
+            for partition, lane in self._lanes.items()
+            if partition not in share and lane.task is None
+        ]
+        if surplus:
+            for lane in surplus:
+                del self._lanes[lane.lease.partition]
+            await roster.release([lane.lease for lane in surplus])
+        missing = share - self._lanes.keys()
+        if missing:
+            for lease in await roster.claim(self.name, missing):
+                self._lanes[lease.partition] = Lane(lease, engine.settings.worker.batch_size)
+            self._changed.set()
+
+    async def _maintain(self, engine: Engine) -> None:
+        while True:
+            await asyncio.sleep(_MAINTENANCE_SECONDS)
+            try:
+                await engine.backends.offline.maintain()
+            except BackendError as error:
+                log.error("maintenance failed and will be tried again", error=str(error))
+
+    async def _leave(self, engine: Engine) -> None:
+        roster = engine.backends.roster
+        leases = [lane.lease for lane in self._lanes.values()]
+        self._lanes.clear()
+        try:
+            if leases:
+                await roster.release(leases)
+        finally:
+            await roster.leave(self.name)

@@ -1,0 +1,180 @@
+"""What a running batch sees and stages: its entities' values with every uncommitted write on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+
+import msgspec
+
+from headwater.clock import MICROSECOND, to_micros
+from headwater.define import FeatureDef
+from headwater.errors import ClosedError
+from headwater.ports import Change, EntityState, OnlineStore
+from headwater.values import Cell, Cells, EntityKey
+
+
+def make_cell(feature: FeatureDef, value: object, as_of: int, now: int) -> Cell:
+    """The stored form of a value, refused if it does not fit the feature's type."""
+    expires_at = now + feature.ttl // MICROSECOND if feature.ttl else None
+    return Cell(msgspec.Raw(feature.codec.encode(value)), as_of, now, expires_at)
+
+
+def make_change(
+    feature: FeatureDef,
+    entity_id: str,
+    cell: Cell,
+    cause: str,
+    *,
+    online: bool = True,
+    authoritative: bool = True,
+) -> Change:
+    """The history row of a value that a feature took on."""
+    return Change(
+        feature.name,
+        feature.entity.name,
+        entity_id,
+        feature.codec.kind,
+        cell,
+        cause,
+        online,
+        authoritative,
+    )
+
+
+class Workspace:
+    """The states a batch was read with, and what its handlers have done to them so far."""
+
+    def __init__(self, online: OnlineStore, states: Mapping[EntityKey, EntityState]) -> None:
+        self._online = online
+        self.versions = {key: state.version for key, state in states.items()}
+        self._cells: dict[EntityKey, Cells] = {key: state.cells for key, state in states.items()}
+        self._revisions: dict[EntityKey, int] = {}
+        self.changes: list[Change] = []
+
+    async def cells(self, key: EntityKey) -> Cells:
+        """An entity's values as of now in this batch; entities not yet known are read."""
+        if key not in self._cells:
+            state = await self._online.get_state(key)
+            if key not in self._cells:
+                self._cells[key] = state.cells
+                self.versions[key] = state.version
+        return self._cells[key]
+
+    def revision(self, key: EntityKey) -> int:
+        """How often this batch has written to the entity."""
+        return self._revisions.get(key, 0)
+
+    def keep(self, changes: Sequence[Change]) -> None:
+        """Takes over what a handler staged."""
+        for change in changes:
+            key = change.key
+            if change.online:
+                self._cells[key] = {**self._cells[key], change.feature: change.cell}
+                self._revisions[key] = self._revisions.get(key, 0) + 1
+        self.changes += changes
+
+    def written(self) -> dict[EntityKey, Cells]:
+        """The states of the entities that were written to."""
+        return {key: self._cells[key] for key in self._revisions}
+
+
+class Turn:
+    """One run of one handler: it sees its own writes, and they count only if it succeeds."""
+
+    def __init__(self, workspace: Workspace, moment: datetime, now: datetime, cause: str) -> None:
+        self._workspace = workspace
+        self._moment = to_micros(moment)
+        self._now = to_micros(now)
+        self._cause = cause
+        self._staged: dict[tuple[EntityKey, str], Change] = {}
+        self._revisions: dict[EntityKey, int] = {}
+        self._open = True
+
+    async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
+        """Values of entities with this turn's writes on top."""
+        return [await self._view((entity, entity_id)) for entity_id in entity_ids]
+
+    async def _view(self, key: EntityKey) -> Cells:
+        cells = await self._workspace.cells(key)
+        self._revisions.setdefault(key, self._workspace.revision(key))
+        if not self._staged:
+            return cells
+        own = {name: c.cell for (at, name), c in self._staged.items() if at == key and c.online}
+        return {**cells, **own} if own else cells
+
+    async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
+        """Stages a value; its moment is the event's, or the replaced value's if that is later."""
+        if not self._open:
+            raise ClosedError(
+                f"a handler set {feature.name!r} after its run was over; await what it starts"
+            )
+        key = (feature.entity.name, entity_id)
+        before = (await self._view(key)).get(feature.name)
+        late = before is not None and before.as_of > self._moment
+        history_only = late and feature.order == "event_time"
+        as_of = before.as_of if before and late and not history_only else self._moment
+        cell = make_cell(feature, value, as_of, self._now)
+        self._staged[key, feature.name] = make_change(
+            feature, entity_id, cell, self._cause, online=not history_only
+        )
+
+    def close(self) -> list[Change] | None:
+        """Ends the turn: its changes, or None if an entity it wrote to was changed meanwhile."""
+        self._open = False
+        for key, _ in self._staged:
+            if self._workspace.revision(key) != self._revisions[key]:
+                return None
+        return list(self._staged.values())
+
+    def abandon(self) -> None:
+        """Ends the turn without effect."""
+        self._open = False
+
+
+class Reads:
+    """How old the oldest value is that a function has read."""
+
+    def __init__(self) -> None:
+        self.oldest: datetime | None = None
+
+    def note(self, as_of: datetime | None) -> None:
+        if as_of is not None and (self.oldest is None or as_of < self.oldest):
+            self.oldest = as_of
+
+
+_turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
+_reads: ContextVar[Reads | None] = ContextVar("headwater_reads", default=None)
+
+
+def current_turn() -> Turn | None:
+    """The turn of the handler that is running here, if one is."""
+    return _turn.get()
+
+
+def current_reads() -> Reads | None:
+    """The note of reads of the function that is being computed here, if one is."""
+    return _reads.get()
+
+
+@contextmanager
+def taking(turn: Turn) -> Iterator[None]:
+    """Makes a turn the current one."""
+    token = _turn.set(turn)
+    try:
+        yield
+    finally:
+        _turn.reset(token)
+
+
+@contextmanager
+def noting() -> Iterator[Reads]:
+    """Notes what is read inside."""
+    reads = Reads()
+    token = _reads.set(reads)
+    try:
+        yield reads
+    finally:
+        _reads.reset(token)

