@@ -22,16 +22,18 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     follow_ups: list[ServiceEvent] = []
 
     async def run_chain(chain: list[Delivery]) -> None:
-        for delivery in chain:
-            if delivery.event.event_type == REFRESH:
-                refreshed = await engine.refresh.handle(workspace, delivery, partition)
-                results[delivery.seq] = refreshed.handled
-                if refreshed.follow_up:
-                    follow_ups.append(refreshed.follow_up)
-            else:
-                result = await engine.compute.handle(workspace, delivery)
-                results[delivery.seq] = result.handled
-                dead.extend(_letters(result, delivery, partition, engine.clock.now()))
+        with engine.compute.deadline.slot() as slot:
+            for delivery in chain:
+                if delivery.event.event_type == REFRESH:
+                    refreshed = await engine.refresh.handle(workspace, delivery, partition)
+                    results[delivery.seq] = refreshed.handled
+                    if refreshed.follow_up:
+                        follow_ups.append(refreshed.follow_up)
+                else:
+                    result = await engine.compute.handle(workspace, delivery, slot)
+                    results[delivery.seq] = result.handled
+                    if result.failures:
+                        dead.extend(_letters(result, delivery, partition, engine.clock.now()))
 
     await for_each(_chains(batch), run_chain, engine.settings.worker.concurrency)
     return Outcome(
@@ -46,7 +48,7 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
 
 
 async def run_alone(engine: Engine, batch: Batch) -> Outcome:
-    """Runs one event that may have killed its worker, counted first; at the limit it is given up."""
+    """Runs one event that may have killed its worker, counted first, and gives up at the limit."""
     (delivery,) = batch.deliveries
     attempts = await engine.backends.bus.attempt(batch.lease, delivery.seq)
     if attempts <= engine.settings.worker.max_deliveries:

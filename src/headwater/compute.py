@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from headwater.clock import Clock
+from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
 from headwater.errors import HandlerTimeoutError
 from headwater.offload import Offload
 from headwater.ports import DeadLetter, Delivery, Handled
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
-from headwater.workspace import Turn, Workspace, taking
+from headwater.workspace import Turn, Workspace
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
@@ -43,7 +43,8 @@ class Result(msgspec.Struct, frozen=True):
 
 def pause(attempt: int) -> float:
     """Seconds to wait after a failed attempt: doubling, with jitter, bounded."""
-    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1.5)
+    doubled: float = _FIRST_PAUSE * 2**attempt
+    return min(_LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.5)
 
 
 class Compute:
@@ -55,73 +56,73 @@ class Compute:
         self._registry = registry
         self._offload = offload
         self._clock = clock
-        self._timeout = handler_timeout
+        self.deadline = Deadline(handler_timeout)
 
-    async def handle(self, workspace: Workspace, delivery: Delivery) -> Result:
+    async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Result:
         """Runs every feature the event triggers, one after the other, in declared order."""
         event, began = delivery.event, time.perf_counter()
         updated: list[str] = []
         failures: list[Failure] = []
         retries = 0
         for feature in self._registry.touched_by(event.event_type, delivery.only):
-            attempts, failure = await self._retry(workspace, feature, event)
-            retries += attempts - 1
-            if failure is not None:
-                failures.append(failure)
-            elif feature.codec.kind != "none":
+            try:
+                await self._run(workspace, feature, event, slot)
+            except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
+                attempts, failure = await self._retry(workspace, feature, event, slot, error)
+                retries += attempts - 1
+                if failure is not None:
+                    failures.append(failure)
+                    continue
+            if feature.codec.kind != "none":
                 updated.append(feature.name)
-        handled = Handled(
-            event,
-            time.perf_counter() - began,
-            updated,
-            [failure.feature for failure in failures],
-            retries,
-        )
+        failed = [failure.feature for failure in failures]
+        handled = Handled(event, time.perf_counter() - began, updated, failed, retries)
         return Result(handled, failures)
 
     async def _retry(
-        self, workspace: Workspace, feature: FeatureDef, event: ServiceEvent
+        self,
+        workspace: Workspace,
+        feature: FeatureDef,
+        event: ServiceEvent,
+        slot: Slot,
+        error: Exception,
     ) -> tuple[int, Failure | None]:
-        first_failed_at: datetime | None = None
-        attempt = 0
-        while True:
-            try:
-                await self._run(workspace, feature, event)
-                return attempt + 1, None
-            except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
-                first_failed_at = first_failed_at or self._clock.now()
-                if attempt >= feature.max_retries:
-                    return attempt + 1, _failure(feature, error, attempt + 1, first_failed_at)
+        """Runs a handler that failed again, with pauses; gives the attempts and the failure left."""
+        first_failed_at = self._clock.now()
+        for attempt in range(feature.max_retries):
             await self._clock.sleep(pause(attempt))
-            attempt += 1
+            try:
+                await self._run(workspace, feature, event, slot)
+            except Exception as again:  # noqa: BLE001 - a user's handler may raise anything
+                error = again
+            else:
+                return attempt + 2, None
+        attempts = feature.max_retries + 1
+        return attempts, _failure(feature, error, attempts, first_failed_at)
 
-    async def _run(self, workspace: Workspace, feature: FeatureDef, event: ServiceEvent) -> None:
+    async def _run(
+        self, workspace: Workspace, feature: FeatureDef, event: ServiceEvent, slot: Slot
+    ) -> None:
         """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
+        entity_id = feature.entity.native_id(event.entity_id)
         while True:
             turn = Turn(workspace, event.timestamp, self._clock.now(), event.event_id)
             try:
-                with taking(turn):
-                    value = await self._call(feature, event)
+                with slot, turn:
+                    if feature.is_async:
+                        value = await feature.function(entity_id, event)
+                    else:
+                        value = await self._offload.call(feature.function, entity_id, event)
                 if feature.codec.kind != "none":
                     await turn.set(feature, event.entity_id, value)
-                changes = turn.close()
+            except DeadlineError as error:
+                seconds = self.deadline.seconds
+                raise HandlerTimeoutError(feature.name, event.entity_id, seconds) from error
             finally:
-                turn.abandon()
+                changes = turn.close()
             if changes is not None:
                 workspace.keep(changes)
                 return
-
-    async def _call(self, feature: FeatureDef, event: ServiceEvent) -> object:
-        entity_id = feature.entity.native_id(event.entity_id)
-        try:
-            async with asyncio.timeout(self._timeout) as limit:
-                if feature.is_async:
-                    return await feature.function(entity_id, event)
-                return await self._offload.call(feature.function, entity_id, event)
-        except TimeoutError as error:
-            if limit.expired():
-                raise HandlerTimeoutError(feature.name, event.entity_id, self._timeout) from error
-            raise
 
 
 def _failure(
@@ -150,6 +151,3 @@ def dead_letter(delivery: Delivery, partition: int, failure: Failure, now: datet
         first_failed_at=failure.first_failed_at,
         dead_at=now,
     )
-
-
-Handle = Callable[[Workspace, Delivery], Awaitable[Result]]

@@ -69,15 +69,13 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     default: Any = None
     ttl: timedelta | None = None
     order: Order = "stream"
+    mode: Mode
+    """How the value is recomputed."""
 
     @property
-    def mode(self) -> Mode:
-        """How the value is recomputed."""
-        if self.triggers:
-            return "triggered"
-        if self.refresh:
-            return "scheduled"
-        return "template" if self.template else "on_demand"
+    def stored(self) -> bool:
+        """Says whether the value is kept, or else made when it is read."""
+        return self.mode in ("triggered", "scheduled")
 
 
 class Declares(Protocol):
@@ -288,7 +286,16 @@ def _feature_def(
         default=options.default,
         ttl=_span(options.ttl, name, "ttl", location),
         order="event_time" if options.order == "event_time" else "stream",
+        mode=_mode(options),
     )
+
+
+def _mode(options: _Options) -> Mode:
+    if options.trigger is not None:
+        return "triggered"
+    if options.refresh is not None:
+        return "scheduled"
+    return "on_demand" if options.template is None else "template"
 
 
 def _triggers(

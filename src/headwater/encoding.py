@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType, UnionType
@@ -29,13 +29,13 @@ _KINDS: dict[Any, Kind] = {
     datetime: "time",
     NoneType: "none",
 }
-_SAFE = frozenset({int, str, bool, NoneType})
+_SAFE = frozenset({str, bool, NoneType})
 _BUILTINS = (datetime, date, time, timedelta, Decimal, UUID, bytes)
 _ENCODER = msgspec.json.Encoder()
 _INT64 = range(-(2**63), 2**63)
 
 
-class Unstorable(ValueError):
+class UnstorableError(ValueError):
     """A value has no exact JSON text; the message says why."""
 
 
@@ -43,40 +43,68 @@ def _from_numpy(value: object) -> object:
     if type(value).__module__ == "numpy":
         plain: object = value.tolist()  # type: ignore[attr-defined]
         return plain
-    raise Unstorable(f"a {type(value).__qualname__} has no JSON form")
+    raise UnstorableError(f"a {type(value).__qualname__} has no JSON form")
 
 
 def plain(value: object) -> Any:
     """The value in builtin types, refused where JSON would change it silently."""
-    if type(value) is int:
-        _check(value)
+    kind = type(value)
+    if kind in _SAFE or (kind is float and math.isfinite(value)):  # type: ignore[arg-type]
         return value
-    if type(value) in _SAFE:
-        return value
-    try:
-        builtin = msgspec.to_builtins(value, builtin_types=_BUILTINS, enc_hook=_from_numpy)
-    except (TypeError, OverflowError, RecursionError) as error:
-        raise Unstorable(str(error)) from error
-    _check(builtin)
-    return builtin
+    if kind is not int:
+        try:
+            value = msgspec.to_builtins(value, builtin_types=_BUILTINS, enc_hook=_from_numpy)
+        except (TypeError, OverflowError, RecursionError) as error:
+            raise UnstorableError(str(error)) from error
+    _check(value)
+    return value
+
+
+_Check = Callable[[Any], None]
 
 
 def _check(value: object) -> None:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise Unstorable("NaN and infinities have no JSON form")
-    elif isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise Unstorable("a datetime without a time zone is ambiguous")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _check(key)
-            _check(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            _check(item)
-    elif type(value) is int and value not in _INT64:
-        raise Unstorable("an integer beyond 64 bits is not exact in other readers")
+    check = _CHECKS.get(type(value))
+    if check is not None:
+        check(value)
+
+
+def _check_float(value: float) -> None:
+    if not math.isfinite(value):
+        raise UnstorableError("NaN and infinities have no JSON form")
+
+
+def _check_int(value: int) -> None:
+    if value not in _INT64:
+        raise UnstorableError("an integer beyond 64 bits is not exact in other readers")
+
+
+def _check_datetime(value: datetime) -> None:
+    if value.tzinfo is None:
+        raise UnstorableError("a datetime without a time zone is ambiguous")
+
+
+def _check_dict(value: dict[object, object]) -> None:
+    for key, item in value.items():
+        _check(key)
+        _check(item)
+
+
+def _check_items(value: Iterable[object]) -> None:
+    for item in value:
+        _check(item)
+
+
+_CHECKS: dict[type, _Check] = {
+    float: _check_float,
+    int: _check_int,
+    datetime: _check_datetime,
+    dict: _check_dict,
+    list: _check_items,
+    tuple: _check_items,
+    set: _check_items,
+    frozenset: _check_items,
+}
 
 
 def encode_plain(value: object) -> bytes:
@@ -84,7 +112,7 @@ def encode_plain(value: object) -> bytes:
     try:
         return _ENCODER.encode(plain(value))
     except (TypeError, UnicodeEncodeError, OverflowError) as error:
-        raise Unstorable(str(error)) from error
+        raise UnstorableError(str(error)) from error
 
 
 def _same(back: object, value: object) -> bool:
@@ -132,9 +160,9 @@ class Codec:
         try:
             raw = encode_plain(value)
             back = self._decode(raw)
-        except (Unstorable, msgspec.ValidationError) as error:
+        except (UnstorableError, msgspec.ValidationError) as error:
             raise FeatureValueError(self.feature, value, self.expected, str(error)) from error
-        if not _same(back, value):
+        if back is not value and not _same(back, value):
             raise FeatureValueError(
                 self.feature, value, self.expected, f"it would come back as {reprlib.repr(back)}"
             )

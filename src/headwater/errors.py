@@ -5,7 +5,8 @@ HeadwaterError
 │   ├── DuplicateNameError      two declarations share a name
 │   ├── UnknownReferenceError   a {reference} or option names nothing that exists
 │   ├── CycleError              features depend on each other in a circle
-│   └── TemplateError           a template is not one
+│   ├── TemplateError           a template is not one
+│   └── FeaturesFileError       a features file is not there, fails, or has no single store
 ├── ConfigError                 a setting is wrong or missing
 │   ├── UnknownSettingError     headwater.toml has a key that no setting reads
 │   └── MissingExtraError       an optional driver is not installed
@@ -101,6 +102,10 @@ class CycleError(DeclarationError):
 
 class TemplateError(DeclarationError):
     """A template is not one."""
+
+
+class FeaturesFileError(DeclarationError):
+    """A features file is not there, fails, or has no single store."""
 
 
 class ConfigError(HeadwaterError):

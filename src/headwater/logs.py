@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -54,14 +55,20 @@ class Log:
     def error(self, event: str, **fields: Any) -> None:
         self._record("error", event, fields)
 
+    def info_each(self, event: str, records: Iterable[dict[str, Any]]) -> None:
+        """Records many of one kind at once, under one timestamp."""
+        if self._rank > _RANK["info"]:
+            return
+        render = self._render
+        head = {"timestamp": _now(), "level": "info", "event": event}
+        self._lines += [render({**head, **fields}) for fields in records]
+
     def _record(self, level: Level, event: str, fields: dict[str, Any]) -> None:
         rank = _RANK[level]
         if rank < self._rank:
             return
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        self._lines.append(
-            self._render({"timestamp": now, "level": level, "event": event, **fields})
-        )
+        record = {"timestamp": _now(), "level": level, "event": event, **fields}
+        self._lines.append(self._render(record))
         if rank >= _RANK["warning"] or len(self._lines) >= _BUFFERED_RECORDS:
             self.flush()
 
@@ -79,6 +86,10 @@ class Log:
                 # Whoever read the log has gone (closed pipe, closed file): the work that is
                 # being logged must not stop for that.
                 return
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _as_json(record: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""Metrics and the log record of each event, wrapped around the ports so that nothing else counts."""
+"""Metrics and the log record of each event, wrapped around ports so that nothing else counts."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -16,7 +17,7 @@ INTERNAL = "headwater."
 """What the types of Headwater's own events begin with."""
 
 UNTRIGGERED = "(untriggered)"
-"""The label of event types that nothing triggers on: callers choose them, so they are not counted apart."""
+"""The label of all event types that nothing triggers on: callers choose those freely."""
 
 EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
 EVENTS_FAILED = Counter(
@@ -66,11 +67,14 @@ class ObservedBus:
 
     async def commit(self, outcome: Outcome) -> None:
         await self._inner.commit(outcome)
+        events = []
         for handled in outcome.handled:
             if handled.event.event_type.startswith(INTERNAL):
                 _count_refresh(handled)
             else:
-                _count_event(handled)
+                events.append(handled)
+        _count_events(events)
+        log.info_each("event processed", map(_record, events))
         for letter in outcome.dead:
             DEAD_LETTERS.labels(letter.feature).inc()
             log.error(
@@ -91,23 +95,30 @@ class ObservedBus:
         return await self._inner.backlog()
 
 
-def _count_event(handled: Handled) -> None:
+def _count_events(events: Sequence[Handled]) -> None:
+    processed: Tally[str] = Tally()
+    for handled in events:
+        label = handled.event.event_type if handled.updated or handled.failed else UNTRIGGERED
+        processed[label] += 1
+        EVENT_SECONDS.observe(handled.duration)
+        if handled.failed:
+            EVENTS_FAILED.labels(label).inc()
+        if handled.retries:
+            EVENT_RETRIES.inc(handled.retries)
+    for label, count in processed.items():
+        EVENTS_PROCESSED.labels(label).inc(count)
+
+
+def _record(handled: Handled) -> dict[str, object]:
+    """The log record of a processed event."""
     event = handled.event
-    label = event.event_type if handled.updated or handled.failed else UNTRIGGERED
-    EVENTS_PROCESSED.labels(label).inc()
-    EVENT_SECONDS.observe(handled.duration)
-    if handled.failed:
-        EVENTS_FAILED.labels(label).inc()
-    if handled.retries:
-        EVENT_RETRIES.inc(handled.retries)
-    log.info(
-        "event processed",
-        event_type=event.event_type,
-        entity_id=event.entity_id,
-        event_id=event.event_id,
-        duration_ms=round(handled.duration * 1000, 3),
-        features_updated=handled.updated,
-    )
+    return {
+        "event_type": event.event_type,
+        "entity_id": event.entity_id,
+        "event_id": event.event_id,
+        "duration_ms": round(handled.duration * 1000, 3),
+        "features_updated": handled.updated,
+    }
 
 
 def _count_refresh(handled: Handled) -> None:

@@ -1,4 +1,4 @@
-"""Running many small things at once: async ones without a task each, sync ones without a hop each."""
+"""Running many small things at once, without a task for each async or a hop for each sync one."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An event that a feature could not handle, with everything needed to see why and run it again."""
+    """An event that a feature could not handle, with all it takes to see why and run it again."""
 
     id: str
     event: ServiceEvent

@@ -18,7 +18,7 @@ from headwater.offload import Offload, for_each
 from headwater.ports import Change, Delivery, Handled, OfflineStore, OnlineStore, Rows
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
-from headwater.workspace import Turn, Workspace, make_cell, make_change, taking
+from headwater.workspace import Turn, Workspace, make_cell, make_change
 
 _PORTION = 500
 
@@ -122,15 +122,14 @@ class Refresh:
         while True:
             turn = Turn(workspace, now, now, cause)
             try:
-                with taking(turn):
+                with turn:
                     if feature.is_async:
                         value = await feature.function(native_id)
                     else:
                         value = await self._offload.call(feature.function, native_id)
                 await turn.set(feature, entity_id, value)
-                changes = turn.close()
             finally:
-                turn.abandon()
+                changes = turn.close()
             if changes is not None:
                 workspace.keep(changes)
                 return
@@ -172,8 +171,8 @@ def _columns(feature: FeatureDef, rows: Rows) -> tuple[int, int, int | None]:
     value = next((name for name in ("value", feature.name) if name in columns), None)
     if feature.entity.id_field not in columns or value is None:
         raise InvalidInputError(
-            f"the query of feature {feature.name!r} gives the columns {', '.join(columns)}; it must "
-            f"give {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
+            f"the query of feature {feature.name!r} gives the columns {', '.join(columns)}; "
+            f"it must give {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
         )
     time_at = columns.index("timestamp") if "timestamp" in columns else None
     return columns.index(feature.entity.id_field), columns.index(value), time_at

@@ -76,12 +76,26 @@ class Reader:
             for own in await self._cells(plan.entity, entity_ids)
         ]
 
+    async def value(self, name: str, entity_id: str) -> Any:
+        """One bare value; what handlers read most, so without a plan where it is stored."""
+        feature = self._registry.feature(name)
+        turn = current_turn()
+        if turn is None or not feature.stored or current_reads() is not None:
+            (values,) = await self.values((name,), (entity_id,))
+            return values[name]
+        _check_id(feature.entity, entity_id)
+        cells = await turn.cells((feature.entity.name, entity_id))
+        cell = cells.get(name)
+        if cell is None or self._expired(cell):
+            return feature.default
+        return feature.codec.decode(cell.value)
+
+    def _expired(self, cell: Cell) -> bool:
+        return cell.expires_at is not None and cell.expired(to_micros(self._clock.now()))
+
     async def _cells(self, entity: EntityDef, entity_ids: Sequence[str]) -> list[Cells]:
         for entity_id in entity_ids:
-            if type(entity_id) is not str or not entity_id:
-                raise InvalidInputError(
-                    f"{entity.id_field} must be a text that is not empty, not {entity_id!r}"
-                )
+            _check_id(entity, entity_id)
         turn = current_turn()
         if turn is not None:
             return await turn.get(entity.name, entity_ids)
@@ -101,13 +115,12 @@ class Reader:
         levels = graph.levels(features, names)
         needed = [features[name] for level in levels for name in level]
         computed = [
-            tuple(features[n] for n in level if features[n].mode in ("on_demand", "template"))
-            for level in levels
+            tuple(features[name] for name in level if not features[name].stored) for level in levels
         ]
         return Plan(
             entity,
             tuple(features[name] for name in dict.fromkeys(names)),
-            tuple(f for f in needed if f.mode in ("triggered", "scheduled")),
+            tuple(feature for feature in needed if feature.stored),
             tuple(level for level in computed if level),
         )
 
@@ -160,6 +173,13 @@ class Reader:
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
 
 
+def _check_id(entity: EntityDef, entity_id: object) -> None:
+    if type(entity_id) is not str or not entity_id:
+        raise InvalidInputError(
+            f"{entity.id_field} must be a text that is not empty, not {entity_id!r}"
+        )
+
+
 async def _ready(value: FeatureValue) -> FeatureValue:
     return value
 
@@ -179,7 +199,7 @@ def _stored(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
 
 def _stored_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
     cell = cells.get(feature.name)
-    if cell is None or cell.expired(now):
+    if cell is None or (cell.expires_at is not None and cell.expires_at <= now):
         return feature.default
     return feature.codec.decode(cell.value)
 

@@ -12,7 +12,7 @@ from headwater import graph
 from headwater.blocking import Blocking
 from headwater.clock import Clock, SystemClock, to_micros
 from headwater.define import EntityDef, FeatureDef
-from headwater.encoding import Unstorable, encode_plain
+from headwater.encoding import UnstorableError, encode_plain
 from headwater.engine import Engine, open_engine
 from headwater.errors import EventError, InvalidInputError
 from headwater.ports import Health, Published
@@ -91,6 +91,11 @@ class FeatureStore:
         if engine is not None:
             await engine.close()
 
+    async def rebind(self, settings: Settings, clock: Clock) -> None:
+        """Closes the store; its next use opens it with these settings and this clock."""
+        await self.close()
+        self.settings, self.clock = settings, clock
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -133,15 +138,14 @@ class FeatureStore:
 
     async def get_feature(self, name: str, entity_id: str) -> Any:
         """One feature's value for one entity, in its annotated type; None if there is none."""
-        engine = await self.open()
-        (values,) = await engine.reader.values((name,), (entity_id,))
-        return values[name]
+        engine = self._engine or await self.open()
+        return await engine.reader.value(name, entity_id)
 
     async def get_features(
         self, names: Sequence[str], entity_ids: Sequence[str]
     ) -> dict[str, dict[str, Any]]:
         """Many features of many entities in one round trip: values by entity id, then by name."""
-        engine = await self.open()
+        engine = self._engine or await self.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
 
@@ -174,7 +178,7 @@ class FeatureStore:
         await engine.backends.online.put([make_change(feature, entity_id, cell, "set_feature")])
 
     async def drain(self) -> None:
-        """Handles every waiting event in this process, then returns; for tests and scripts."""
+        """Handles every waiting event and due tick here, then returns; for tests and scripts."""
         await Worker(self).drain()
 
     async def health(self) -> list[Health]:
@@ -193,5 +197,5 @@ def _check_event(event: ServiceEvent, latest: datetime, index: int | None) -> No
         )
     try:
         encode_plain(event.payload)
-    except Unstorable as error:
+    except UnstorableError as error:
         raise EventError(f"payload cannot be kept: {error}", index) from error

@@ -40,7 +40,7 @@ def parse_template(text: str, location: Location | None = None) -> Template:
             literals[-1] += token[0]
         elif match[1] is None:
             raise TemplateError(
-                f"lone {token!r} in the template {text!r}; write {token * 2!r} for the brace itself",
+                f"lone {token!r} in the template {text!r}; for the brace itself, double it",
                 location,
             )
         else:

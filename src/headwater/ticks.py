@@ -55,7 +55,7 @@ def make_tick(feature: FeatureDef, now: datetime) -> Tick:
 
 
 def event_of(due: Due, now: datetime) -> ServiceEvent:
-    """The event of a tick or of one of its portions; the id is the same for everyone who makes it."""
+    """The event of a tick or of one of its portions, with the same id whoever makes it."""
     event_id = f"refresh:{due.feature}:{due.due.isoformat()}"
     if due.after:
         event_id += f":{due.after}"

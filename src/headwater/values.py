@@ -50,12 +50,13 @@ class ServiceEvent(msgspec.Struct, frozen=True):
 
 
 def _check_text(field: str, text: object, longest: int) -> None:
+    if type(text) is str and 0 < len(text) <= longest and text.isprintable():
+        return
     if type(text) is not str or not text:
         raise EventError(f"{field} must be a text that is not empty")
     if len(text) > longest:
         raise EventError(f"{field} is longer than {longest} characters")
-    if not text.isprintable():
-        raise EventError(f"{field} has characters that cannot be printed")
+    raise EventError(f"{field} has characters that cannot be printed")
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):

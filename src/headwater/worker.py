@@ -65,6 +65,8 @@ class Worker:
         await engine.backends.roster.join(self.name)
         log.info("worker started", worker=self.name)
         try:
+            if self._draining:
+                await scheduler.tick()
             async with asyncio.TaskGroup() as group:
                 helpers = [
                     group.create_task(self._tend(engine)),
@@ -81,7 +83,7 @@ class Worker:
             log.flush()
 
     async def drain(self) -> None:
-        """Consumes events until none waits any more, here or in another worker's hands."""
+        """Consumes events and ticks that are due until none waits, here or in another's hands."""
         self._draining = True
         await self.run()
 

@@ -1,4 +1,4 @@
-"""What a running batch sees and stages: its entities' values with every uncommitted write on top."""
+"""What a running batch sees and stages: its entities' values with its own writes on top."""
 
 from __future__ import annotations
 
@@ -54,13 +54,16 @@ class Workspace:
         self._revisions: dict[EntityKey, int] = {}
         self.changes: list[Change] = []
 
-    async def cells(self, key: EntityKey) -> Cells:
-        """An entity's values as of now in this batch; entities not yet known are read."""
+    def known(self, key: EntityKey) -> Cells | None:
+        """An entity's values as they are now in this batch, if it has been loaded."""
+        return self._cells.get(key)
+
+    async def load(self, key: EntityKey) -> Cells:
+        """The values of an entity that the batch did not come with."""
+        state = await self._online.get_state(key)
         if key not in self._cells:
-            state = await self._online.get_state(key)
-            if key not in self._cells:
-                self._cells[key] = state.cells
-                self.versions[key] = state.version
+            self._cells[key] = state.cells
+            self.versions[key] = state.version
         return self._cells[key]
 
     def revision(self, key: EntityKey) -> int:
@@ -81,25 +84,53 @@ class Workspace:
         return {key: self._cells[key] for key in self._revisions}
 
 
+_turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
+_reads: ContextVar[Reads | None] = ContextVar("headwater_reads", default=None)
+
+
 class Turn:
-    """One run of one handler: it sees its own writes, and they count only if it succeeds."""
+    """One run of one handler: it sees its own writes, and they count only if it succeeds.
+
+    It is the current turn of whatever runs inside ``with turn:``.
+    """
+
+    __slots__ = (
+        "_cause",
+        "_moment",
+        "_now",
+        "_open",
+        "_revisions",
+        "_staged",
+        "_token",
+        "_workspace",
+    )
 
     def __init__(self, workspace: Workspace, moment: datetime, now: datetime, cause: str) -> None:
         self._workspace = workspace
-        self._moment = to_micros(moment)
-        self._now = to_micros(now)
+        self._moment = moment
+        self._now = now
         self._cause = cause
         self._staged: dict[tuple[EntityKey, str], Change] = {}
         self._revisions: dict[EntityKey, int] = {}
         self._open = True
 
+    def __enter__(self) -> None:
+        self._token = _turn.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _turn.reset(self._token)
+
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         """Values of entities with this turn's writes on top."""
-        return [await self._view((entity, entity_id)) for entity_id in entity_ids]
+        return [await self.cells((entity, entity_id)) for entity_id in entity_ids]
 
-    async def _view(self, key: EntityKey) -> Cells:
-        cells = await self._workspace.cells(key)
-        self._revisions.setdefault(key, self._workspace.revision(key))
+    async def cells(self, key: EntityKey) -> Cells:
+        """The same for one entity."""
+        cells = self._workspace.known(key)
+        if cells is None:
+            cells = await self._workspace.load(key)
+        if key not in self._revisions:
+            self._revisions[key] = self._workspace.revision(key)
         if not self._staged:
             return cells
         own = {name: c.cell for (at, name), c in self._staged.items() if at == key and c.online}
@@ -112,13 +143,14 @@ class Turn:
                 f"a handler set {feature.name!r} after its run was over; await what it starts"
             )
         key = (feature.entity.name, entity_id)
-        before = (await self._view(key)).get(feature.name)
-        late = before is not None and before.as_of > self._moment
-        history_only = late and feature.order == "event_time"
-        as_of = before.as_of if before and late and not history_only else self._moment
-        cell = make_cell(feature, value, as_of, self._now)
+        before = (await self.cells(key)).get(feature.name)
+        as_of, online = to_micros(self._moment), True
+        if before is not None and before.as_of > as_of:
+            online = feature.order == "stream"
+            as_of = before.as_of if online else as_of
+        cell = make_cell(feature, value, as_of, to_micros(self._now))
         self._staged[key, feature.name] = make_change(
-            feature, entity_id, cell, self._cause, online=not history_only
+            feature, entity_id, cell, self._cause, online=online
         )
 
     def close(self) -> list[Change] | None:
@@ -128,10 +160,6 @@ class Turn:
             if self._workspace.revision(key) != self._revisions[key]:
                 return None
         return list(self._staged.values())
-
-    def abandon(self) -> None:
-        """Ends the turn without effect."""
-        self._open = False
 
 
 class Reads:
@@ -145,10 +173,6 @@ class Reads:
             self.oldest = as_of
 
 
-_turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
-_reads: ContextVar[Reads | None] = ContextVar("headwater_reads", default=None)
-
-
 def current_turn() -> Turn | None:
     """The turn of the handler that is running here, if one is."""
     return _turn.get()
@@ -157,16 +181,6 @@ def current_turn() -> Turn | None:
 def current_reads() -> Reads | None:
     """The note of reads of the function that is being computed here, if one is."""
     return _reads.get()
-
-
-@contextmanager
-def taking(turn: Turn) -> Iterator[None]:
-    """Makes a turn the current one."""
-    token = _turn.set(turn)
-    try:
-        yield
-    finally:
-        _turn.reset(token)
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from headwater.clock import from_micros, to_micros
 from headwater.encoding import Codec
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import Change, LogKind, PastValue, Point, Segment, Snapshot
+from tests.unit import rolling_process
 from tests.unit.embedded import GRACE, START, Embedded, after, change, embedded, series
 
 SEGMENT_ROWS = 5
@@ -107,6 +110,14 @@ TYPED = [
     (float | None, "float", [None, 1.5]),
     (type(None), "none", [None]),
 ]
+
+
+async def test_a_home_may_be_called_anything(tmp_path: Path) -> None:
+    with embedded(tmp_path / "feature=odd" / "it's [a] *?" / "home", SEGMENT_ROWS) as parts:
+        await parts.online.put(series(8 * SEGMENT_ROWS + 1))
+        await parts.history.maintain()
+        await parts.history.append(series(8 * SEGMENT_ROWS + 2))
+        assert await values(parts) == list(range(8 * SEGMENT_ROWS + 2))
 
 
 @pytest.mark.parametrize("rolled", [False, True])
@@ -271,6 +282,30 @@ async def test_what_a_dead_roller_left_is_removed(parts: Embedded) -> None:
     assert list(parts.home.scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize("acknowledged_batches", [1, 4, 9])
+def test_kill_9_of_a_rolling_process_leaves_every_acknowledged_row_once(
+    tmp_path: Path, acknowledged_batches: int
+) -> None:
+    path, number = tmp_path / "home", 0
+    for _ in range(3):
+        command = [sys.executable, "-m", "tests.unit.rolling_process", str(path), str(number)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(acknowledged_batches):
+                acknowledged = int(process.stdout.readline())
+            process.kill()
+        with embedded(path, rolling_process.SEGMENT_ROWS) as parts:
+            found = asyncio.run(values(parts))
+            assert found == list(range(len(found)))
+            assert len(found) >= acknowledged
+            number = len(found)
+    with embedded(path, rolling_process.SEGMENT_ROWS) as parts:
+        parts.clock.moment = datetime.now(UTC) + GRACE
+        asyncio.run(parts.history.maintain())
+        assert asyncio.run(values(parts)) == list(range(number))
+        assert parts.segment_files() == {segment.name for segment in parts.tail.manifest()}
+
+
 class SlowReaderTail(SqliteTail):
     """A tail whose reader is overtaken by a merge after each of its first snapshots."""
 
@@ -319,6 +354,12 @@ async def test_a_damaged_segment_is_a_clear_error(parts: Embedded) -> None:
     [name] = parts.live()
     (parts.home.segments / name).write_bytes(b"not parquet at all")
     with pytest.raises(BackendError, match=name):
+        await value_at(parts, START)
+
+
+async def test_a_home_without_its_scratch_folder_is_a_clear_error(parts: Embedded) -> None:
+    parts.home.scratch.rmdir()
+    with pytest.raises(HomeError, match="space and permissions"):
         await value_at(parts, START)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.backends.sqlite.bus import insert_event
 from headwater.clock import to_micros
-from headwater.errors import InvalidInputError
+from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import Rows
 from headwater.values import ServiceEvent
 from tests.unit.embedded import PARTITIONS, START, Embedded, after, change, embedded
@@ -318,6 +318,11 @@ async def test_a_query_that_cannot_run_says_why_in_one_line(
         await parts.history.query(sql, {})
     assert problem.lower() in str(raised.value).lower()
     assert "\n" not in str(raised.value)
+
+
+async def test_trouble_outside_the_query_is_the_backends(parts: Embedded) -> None:
+    with pytest.raises(BackendError, match="IO Error"):
+        await parts.history.query("SELECT * FROM read_parquet('/nowhere/a.parquet')", {})
 
 
 async def test_a_query_leaves_nothing_behind(parts: Embedded) -> None:

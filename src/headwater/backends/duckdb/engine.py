@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ import msgspec
 _MOST_THREADS = 4
 _SMALLEST_OBJECT_LIMIT = 16 << 20
 
-encode_lines = msgspec.json.Encoder().encode_lines
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Session:
@@ -35,8 +36,8 @@ class Session:
         """Makes a table of a file of JSON lines, the longest of which has so many bytes."""
         types = ", ".join(f"{identifier(name)}: {text(kind)}" for name, kind in columns.items())
         self.run(
-            f"CREATE TABLE {table} AS SELECT * FROM read_json({text(file)},"
-            f" format = 'newline_delimited', columns = {{{types}}},"
+            f"CREATE TABLE {table} AS SELECT * FROM read_json({literally(file)},"
+            f" format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false,"
             f" maximum_object_size = {max(_SMALLEST_OBJECT_LIMIT, longest + 1)})"
         )
 
@@ -45,13 +46,10 @@ class Session:
     ) -> None:
         """Makes a table of rows; bound parameters would take a hundred times as long."""
         file = self.folder / f"{table}.ndjson"
-        lines = encode_lines(rows)
+        lines = _encode_lines(rows)
         file.write_bytes(lines)
-        self.load(table, file, columns, longest=len(lines) if len(rows) == 1 else _longest(lines))
-
-
-def _longest(lines: bytes) -> int:
-    return max(map(len, lines.splitlines()), default=0)
+        longest = max(map(len, lines.splitlines()))
+        self.load(table, file, columns, longest=longest)
 
 
 @contextmanager
@@ -115,9 +113,20 @@ def text(value: str | Path) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def texts(values: Sequence[str] | Sequence[Path]) -> str:
+def texts(values: Sequence[str]) -> str:
     """Texts as the inside of an SQL list."""
     return ", ".join(map(text, values))
+
+
+def literally(path: Path) -> str:
+    """A path as an SQL literal, for functions that would take it for a pattern."""
+    return text(glob.escape(str(path)))
+
+
+def parquet(files: Sequence[Path]) -> str:
+    """The rows of our own Parquet files, whatever the folders above them are called."""
+    names = ", ".join(map(literally, files))
+    return f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
 
 
 def identifier(name: str) -> str:

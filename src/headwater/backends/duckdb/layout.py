@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.backends.duckdb.engine import Session, texts
+from headwater.backends.duckdb.engine import Session, parquet
 from headwater.ports import LogKind, Snapshot
 
 
@@ -116,5 +116,5 @@ def open_log(session: Session, log: Log, snapshot: Snapshot, folder: Path) -> No
     files = [folder / segment.name for segment in snapshot.segments]
     if files:
         session.segments += files
-        rows = f"SELECT * FROM read_parquet([{texts(files)}]) UNION ALL BY NAME {rows}"
+        rows = f"{parquet(files)} UNION ALL BY NAME {rows}"
     session.run(f"CREATE VIEW headwater.{log.kind} AS {rows}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.backends.duckdb.engine import scalar, session, sweep, texts
+from headwater.backends.duckdb.engine import parquet, scalar, session, sweep, texts
 from headwater.backends.duckdb.layout import HISTORY, LOGS, VALUE_AS_JSON, Log, open_log
 from headwater.backends.duckdb.segments import SegmentFolder, due_for_merge
 from headwater.clock import Clock
@@ -107,7 +107,7 @@ class Roller:
             return
         files = [self._folder.path / segment.name for segment in small]
         with session(self._scratch) as duck:
-            merged = self._folder.write(duck, log, f"SELECT * FROM read_parquet([{texts(files)}])")
+            merged = self._folder.write(duck, log, parquet(files))
         self._tail.replace([s.name for s in small], merged, self._clock.now())
         logger.debug("segments merged", kind=log.kind, segments=len(small), rows=merged.rows)
 

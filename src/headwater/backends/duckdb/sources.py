@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import duckdb
 
-from headwater.backends.duckdb.engine import Session, headline, identifier, text
+from headwater.backends.duckdb.engine import Session, headline, identifier, literally, text
 from headwater.errors import InvalidInputError
 
 _COMPRESSED = (".gz", ".zst")
@@ -65,7 +65,7 @@ def _unreadable(name: str, location: str, problem: str) -> InvalidInputError:
 
 def _pattern(path: Path) -> str:
     # DuckDB takes every path for a pattern; a file that is really called so comes first.
-    return text(glob.escape(str(path)) if path.exists() else path)
+    return literally(path) if path.exists() else text(path)
 
 
 def _parquet(_session: Session, _name: str, path: Path) -> str:

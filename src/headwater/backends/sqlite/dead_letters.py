@@ -69,7 +69,16 @@ def _take(db: sqlite3.Connection, ids: Sequence[str]) -> list[DeadLetter]:
 
 
 def _letter(row: tuple[int, bytes, str, str, str, int, int, int, int, int]) -> DeadLetter:
-    letter_id, event, *fields, first_failed_at, dead_at = row
+    letter_id, event, feature, error, traceback, attempts, partition, seq, first, dead_at = row
     return DeadLetter(
-        str(letter_id), _decode(event), *fields, from_micros(first_failed_at), from_micros(dead_at)
+        id=str(letter_id),
+        event=_decode(event),
+        feature=feature,
+        error=error,
+        traceback=traceback,
+        attempts=attempts,
+        partition=partition,
+        seq=seq,
+        first_failed_at=from_micros(first),
+        dead_at=from_micros(dead_at),
     )

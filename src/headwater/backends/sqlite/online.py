@@ -24,12 +24,12 @@ class SqliteOnlineStore:
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         with self._home.translated():
-            states = dict(self._rows("entity_id, state", entity, entity_ids))
+            states = {entity_id: state for entity_id, _, state in self._rows(entity, entity_ids)}
         return [decode_cells(states[i]) if i in states else {} for i in entity_ids]
 
     async def get_state(self, key: EntityKey) -> EntityState:
         with self._home.translated():
-            return self.states([key]).get(key, _UNKNOWN)
+            return self.states([key])[key]
 
     def states(self, keys: Collection[EntityKey]) -> dict[EntityKey, EntityState]:
         """The versioned states of entities; unknown ones at version 0."""
@@ -38,21 +38,18 @@ class SqliteOnlineStore:
         for entity, entity_id in keys:
             by_entity.setdefault(entity, []).append(entity_id)
         for entity, entity_ids in by_entity.items():
-            for entity_id, version, state in self._rows(
-                "entity_id, version, state", entity, entity_ids
-            ):
+            for entity_id, version, state in self._rows(entity, entity_ids):
                 found[entity, entity_id] = EntityState(version, decode_cells(state))
         return found
 
-    def _rows(
-        self, columns: str, entity: str, entity_ids: Sequence[str]
-    ) -> list[tuple[str, ...]] | list[tuple[str, int, bytes]]:
+    def _rows(self, entity: str, entity_ids: Sequence[str]) -> list[tuple[str, int, bytes]]:
         rows: list[tuple[str, int, bytes]] = []
         for start in range(0, len(entity_ids), _MOST_PARAMETERS):
             part = entity_ids[start : start + _MOST_PARAMETERS]
             marks = ",".join("?" * len(part))
             rows += self._home.reader.execute(
-                f"SELECT {columns} FROM entities WHERE entity = ? AND entity_id IN ({marks})",
+                "SELECT entity_id, version, state FROM entities"
+                f" WHERE entity = ? AND entity_id IN ({marks})",
                 (entity, *part),
             ).fetchall()
         return rows

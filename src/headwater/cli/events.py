@@ -1,0 +1,160 @@
+"""`headwater events`: publishing what happened."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from headwater.cli.options import AsJson, StoreOption, bare_store, verbs
+from headwater.cli.output import print_json, print_table
+from headwater.cli.running import run
+from headwater.errors import EventError
+from headwater.ports import Published
+from headwater.store import FeatureStore
+from headwater.values import ServiceEvent
+
+app = verbs("Publish events.")
+
+
+@app.callback()
+def events() -> None:
+    """Publish events."""
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One event of a batch, as a line of JSON."""
+
+    event_type: str
+    entity_id: str
+    payload: dict[str, Any] = {}
+    timestamp: datetime | msgspec.UnsetType = msgspec.UNSET
+    event_id: str | msgspec.UnsetType = msgspec.UNSET
+
+    def event(self) -> ServiceEvent:
+        given = {field: getattr(self, field) for field in self.__struct_fields__}
+        return ServiceEvent(**{k: v for k, v in given.items() if v is not msgspec.UNSET})
+
+
+@app.command()
+def publish(
+    event_type: Annotated[
+        str, typer.Argument(help="What happened; - reads a batch from stdin, one JSON event a line.")
+    ],
+    entity_id: Annotated[
+        str | None, typer.Argument(show_default=False, help="To whom it happened.")
+    ] = None,
+    payload: Annotated[
+        list[str] | None,
+        typer.Argument(show_default=False, help="One JSON object, or key=value pairs."),
+    ] = None,
+    *,
+    event_id: Annotated[
+        str | None, typer.Option(help="An id of your own; an event repeated under it counts once.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="When it happened, with a time zone; now by default.")
+    ] = None,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish an event, or a batch from stdin; when this ends, what was published is durable."""
+    batch = event_type == "-"
+    if batch and (entity_id or payload or event_id or timestamp):
+        raise typer.BadParameter("- takes the whole events from stdin and nothing else with it")
+    if batch:
+        events = read_lines(sys.stdin)
+    else:
+        events = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
+
+    async def publish_all(store: FeatureStore) -> list[Published]:
+        return await store.publish_events(events, dedup=batch or event_id is not None)
+
+    answers = _answers(events, run(bare_store(file), publish_all))
+    if as_json:
+        print_json(answers if batch else answers[0])
+        return
+    rows = [
+        (a["event_type"], a["entity_id"], a["event_id"], "counted before" if a["duplicate"] else "new")
+        for a in answers
+    ]
+    print_table(("event type", "entity id", "event id", "published"), rows)
+
+
+def read_lines(lines: Iterable[str]) -> list[ServiceEvent]:
+    """The events of a batch, or an error that names the line."""
+    found: list[ServiceEvent] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(msgspec.json.decode(line, type=Line).event())
+        except (msgspec.DecodeError, EventError) as error:
+            raise EventError(f"line {number}: {error}; nothing was published") from error
+    return found
+
+
+def _one_event(
+    event_type: str,
+    entity_id: str | None,
+    payload: Sequence[str],
+    event_id: str | None,
+    timestamp: str | None,
+) -> ServiceEvent:
+    if entity_id is None:
+        raise typer.BadParameter("name the entity that the event happened to, after its type")
+    line = Line(event_type, entity_id, read_payload(payload))
+    if event_id is not None:
+        line.event_id = event_id
+    if timestamp is not None:
+        line.timestamp = _moment(timestamp)
+    return line.event()
+
+
+def read_payload(words: Sequence[str]) -> dict[str, Any]:
+    """The payload of one JSON object or of key=value pairs, whose values may be JSON as well."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        try:
+            return msgspec.json.decode(words[0], type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise typer.BadParameter(f"the payload is not JSON: {error}") from error
+    pairs = [word.partition("=") for word in words]
+    for (key, equals, _), word in zip(pairs, words, strict=True):
+        if not key or not equals:
+            raise typer.BadParameter(
+                f"{word!r} is no payload; write key=value pairs or one JSON object"
+            )
+    return {key: _json_or_text(value) for key, _, value in pairs}
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write it as in 2026-01-31T12:00:00Z"
+        ) from error
+
+
+def _answers(
+    events: Sequence[ServiceEvent], published: Sequence[Published]
+) -> list[dict[str, object]]:
+    return [
+        {
+            "event_id": answer.event_id,
+            "event_type": event.event_type,
+            "entity_id": event.entity_id,
+            "timestamp": event.timestamp,
+            "duplicate": answer.duplicate,
+        }
+        for event, answer in zip(events, published, strict=True)
+    ]

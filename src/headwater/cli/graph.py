@@ -1,0 +1,18 @@
+"""`headwater graph`: what depends on what."""
+
+import typer
+
+from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
+from headwater.cli.output import print_json
+
+app = verbs("Print what depends on what.")
+
+
+@app.command()
+def graph(file: FileArgument = None, *, as_json: AsJson = False) -> None:
+    """Print the events, sources and features of a file and what depends on what, as Mermaid."""
+    drawn = declared_store(file).graph()
+    if as_json:
+        print_json(drawn)
+    else:
+        typer.echo(drawn.to_mermaid())

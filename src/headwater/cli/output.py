@@ -1,0 +1,63 @@
+"""What verbs print: JSON, tables and notes; colour only on a terminal."""
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+NOTHING = "–"
+
+
+def print_json(data: object) -> None:
+    """Prints data as one JSON document."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+
+
+def print_json_line(data: object) -> None:
+    """Prints data as one line of JSON, for a reader that waits for it."""
+    typer.echo(msgspec.json.encode(data))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints rows under headings: fitted to a terminal, or aligned and never cut elsewhere."""
+    cells = [[shown(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        typer.echo(_aligned([[name.upper() for name in columns], *cells]))
+        return
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+def note(text: str) -> None:
+    """Says something to a person that is no part of the data."""
+    typer.echo(text, err=True)
+
+
+def shown(value: object) -> str:
+    """A value as people read it, on one line and without control characters."""
+    plain = msgspec.to_builtins(value)
+    if plain is None or plain == "":
+        return NOTHING
+    if isinstance(plain, str) and plain.isprintable():
+        return plain
+    return msgspec.json.encode(plain).decode()
+
+
+def on_terminal() -> bool:
+    """Says whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,1 @@
+"""The HTTP edge: requests are translated to the store's verbs, and answers back."""

@@ -1,0 +1,239 @@
+"""What a caller is told when a request cannot be answered: RFC 9457 problem details.
+
+The edge adds a few errors of its own to the tree of ``headwater.errors``:
+
+HeadwaterError
+└── RequestError            a request that the store never sees
+    ├── MalformedError
+    ├── KeyRequiredError
+    ├── ForeignRequestError
+    ├── NoRouteError
+    ├── MethodError
+    ├── TooLargeError
+    ├── MediaTypeError
+    ├── TooManyRequestsError
+    └── BacklogError
+InvalidInputError
+└── FieldError              a field of the body, the path or the query
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.errors import (
+    BackendError,
+    DurationError,
+    EventError,
+    FeatureFailedError,
+    FeatureValueError,
+    HeadwaterError,
+    InvalidInputError,
+    NotFoundError,
+    UnknownNameError,
+)
+from headwater.http.answers import Answer, Header
+from headwater.logs import log
+
+MEDIA_TYPE = b"application/problem+json"
+TYPE_PREFIX = "urn:headwater:problem:"
+
+_RETRY_SECONDS = 1
+
+
+class RequestError(HeadwaterError):
+    """A request that the store never sees."""
+
+
+class MalformedError(RequestError):
+    """A request that cannot be read."""
+
+
+class KeyRequiredError(RequestError):
+    """A request without a valid key."""
+
+    def __init__(self) -> None:
+        super().__init__("send a valid key as X-API-Key or as Authorization: Bearer")
+
+
+class ForeignRequestError(RequestError):
+    """A request from elsewhere to a server that has no key and so serves this machine only."""
+
+    def __init__(self, what: str, given: str) -> None:
+        super().__init__(
+            f"this server has no key and serves its own machine only, not {what} {given!r}; "
+            "set HEADWATER_API_KEY to serve others"
+        )
+
+
+class NoRouteError(RequestError):
+    """A path that no route has."""
+
+    def __init__(self) -> None:
+        super().__init__("no route has this path; /openapi.json lists those there are")
+
+
+class MethodError(RequestError):
+    """A method that the path's routes do not have."""
+
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        self.allowed = ", ".join(allowed)
+        super().__init__(f"{method} is not possible here; use {' or '.join(allowed)}")
+
+
+class TooLargeError(RequestError):
+    """A body larger than the server takes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"the body is larger than {limit} bytes; send less at a time")
+
+
+class MediaTypeError(RequestError):
+    """A body of a type that the route does not take."""
+
+    def __init__(self, given: str, accepted: Sequence[str]) -> None:
+        super().__init__(f"Content-Type {given!r} is not {' or '.join(accepted)}")
+
+
+class TooManyRequestsError(RequestError):
+    """A key that asks more often than it may."""
+
+    def __init__(self, wait: float) -> None:
+        self.wait = wait
+        super().__init__("this key has asked more often than it may; wait and try again")
+
+
+class BacklogError(RequestError):
+    """More events wait than the settings allow."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"more than {limit} events wait to be processed; wait and try again")
+
+
+class FieldError(InvalidInputError):
+    """A field of the body, the path or the query that is missing, unknown or wrong."""
+
+    def __init__(
+        self, problem: str, field: str = "", nearest: str | None = None, index: int | None = None
+    ) -> None:
+        self.problem = problem
+        self.field = field
+        self.nearest = nearest
+        self.index = index
+        super().__init__(problem if index is None else f"event {index}: {problem}")
+
+
+class Rule(NamedTuple):
+    """What one kind of error is for a caller."""
+
+    status: int
+    name: str
+    title: str
+
+
+_INTERNAL = Rule(500, "internal", "The server failed")
+
+# The first row whose class an error has, going up its bases, holds.
+RULES: dict[type[BaseException], Rule] = {
+    MalformedError: Rule(400, "malformed", "The request cannot be read"),
+    KeyRequiredError: Rule(401, "key-required", "A valid key is required"),
+    ForeignRequestError: Rule(403, "foreign-request", "The request comes from elsewhere"),
+    NoRouteError: Rule(404, "no-route", "There is nothing here"),
+    NotFoundError: Rule(404, "not-found", "There is no such thing"),
+    UnknownNameError: Rule(404, "unknown-name", "Nothing is declared under this name"),
+    MethodError: Rule(405, "method", "The method is not possible here"),
+    TooLargeError: Rule(413, "too-large", "The body is too large"),
+    MediaTypeError: Rule(415, "media-type", "The body has a type that is not taken"),
+    InvalidInputError: Rule(422, "invalid-input", "The request has a value that cannot be used"),
+    DurationError: Rule(422, "invalid-duration", "A duration is not one"),
+    EventError: Rule(422, "invalid-event", "An event is not valid"),
+    FeatureValueError: Rule(422, "invalid-feature-value", "A value does not fit its feature"),
+    TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
+    FeatureFailedError: Rule(500, "feature-failed", "A feature could not be computed"),
+    BacklogError: Rule(503, "backlog", "Too many events wait"),
+    BackendError: Rule(503, "backend", "The store cannot be used"),
+}
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """The members that every problem has."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+def answer_problem(error: Exception) -> Answer:
+    """The answer to a request that ended in an error."""
+    rule = rule_of(error)
+    problem = Problem(TYPE_PREFIX + _name(error, rule), rule.title, rule.status, _detail(error))
+    body = msgspec.json.encode(msgspec.structs.asdict(problem) | _fields(error))
+    return Answer(rule.status, body, MEDIA_TYPE, _headers(error, rule))
+
+
+def log_problem(error: Exception, method: str, route: str) -> None:
+    """Logs what the caller is not told, once."""
+    rule = rule_of(error)
+    if rule.status < 500 or isinstance(error, BacklogError):
+        return
+    fields = {"method": method, "route": route, "error": f"{type(error).__name__}: {error}"}
+    if not isinstance(error, BackendError):
+        fields["traceback"] = "".join(traceback.format_exception(error))
+    log.error("request failed", **fields)
+
+
+def rule_of(error: Exception) -> Rule:
+    """The row of the table that holds for an error."""
+    return next((RULES[kind] for kind in type(error).__mro__ if kind in RULES), _INTERNAL)
+
+
+def _name(error: Exception, rule: Rule) -> str:
+    return f"unknown-{error.kind}" if isinstance(error, UnknownNameError) else rule.name
+
+
+def _detail(error: Exception) -> str:
+    """What the caller may know: nothing of a stack, a message of user code or a folder."""
+    match error:
+        case FeatureFailedError():
+            return f"feature {error.feature!r} failed for {error.entity_id!r}; the log says why"
+        case BackendError():
+            return "the store cannot be used at the moment; the log says why"
+        case HeadwaterError() if rule_of(error) is not _INTERNAL:
+            return str(error)
+        case _:
+            return "the request failed; the log says why"
+
+
+def _fields(error: Exception) -> dict[str, Any]:
+    """The members that a kind of problem adds, without those that say nothing."""
+    fields: dict[str, Any] = {}
+    match error:
+        case EventError():
+            fields = {"index": error.index}
+        case FieldError():
+            fields = {"index": error.index, "field": error.field, "nearest": error.nearest}
+        case UnknownNameError():
+            fields = {"name": error.name, "nearest": error.nearest}
+        case FeatureFailedError():
+            fields = {"feature": error.feature, "entity_id": error.entity_id}
+        case TooLargeError():
+            fields = {"limit": error.limit}
+    return {name: value for name, value in fields.items() if value not in (None, "")}
+
+
+def _headers(error: Exception, rule: Rule) -> tuple[Header, ...]:
+    match error:
+        case KeyRequiredError():
+            return ((b"www-authenticate", b"Bearer"),)
+        case MethodError():
+            return ((b"allow", error.allowed.encode()),)
+        case TooManyRequestsError():
+            return ((b"retry-after", b"%d" % max(1, math.ceil(error.wait))),)
+    return ((b"retry-after", b"%d" % _RETRY_SECONDS),) if rule.status == 503 else ()

@@ -1,0 +1,106 @@
+"""From the path of a features file to the one store that it declares."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from headwater.errors import DeclarationError, FeaturesFileError, HeadwaterError, Location
+from headwater.store import FeatureStore
+
+
+def load_store(path: str | Path) -> FeatureStore:
+    """Runs a features file and gives its store, with all its references checked."""
+    file = Path(path).absolute()
+    if not file.is_file():
+        raise FeaturesFileError(
+            f"there is no features file {str(path)!r}; name the Python file that declares your "
+            "features, or set HEADWATER_FEATURES to it"
+        )
+    store = _only_store(_run(file), file)
+    store.graph()
+    return store
+
+
+def _run(file: Path) -> ModuleType:
+    module = ModuleType(_module_name(file))
+    module.__file__ = str(file)
+    # Registered before it runs, as an import does: annotations are resolved through it, and a
+    # file that it imports may import it back.
+    sys.modules[module.__name__] = module
+    try:
+        # Compiled here and not imported: Python's own cache takes a file that was edited twice
+        # within a second for unchanged.
+        code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+        with _importable(file.parent):
+            exec(code, vars(module))
+    except BaseException as error:
+        del sys.modules[module.__name__]
+        translated = _translated(error, file)
+        if translated is None:
+            raise
+        raise translated from error
+    return module
+
+
+def _module_name(file: Path) -> str:
+    """The file's own name, unless a module of that name is there or would be hidden by it."""
+    name = file.stem
+    taken = name in sys.modules or name in sys.stdlib_module_names
+    return f"headwater_features_{name}" if taken else name
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _translated(error: BaseException, file: Path) -> FeaturesFileError | None:
+    """What went wrong with file and line, unless the error says it already."""
+    if isinstance(error, SyntaxError):
+        location = Location(error.filename or str(file), error.lineno or 1)
+        return FeaturesFileError(f"{type(error).__name__}: {error.msg}", location)
+    if isinstance(error, SystemExit):
+        return FeaturesFileError(
+            "the file ends the program while it is loaded; put what it runs under "
+            "`if __name__ == '__main__':`",
+            _place(error, file),
+        )
+    if isinstance(error, DeclarationError) and error.location is None:
+        return FeaturesFileError(error.problem, _place(error, file))
+    if isinstance(error, HeadwaterError) or not isinstance(error, Exception):
+        return None
+    return FeaturesFileError(f"{type(error).__name__}: {error}", _place(error, file))
+
+
+def _place(error: BaseException, file: Path) -> Location:
+    """The innermost line of the file, or of a file beside it, that the error passed through."""
+    place = Location(str(file), 1)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).parent == file.parent:
+            place = Location(frame.filename, frame.lineno or 1)
+    return place
+
+
+def _only_store(module: ModuleType, file: Path) -> FeatureStore:
+    stores = {name: value for name, value in vars(module).items() if isinstance(value, FeatureStore)}
+    if not stores:
+        raise FeaturesFileError(
+            "the file has no FeatureStore; write `store = FeatureStore()` at its top level",
+            Location(str(file), 1),
+        )
+    if len({id(store) for store in stores.values()}) > 1:
+        raise FeaturesFileError(
+            f"the file has several stores ({', '.join(stores)}); declare everything on one, since "
+            "one process serves one store",
+            Location(str(file), 1),
+        )
+    return next(iter(stores.values()))

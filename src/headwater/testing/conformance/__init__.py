@@ -1,0 +1,26 @@
+"""What every backend must keep, as suites that a backend's own tests inherit.
+
+    class TestMyBus(BusConformance):
+        @pytest.fixture
+        def connect(self) -> Connect: ...
+
+Each test says a promise of ``headwater.ports`` in the same words. The suites need pytest and
+pytest-asyncio in its auto mode; ``pytest.register_assert_rewrite("headwater.testing.conformance")``
+in a conftest.py makes their failures readable.
+"""
+
+from headwater.testing.conformance.bus import BusConformance
+from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.offline import OfflineStoreConformance
+from headwater.testing.conformance.online import OnlineStoreConformance
+from headwater.testing.conformance.roster import RosterConformance
+from headwater.testing.conformance.suite import Connect
+
+__all__ = [
+    "BusConformance",
+    "Connect",
+    "DeadLettersConformance",
+    "OfflineStoreConformance",
+    "OnlineStoreConformance",
+    "RosterConformance",
+]

@@ -1,0 +1,381 @@
+"""The promises of the bus."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from headwater.errors import LeaseLostError, VersionConflictError
+from headwater.ports import Backends, Lease, Tick
+from headwater.testing.conformance.suite import (
+    MANY,
+    START,
+    Connect,
+    Suite,
+    after,
+    change,
+    claim_when_free,
+    click,
+    clicks,
+    dead_letter,
+    hold,
+    numbers,
+    only_batch,
+    outcome,
+    publish,
+    read,
+    until,
+    value_at,
+    value_online,
+)
+from headwater.values import ServiceEvent
+
+DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
+
+
+class BusConformance(Suite):
+    """The durable log of events, in partitions, read by workers that hold leases."""
+
+    async def test_an_event_whose_publish_returned_survives_the_death_of_every_process(
+        self, connect: Connect
+    ) -> None:
+        event = ServiceEvent("click", "u1", {"number": 7, "text": "é\n", "deep": [{}]}, after(1.5))
+        await publish(await connect(), [event])
+        later = await connect()
+        batch = await only_batch(later, await hold(later))
+        assert [delivery.event for delivery in batch.deliveries] == [event]
+
+    async def test_events_of_one_entity_are_in_one_partition_in_the_order_their_publishes_returned(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        for number in range(10):
+            await publish((one, other)[number % 2], [click("u1", number), click("u2", number)])
+        await publish(one, [click("u1", number) for number in range(10, 13)])
+        batches = await read(one, await hold(one))
+        for entity_id, count in (("u1", 13), ("u2", 10)):
+            (own,) = [
+                [
+                    d.event.payload["number"]
+                    for d in batch.deliveries
+                    if d.event.entity_id == entity_id
+                ]
+                for batch in batches
+                if any(d.event.entity_id == entity_id for d in batch.deliveries)
+            ]
+            assert own == list(range(count))
+
+    async def test_an_event_id_published_again_within_the_dedup_window_is_accepted_once(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        first, again = click(number=1, event_id="e1"), click(number=2, event_id="e1")
+        answers = [
+            *await one.bus.publish([first], dedup_window=DAY),
+            *await other.bus.publish([again, click(number=3, event_id="e2")], dedup_window=DAY),
+        ]
+        assert [(a.event_id, a.duplicate) for a in answers] == [
+            ("e1", False),
+            ("e1", True),
+            ("e2", False),
+        ]
+        assert numbers(await only_batch(one, await hold(one))) == [1, 3]
+
+    async def test_an_event_id_published_twice_in_one_batch_is_accepted_once(
+        self, backends: Backends
+    ) -> None:
+        twice = [click(number=1, event_id="e1"), click(number=2, event_id="e1")]
+        answers = await backends.bus.publish(twice, dedup_window=DAY)
+        assert [answer.duplicate for answer in answers] == [False, True]
+        assert await backends.bus.backlog() == 1
+
+    async def test_an_event_id_published_at_the_same_time_by_many_is_accepted_once(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        answers = await asyncio.gather(
+            *(
+                bus.publish([click(event_id="e1")], dedup_window=DAY)
+                for bus in [one.bus, other.bus] * 10
+            )
+        )
+        assert sum(not answer.duplicate for (answer,) in answers) == 1
+        assert await one.bus.backlog() == 1
+
+    async def test_an_event_id_published_again_after_the_dedup_window_is_a_new_event(
+        self, backends: Backends
+    ) -> None:
+        event = click(event_id="e1")
+        await backends.bus.publish([event], dedup_window=timedelta(milliseconds=20))
+
+        async def accepted() -> bool:
+            (again,) = await backends.bus.publish([event], dedup_window=DAY)
+            return not again.duplicate
+
+        await until(accepted)
+        assert await backends.bus.backlog() == 2
+
+    async def test_publish_appends_events_all_or_none(self, backends: Backends) -> None:
+        impossible = msgspec.structs.replace(click(number=1), payload={"number": object()})
+        with pytest.raises(TypeError):
+            await publish(backends, [click(number=0), impossible])
+        assert await backends.bus.backlog() == 0
+
+    async def test_publishing_nothing_is_nothing(self, backends: Backends) -> None:
+        assert await publish(backends, []) == []
+        assert await backends.bus.publish([], dedup_window=DAY) == []
+
+    async def test_a_batch_that_was_not_committed_is_read_again_by_this_worker(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, clicks(3))
+        leases = await hold(backends)
+        before = await only_batch(backends, leases)
+        assert await only_batch(backends, leases) == before
+
+    async def test_a_batch_that_was_not_committed_is_read_again_by_the_next_owner(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        await publish(one, clicks(3))
+        leases = await hold(one, "w1")
+        before = await only_batch(one, leases)
+        await one.roster.release(leases)
+        again = await only_batch(other, await hold(other, "w2"))
+        assert again.deliveries == before.deliveries
+
+    async def test_a_batch_that_was_committed_is_never_read_again(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        await publish(one, clicks(3))
+        leases = await hold(one, "w1")
+        await one.bus.commit(outcome(await only_batch(one, leases)))
+        assert await read(one, leases) == []
+        await one.roster.release(leases)
+        leases = await hold(other, "w2")
+        assert await read(other, leases) == []
+        await publish(one, [click(number=9)])
+        assert numbers(await only_batch(other, leases)) == [9]
+
+    async def test_read_gives_the_next_events_up_to_a_limit_over_all_partitions(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, [click(f"u{n}", n) for n in range(40)])
+        leases = await hold(backends)
+        seen: list[int] = []
+        while batches := await read(backends, leases, limit=7):
+            assert sum(len(batch.deliveries) for batch in batches) <= 7
+            for batch in batches:
+                seen += numbers(batch)
+                await backends.bus.commit(outcome(batch))
+        assert sorted(seen) == list(range(40))
+
+    async def test_read_gives_nothing_of_partitions_that_are_not_asked_for(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, [click("u1")])
+        leases = await hold(backends)
+        home = (await only_batch(backends, leases)).lease
+        assert await read(backends, [lease for lease in leases if lease != home]) == []
+        assert await read(backends, []) == []
+
+    async def test_the_states_of_the_entities_that_an_event_concerns_come_along(
+        self, backends: Backends
+    ) -> None:
+        known = change(5, entity="Page")
+        await backends.online.put([known])
+        event = ServiceEvent("view", "u1", {"number": 0}, START)
+        await publish(backends, [event, ServiceEvent("unheard", "u2", {"number": 1}, START)])
+        batches = await read(backends, await hold(backends))
+        states = {key: state for batch in batches for key, state in batch.states.items()}
+        assert states.keys() == {("User", "u1"), ("Page", "u1")}
+        assert (states["User", "u1"].version, states["User", "u1"].cells) == (0, {})
+        assert states["Page", "u1"].version > 0
+        assert states["Page", "u1"].cells == {"clicks": known.cell}
+
+    async def test_a_run_of_a_suspect_event_is_counted_durably_before_it_runs(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        await publish(one, clicks(2))
+        leases = await hold(one, "w1")
+        batch = await only_batch(one, leases)
+        first, second = batch.deliveries
+        assert await one.bus.attempt(batch.lease, first.seq) == 1
+        assert await one.bus.attempt(batch.lease, first.seq) == 2
+        await one.roster.release(leases)
+        batch = await only_batch(other, await hold(other, "w2"))
+        assert await other.bus.attempt(batch.lease, first.seq) == 3
+        assert await other.bus.attempt(batch.lease, second.seq) == 1
+
+    async def test_a_run_is_not_counted_under_a_lease_that_is_void(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, clicks(1))
+        void = await self._superseded(backends)
+        with pytest.raises(LeaseLostError):
+            await backends.bus.attempt(void, 1)
+
+    async def test_commit_makes_values_history_dead_letters_follow_ups_and_the_end_durable_as_one(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        await publish(one, clicks(2))
+        leases = await hold(one)
+        batch = await only_batch(one, leases)
+        late = change(4, as_of=after(-9), online=False)
+        await one.bus.commit(
+            outcome(
+                batch,
+                [change(1), late, change(2, as_of=after(1))],
+                dead=[dead_letter(batch, "visits")],
+                follow_ups=[click(number=8)],
+            )
+        )
+        assert await value_online(other) == 2
+        assert await value_at(other, after(-9)) == 4
+        assert await value_at(other, START) == 1
+        assert [letter.feature for letter in await other.dead_letters.letters()] == ["visits"]
+        assert numbers(await only_batch(one, leases)) == [8]
+
+    async def test_a_commit_under_a_void_lease_is_refused_and_nothing_of_it_exists(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, clicks(2))
+        leases = await hold(backends, "w1")
+        stale = await only_batch(backends, leases)
+        await backends.roster.release(leases)
+        leases = await hold(backends, "w2")
+        with pytest.raises(LeaseLostError):
+            await backends.bus.commit(
+                outcome(stale, [change()], dead=[dead_letter(stale)], follow_ups=[click()])
+            )
+        await self._assert_untouched(backends, leases)
+
+    async def test_a_commit_after_an_entity_changed_is_refused_and_nothing_of_it_exists(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(1, feature="other")])
+        await publish(backends, clicks(2))
+        leases = await hold(backends)
+        stale = await only_batch(backends, leases)
+        await backends.online.put([change(2, feature="other", as_of=after(1))])
+        with pytest.raises(VersionConflictError):
+            await backends.bus.commit(
+                outcome(stale, [change()], dead=[dead_letter(stale)], follow_ups=[click()])
+            )
+        await self._assert_untouched(backends, leases)
+        assert await value_online(backends, "other") == 2
+
+    async def test_a_commit_after_an_unknown_entity_came_to_be_is_refused(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, clicks(2))
+        leases = await hold(backends)
+        stale = await only_batch(backends, leases)
+        await backends.online.put([change(1, feature="other")])
+        with pytest.raises(VersionConflictError):
+            await backends.bus.commit(outcome(stale, [change()]))
+        await self._assert_untouched(backends, leases)
+
+    async def test_a_batch_is_committed_only_once(self, backends: Backends) -> None:
+        await publish(backends, clicks(2))
+        batch = await only_batch(backends, await hold(backends))
+        await backends.bus.commit(outcome(batch, [change(1)]))
+        with pytest.raises((LeaseLostError, VersionConflictError)):
+            await backends.bus.commit(outcome(batch, [change(2)]))
+        assert await value_online(backends) == 1
+
+    async def test_a_worker_that_is_silent_past_its_lease_commits_nothing(
+        self, connect: Connect
+    ) -> None:
+        stopped, other = await connect(), await connect()
+        await publish(stopped, clicks(2))
+        leases = await hold(stopped, "w1")
+        stale = await only_batch(stopped, leases)
+        await other.roster.join("w2")
+        taken = await claim_when_free(other, "w2", [lease.partition for lease in leases])
+        with pytest.raises(LeaseLostError):
+            await stopped.bus.commit(outcome(stale, [change(1)]))
+        await self._assert_untouched(other, taken)
+
+    async def test_a_tick_is_published_unless_its_due_time_or_a_later_one_was(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        assert await one.bus.publish_ticks([_tick(60)]) == [None]
+        assert await other.bus.publish_ticks([_tick(60)]) == [after(60)]
+        assert await other.bus.publish_ticks([_tick(300)]) == [after(60)]
+        assert await one.bus.publish_ticks([_tick(120)]) == [after(120)]
+        batch = await only_batch(one, await hold(one))
+        assert [d.event.event_id for d in batch.deliveries] == ["tick:60", "tick:300"]
+
+    async def test_of_many_who_publish_a_tick_at_the_same_time_one_does(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        answers = await asyncio.gather(
+            *(bus.publish_ticks([_tick(60)]) for bus in [one.bus, other.bus] * 10)
+        )
+        assert sum(before is None for (before,) in answers) == 1
+        assert await one.bus.backlog() == 1
+
+    async def test_a_tick_for_everywhere_comes_once_to_each_partition(
+        self, backends: Backends
+    ) -> None:
+        await backends.bus.publish_ticks([_tick(60, everywhere=True)])
+        batches = await read(backends, await hold(backends))
+        assert {batch.lease.partition for batch in batches} == set(range(backends.bus.partitions))
+        assert all(len(batch.deliveries) == 1 for batch in batches)
+
+    async def test_wait_returns_when_there_may_be_something_new(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        await hold(one, "w1")
+        for number in range(3):
+            async with asyncio.timeout(10):
+                waiting = asyncio.create_task(one.bus.wait("w1", 60))
+                await asyncio.sleep(0)
+                await publish(other, [click(number=number)])
+                await waiting
+
+    async def test_wait_returns_at_the_latest_after_so_long(self, backends: Backends) -> None:
+        await hold(backends, "w1")
+        async with asyncio.timeout(10):
+            await backends.bus.wait("w1", 0.01)
+            await backends.bus.wait("w1", 0.01)
+
+    async def test_backlog_counts_the_events_that_wait_to_be_committed(
+        self, backends: Backends
+    ) -> None:
+        assert await backends.bus.backlog() == 0
+        await publish(backends, [click(f"u{n}", n) for n in range(5)])
+        assert await backends.bus.backlog() == 5
+        leases = await hold(backends)
+        batches = await read(backends, leases)
+        assert await backends.bus.backlog() == 5
+        await backends.bus.commit(outcome(batches[0]))
+        assert await backends.bus.backlog() == 5 - len(batches[0].deliveries)
+
+    async def _superseded(self, backends: Backends) -> Lease:
+        """A lease that was good until its partition got another owner."""
+        (void,) = await hold(backends, "w1", [0])
+        await backends.roster.release([void])
+        assert await hold(backends, "w2", [0])
+        return void
+
+    async def _assert_untouched(self, backends: Backends, leases: list[Lease]) -> None:
+        """Nothing of an outcome for two clicks of u1 is to be seen anywhere."""
+        assert numbers(await only_batch(backends, leases)) == [0, 1]
+        (cells,) = await backends.online.get("User", ["u1"])
+        assert "clicks" not in cells
+        assert await value_at(backends, after(MANY)) is None
+        assert await backends.dead_letters.letters() == []
+        assert await backends.bus.backlog() == 2
+
+
+def _tick(seconds: float, *, everywhere: bool = False) -> Tick:
+    event = ServiceEvent("headwater.refresh", "score", {}, START, f"tick:{seconds:g}")
+    return Tick("score", after(seconds), MINUTE, event, everywhere)

@@ -1,0 +1,199 @@
+"""The promises of the offline store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import pytest
+
+from headwater.errors import InvalidInputError
+from headwater.ports import Backends, Point
+from headwater.testing.conformance.suite import (
+    START,
+    Connect,
+    Suite,
+    after,
+    change,
+    click,
+    clicks,
+    history_rows,
+    hold,
+    only_batch,
+    outcome,
+    publish,
+    value_at,
+    value_online,
+)
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+class OfflineStoreConformance(Suite):
+    """Everything that was: the history of every value, and the log of every event."""
+
+    @pytest.fixture
+    def orders(self) -> Mapping[str, str]:
+        """Declared sources, one of them orders: (u1, 1), (u1, 2), (u2, 5) as user_id and amount."""
+        raise NotImplementedError(f"{type(self).__name__} must override the fixture 'orders'")
+
+    async def test_a_value_that_a_commit_made_durable_is_in_history_from_that_moment_on(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        leases = await hold(one)
+        for number in range(3):
+            await publish(one, clicks(1))
+            batch = await only_batch(one, leases)
+            await one.bus.commit(outcome(batch, [change(number, as_of=after(number))]))
+            assert await value_at(other, after(number)) == number
+
+    async def test_a_value_that_a_put_made_durable_is_in_history_from_that_moment_on(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        for number in range(3):
+            await one.online.put([change(number, as_of=after(number))])
+            assert await value_at(other, after(number)) == number
+
+    async def test_appending_the_same_changes_again_changes_nothing(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        past = [change(number, as_of=after(number)) for number in range(5)]
+        await one.offline.append(past)
+        await one.offline.append(past)
+        await other.offline.append(past[2:])
+        assert await history_rows(one) == 5
+
+    async def test_append_adds_past_values_without_touching_the_present_ones(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(9, as_of=after(9))])
+        await backends.offline.append(
+            [change(1, as_of=after(1)), change(99, as_of=after(99)), change(5, entity_id="u2")]
+        )
+        assert await value_online(backends) == 9
+        assert await backends.online.get("User", ["u2"]) == [{}]
+        assert [await value_at(backends, after(second)) for second in (1, 9, 99)] == [1, 9, 99]
+
+    async def test_as_of_gives_the_last_value_that_was_true_then_never_a_later_one(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put(
+            [change(1, as_of=after(1)), change(3, as_of=after(3)), change(2, as_of=after(2))]
+        )
+        assert await value_at(backends, after(1) - MICROSECOND) is None
+        assert await value_at(backends, after(1)) == 1
+        assert await value_at(backends, after(3) - MICROSECOND) == 2
+        assert await value_at(backends, after(1_000)) == 3
+
+    async def test_as_of_known_gives_exactly_what_a_reader_would_have_been_served(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put(
+            [
+                change(1, as_of=after(1), written_at=after(1)),
+                change(2, as_of=after(2), written_at=after(10)),
+                change(3, as_of=after(3), written_at=after(4)),
+            ]
+        )
+        moments = (1, 2, 3.5, 4, 10)
+        true = [await value_at(backends, after(second)) for second in moments]
+        known = [await value_at(backends, after(second), known=True) for second in moments]
+        assert true == [1, 2, 3, 3, 3]
+        assert known == [1, 1, 1, 3, 3]
+
+    async def test_among_values_of_one_moment_the_one_written_last_wins(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(1, written_at=after(1))])
+        await backends.online.put([change(3, written_at=after(3))])
+        await backends.online.put([change(2, written_at=after(2))])
+        assert await value_at(backends, START) == 3
+        assert await value_at(backends, after(2), known=True) == 2
+
+    async def test_answers_come_for_each_point_in_the_order_asked(self, backends: Backends) -> None:
+        await backends.online.put(
+            [
+                change(1),
+                change(2, as_of=after(2)),
+                change(5, entity_id="u2"),
+                change(7, feature="f"),
+            ]
+        )
+        points = [
+            Point("u2", after(2)),
+            Point("u1", START),
+            Point("?", START),
+            Point("u1", after(2)),
+        ]
+        answers = await backends.offline.as_of(["f", "clicks"], [*points, points[0]])
+        values = [[None if past is None else int(past.value) for past in row] for row in answers]
+        assert values == [[None, 5], [7, 1], [None, None], [7, 2], [None, 5]]
+
+    async def test_a_past_value_says_when_it_was_true_and_when_it_was_written(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(1, as_of=after(0.000_001), written_at=after(2.5))])
+        [[past]] = await backends.offline.as_of(["clicks"], [Point("u1", after(9))])
+        assert past is not None
+        assert (past.as_of, past.written_at) == (after(0.000_001), after(2.5))
+
+    async def test_a_moment_without_a_time_zone_is_refused(self, backends: Backends) -> None:
+        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what is to be refused
+        with pytest.raises(InvalidInputError):
+            await backends.offline.as_of(["clicks"], [Point("u1", naive)])
+
+    async def test_query_runs_over_the_event_log(self, backends: Backends) -> None:
+        events = [click(f"u{number % 2}", number) for number in range(5)]
+        await publish(backends, events)
+        rows = await backends.offline.query(
+            'SELECT event_id, event_type, entity_id, "timestamp" FROM events ORDER BY event_id', {}
+        )
+        assert list(rows.columns) == ["event_id", "event_type", "entity_id", "timestamp"]
+        assert [tuple(row) for row in rows.rows] == [
+            (event.event_id, "click", event.entity_id, START)
+            for event in sorted(events, key=lambda event: event.event_id)
+        ]
+
+    async def test_query_runs_over_feature_history(self, backends: Backends) -> None:
+        await backends.online.put([change(1), change(2, as_of=after(1)), change(3, feature="f")])
+        rows = await backends.offline.query(
+            "SELECT entity_id, max(value_int) AS value FROM feature_history"
+            " WHERE feature = 'clicks' GROUP BY entity_id",
+            {},
+        )
+        assert [tuple(row) for row in rows.rows] == [("u1", 2)]
+
+    async def test_query_runs_over_sources(
+        self, backends: Backends, orders: Mapping[str, str]
+    ) -> None:
+        rows = await backends.offline.query(
+            "SELECT user_id, sum(amount) AS value FROM orders GROUP BY user_id ORDER BY user_id",
+            orders,
+        )
+        assert list(rows.columns) == ["user_id", "value"]
+        assert [tuple(row) for row in rows.rows] == [("u1", 3), ("u2", 5)]
+
+    async def test_a_query_that_cannot_be_run_is_refused(self, backends: Backends) -> None:
+        with pytest.raises(InvalidInputError):
+            await backends.offline.query("SELECT nothing FROM nowhere", {})
+
+    async def test_maintain_is_safe_to_call_from_many_processes_and_changes_no_answer(
+        self, connect: Connect
+    ) -> None:
+        openings = [await connect() for _ in range(3)]
+        one = openings[0]
+        leases = await hold(one)
+        for number in range(30):
+            await publish(one, [click(number=number)])
+            batch = await only_batch(one, leases)
+            await one.bus.commit(outcome(batch, [change(number, as_of=after(number))]))
+            if number % 10 == 9:
+                await asyncio.gather(*(opening.offline.maintain() for opening in openings))
+        assert [await value_at(one, after(number)) for number in (0, 9, 15, 29)] == [0, 9, 15, 29]
+        assert await history_rows(openings[1]) == 30
+        events = await openings[2].offline.query("SELECT count(*) FROM events", {})
+        assert events.rows[0][0] == 30
+        assert await value_online(one) == 29
+        assert await one.bus.backlog() == 0

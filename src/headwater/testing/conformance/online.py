@@ -1,0 +1,177 @@
+"""The promises of the online store."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from headwater.clock import to_micros
+from headwater.errors import VersionConflictError
+from headwater.partitions import partition_of
+from headwater.ports import Backends
+from headwater.testing.conformance.suite import (
+    START,
+    Connect,
+    Suite,
+    after,
+    change,
+    clicks,
+    history_rows,
+    hold,
+    only_batch,
+    outcome,
+    publish,
+    value_at,
+    value_online,
+)
+
+
+class OnlineStoreConformance(Suite):
+    """The present values of every entity."""
+
+    async def test_a_read_sees_every_write_that_returned_before_it_began(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        for number in range(20):
+            await one.online.put([change(number)])
+            assert await value_online(one) == number
+            assert await value_online(other) == number
+            assert (await other.online.get_state(("User", "u1"))).cells == {
+                "clicks": change(number).cell
+            }
+
+    async def test_a_value_whose_time_to_live_is_over_is_still_returned_and_its_cell_says_so(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(7, expires_at=START + timedelta(seconds=5))])
+        (cells,) = await backends.online.get("User", ["u1"])
+        assert not cells["clicks"].expired(to_micros(after(4.9)))
+        assert cells["clicks"].expired(to_micros(after(5)))
+
+    async def test_get_gives_the_values_of_each_entity_in_the_order_asked(
+        self, backends: Backends
+    ) -> None:
+        ids = [f"u{number}" for number in range(1_200)]
+        await backends.online.put(
+            [change(number, entity_id=entity_id) for number, entity_id in enumerate(ids)]
+        )
+        asked = [*reversed(ids), "u5", "u5"]
+        answers = await backends.online.get("User", asked)
+        expected = [change(int(entity_id[1:])).cell for entity_id in asked]
+        assert [cells["clicks"] for cells in answers] == expected
+
+    async def test_get_gives_nothing_for_an_unknown_entity(self, backends: Backends) -> None:
+        await backends.online.put([change(1), change(2, entity="Page", entity_id="u2")])
+        known, unknown = await backends.online.get("User", ["u1", "u2"])
+        assert known.keys() == {"clicks"}
+        assert unknown == {}
+        assert await backends.online.get("User", []) == []
+
+    async def test_a_state_has_version_0_until_the_entity_has_a_value(
+        self, backends: Backends
+    ) -> None:
+        assert (await backends.online.get_state(("User", "u1"))).version == 0
+        await backends.online.put([change()])
+        assert (await backends.online.get_state(("User", "u1"))).version > 0
+
+    async def test_put_writes_values_online_and_to_history_as_one(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        await one.online.put([change(1), change(2, entity_id="u2")])
+        assert [await value_online(other), await value_online(other, entity_id="u2")] == [1, 2]
+        assert [await value_at(other, START), await value_at(other, START, entity_id="u2")] == [
+            1,
+            2,
+        ]
+
+    async def test_put_of_a_value_that_came_too_late_goes_to_history_only(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(2, as_of=after(2))])
+        await backends.online.put([change(1, as_of=after(1), online=False)])
+        assert await value_online(backends) == 2
+        assert await value_at(backends, after(1)) == 1
+
+    async def test_other_values_of_the_entities_stay(self, backends: Backends) -> None:
+        await backends.online.put([change(1, feature="first")])
+        await backends.online.put([change(2, feature="second"), change(3, feature="third")])
+        await backends.online.put([change(4, feature="second")])
+        values = [await value_online(backends, name) for name in ("first", "second", "third")]
+        assert values == [1, 4, 3]
+
+    async def test_puts_at_the_same_time_take_nothing_from_each_other(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        names = [f"f{number}" for number in range(40)]
+        await asyncio.gather(
+            *(
+                (one, other)[number % 2].online.put([change(number, feature=name)])
+                for number, name in enumerate(names)
+            )
+        )
+        assert [await value_online(one, name) for name in names] == list(range(40))
+        assert await history_rows(one) == 40
+
+    async def test_a_change_that_is_not_authoritative_does_not_disturb_batches_being_run(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(0)])
+        await publish(backends, clicks(1))
+        batch = await only_batch(backends, await hold(backends))
+        await backends.online.put([change(9, feature="cached", authoritative=False)])
+        await backends.bus.commit(outcome(batch, [change(1)]))
+        assert await value_online(backends) == 1
+
+    async def test_a_change_that_is_authoritative_makes_a_batch_being_run_start_anew(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(0)])
+        await publish(backends, clicks(1))
+        leases = await hold(backends)
+        batch = await only_batch(backends, leases)
+        await backends.online.put([change(9, feature="other")])
+        with pytest.raises(VersionConflictError):
+            await backends.bus.commit(outcome(batch, [change(1)]))
+        await backends.bus.commit(outcome(await only_batch(backends, leases), [change(1)]))
+        assert [await value_online(backends), await value_online(backends, "other")] == [1, 9]
+
+    async def test_entity_ids_come_in_sorted_order_after_the_last_one_asked(
+        self, backends: Backends
+    ) -> None:
+        ids = [f"u{number}" for number in range(25)]
+        await backends.online.put([change(entity_id=entity_id) for entity_id in ids])
+        await backends.online.put([change(entity="Page", entity_id="p1")])
+        seen: list[str] = []
+        while portion := await backends.online.entity_ids(
+            "User", after=seen[-1] if seen else "", limit=10
+        ):
+            assert len(portion) <= 10
+            seen += portion
+        assert seen == sorted(ids)
+
+    async def test_entity_ids_of_one_partition_are_those_whose_events_are_in_it(
+        self, backends: Backends
+    ) -> None:
+        count = backends.bus.partitions
+        ids = sorted(f"u{number}" for number in range(50))
+        await backends.online.put([change(entity_id=entity_id) for entity_id in ids])
+        for partition in range(count):
+            own = await backends.online.entity_ids("User", after="", limit=100, partition=partition)
+            assert own == [i for i in ids if partition_of(i, count) == partition]
+
+    async def test_entity_ids_with_one_feature_leave_out_entities_that_have_only_others(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put(
+            [
+                change(entity_id="u1"),
+                change(entity_id="u2", feature="other"),
+                change(entity_id="u3"),
+            ]
+        )
+        having = await backends.online.entity_ids("User", after="", limit=10, having="clicks")
+        assert having == ["u1", "u3"]
+        assert await backends.online.entity_ids("User", after="", limit=10) == ["u1", "u2", "u3"]

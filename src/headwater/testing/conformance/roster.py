@@ -1,0 +1,113 @@
+"""The promises of the roster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headwater.errors import LeaseLostError
+from headwater.ports import Backends
+from headwater.testing.conformance.suite import (
+    Connect,
+    Suite,
+    claim_when_free,
+    clicks,
+    hold,
+    only_batch,
+    outcome,
+    publish,
+    until,
+)
+
+
+class RosterConformance(Suite):
+    """Which workers are alive and which partitions each of them holds."""
+
+    async def test_a_partition_has_at_most_one_valid_lease(self, connect: Connect) -> None:
+        openings = [await connect() for _ in range(3)]
+        claims = await asyncio.gather(
+            *(hold(opening, f"w{number}") for number, opening in enumerate(openings))
+        )
+        held = [lease.partition for claim in claims for lease in claim]
+        assert sorted(held) == list(range(openings[0].bus.partitions + 1))
+
+    async def test_a_lease_is_void_as_soon_as_another_epoch_of_it_exists(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, clicks(1))
+        leases = await hold(backends, "w1")
+        batch = await only_batch(backends, leases)
+        await backends.roster.release(leases)
+        anew = await backends.roster.claim("w1", [batch.lease.partition])
+        assert anew[0].epoch > batch.lease.epoch
+        with pytest.raises(LeaseLostError):
+            await backends.bus.commit(outcome(batch))
+        await backends.bus.commit(outcome(await only_batch(backends, anew)))
+
+    async def test_a_dead_workers_partitions_can_be_claimed_when_the_time_to_live_is_over(
+        self, connect: Connect
+    ) -> None:
+        dead, other = await connect(), await connect()
+        await hold(dead, "w1", [0, 1])
+        await other.roster.join("w2")
+        leases = await claim_when_free(other, "w2", [0, 1])
+        assert {lease.owner for lease in leases} == {"w2"}
+        assert all(lease.suspect for lease in leases)
+
+    async def test_a_worker_that_beats_keeps_its_partitions(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        leases = await hold(one, "w1", [0])
+        await other.roster.join("silent")
+        await other.roster.beat("silent", [])
+
+        async def the_silent_one_counts_as_dead() -> bool:
+            return "silent" not in await one.roster.beat("w1", leases)
+
+        await until(the_silent_one_counts_as_dead)
+        assert await hold(other, "w2", [0]) == []
+
+    async def test_beat_lists_all_workers_that_are_well(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        await hold(one, "w1", [])
+        await hold(other, "w2", [])
+        assert await one.roster.beat("w1", []) == ["w1", "w2"]
+        assert await other.roster.beat("w2", []) == ["w1", "w2"]
+
+    async def test_claim_takes_those_of_the_partitions_that_no_living_worker_holds(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        mine = await hold(one, "w1", [0])
+        theirs = await hold(other, "w2", [0, 1])
+        assert [lease.partition for lease in mine] == [0]
+        assert [lease.partition for lease in theirs] == [1]
+        assert await one.roster.claim("w1", [1]) == []
+
+    async def test_a_released_partition_can_be_claimed_at_once_and_is_not_suspect(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        await one.roster.release(await hold(one, "w1", [0]))
+        (lease,) = await hold(other, "w2", [0])
+        assert not lease.suspect
+
+    async def test_releasing_a_void_lease_leaves_the_new_owner_alone(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        void = await hold(one, "w1", [0])
+        await one.roster.release(void)
+        await hold(other, "w2", [0])
+        await one.roster.release(void)
+        assert await one.roster.claim("w1", [0]) == []
+
+    async def test_who_has_left_is_no_longer_listed_and_holds_nothing(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        await hold(one, "w1", [0])
+        await one.roster.leave("w1")
+        (lease,) = await hold(other, "w2", [0])
+        assert lease.owner == "w2"
+        assert await other.roster.beat("w2", [lease]) == ["w2"]

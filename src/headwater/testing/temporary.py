@@ -1,0 +1,27 @@
+"""A store in a temporary folder, for the length of a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
+
+from headwater.clock import Clock
+from headwater.store import FeatureStore
+
+
+@asynccontextmanager
+async def temporary(store: FeatureStore, clock: Clock | None = None) -> AsyncIterator[FeatureStore]:
+    """Moves a store, with everything declared on it, into an empty folder that is removed again.
+
+    The store is embedded inside, whatever the environment says, and afterwards what it was
+    before. Give it a ManualClock to decide what time it is.
+    """
+    settings, real = store.settings, store.clock
+    with TemporaryDirectory(prefix="headwater-") as home:
+        embedded = settings.with_(home=home, env="development", redis_url="", postgres_url="")
+        await store.rebind(embedded, clock or real)
+        try:
+            yield store
+        finally:
+            await store.rebind(settings, real)

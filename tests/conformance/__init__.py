@@ -1,0 +1,1 @@
+"""The conformance suites over every backend there is."""

@@ -1,0 +1,67 @@
+"""The embedded backends keep every promise of the ports."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from headwater.clock import SystemClock
+from headwater.connect import connect as connect_backends
+from headwater.ports import Backends
+from headwater.settings import Settings
+from headwater.testing.conformance import (
+    BusConformance,
+    Connect,
+    DeadLettersConformance,
+    OfflineStoreConformance,
+    OnlineStoreConformance,
+    RosterConformance,
+)
+from headwater.testing.conformance.suite import Suite
+
+
+class Embedded(Suite):
+    """One home, opened as often as a test likes."""
+
+    @pytest.fixture
+    async def connect(self, tmp_path: Path) -> AsyncIterator[Connect]:
+        settings = Settings().with_(
+            home=tmp_path, partitions=4, worker={"lease_ttl": 0.5}, offline={"segment_rows": 4}
+        )
+        opened: list[Backends] = []
+
+        async def opening() -> Backends:
+            opened.append(connect_backends(settings, SystemClock()))
+            return opened[-1]
+
+        yield opening
+        for backends in opened:
+            await backends.lifecycle.close()
+
+
+class TestSqliteBus(Embedded, BusConformance):
+    """The log of events in SQLite."""
+
+
+class TestSqliteRoster(Embedded, RosterConformance):
+    """Locked files and leases."""
+
+
+class TestSqliteDeadLetters(Embedded, DeadLettersConformance):
+    """Dead letters in SQLite."""
+
+
+class TestSqliteOnlineStore(Embedded, OnlineStoreConformance):
+    """Present values in SQLite."""
+
+
+class TestDuckdbOfflineStore(Embedded, OfflineStoreConformance):
+    """History and events in Parquet segments and SQLite's tail."""
+
+    @pytest.fixture
+    def orders(self, tmp_path: Path) -> Mapping[str, str]:
+        file = tmp_path / "orders.csv"
+        file.write_text("user_id,amount\nu1,1\nu1,2\nu2,5\n")
+        return {"orders": str(file)}

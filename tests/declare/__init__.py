@@ -1,0 +1,1 @@
+"""What may be declared, and how what may not is refused."""

@@ -1,0 +1,1 @@
+"""The event engine: what becomes of an event, whatever happens on the way."""
