@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from headwater.compute import Failure, Result, dead_letter
+from headwater.deadline import Slot
 from headwater.engine import Engine
-from headwater.offload import for_each
+from headwater.offload import share
 from headwater.ports import Batch, DeadLetter, Delivery, Handled, Outcome
 from headwater.ticks import REFRESH
 from headwater.values import ServiceEvent
@@ -21,21 +23,25 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     dead: list[DeadLetter] = []
     follow_ups: list[ServiceEvent] = []
 
-    async def run_chain(chain: list[Delivery]) -> None:
+    async def run(chains: Iterator[list[Delivery]]) -> None:
         with engine.compute.deadline.slot() as slot:
-            for delivery in chain:
-                if delivery.event.event_type == REFRESH:
-                    refreshed = await engine.refresh.handle(workspace, delivery, partition)
-                    results[delivery.seq] = refreshed.handled
-                    if refreshed.follow_up:
-                        follow_ups.append(refreshed.follow_up)
-                else:
-                    result = await engine.compute.handle(workspace, delivery, slot)
-                    results[delivery.seq] = result.handled
-                    if result.failures:
-                        dead.extend(_letters(result, delivery, partition, engine.clock.now()))
+            for chain in chains:
+                for delivery in chain:
+                    await run_one(delivery, slot)
 
-    await for_each(_chains(batch), run_chain, engine.settings.worker.concurrency)
+    async def run_one(delivery: Delivery, slot: Slot) -> None:
+        if delivery.event.event_type == REFRESH:
+            refreshed = await engine.refresh.handle(workspace, delivery, partition)
+            results[delivery.seq] = refreshed.handled
+            if refreshed.follow_up:
+                follow_ups.append(refreshed.follow_up)
+            return
+        result = await engine.compute.handle(workspace, delivery, slot)
+        results[delivery.seq] = result.handled
+        if result.failures:
+            dead.extend(_letters(result, delivery, partition, engine.clock.now()))
+
+    await share(_chains(batch), run, engine.settings.worker.concurrency)
     return Outcome(
         batch=batch,
         versions=workspace.versions,

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from headwater.clock import Clock
+from headwater.clock import Clock, to_micros
 from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
 from headwater.errors import HandlerTimeoutError
@@ -24,7 +24,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """A feature that failed for an event, after how many attempts and with what."""
 
     feature: str
@@ -34,7 +34,7 @@ class Failure(msgspec.Struct, frozen=True):
     first_failed_at: datetime
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """What an event's features did."""
 
     handled: Handled
@@ -87,7 +87,7 @@ class Compute:
         slot: Slot,
         error: Exception,
     ) -> tuple[int, Failure | None]:
-        """Runs a handler that failed again, with pauses; gives the attempts and the failure left."""
+        """Runs a handler that failed again, with pauses; gives the attempts and what failed."""
         first_failed_at = self._clock.now()
         for attempt in range(feature.max_retries):
             await self._clock.sleep(pause(attempt))
@@ -105,8 +105,9 @@ class Compute:
     ) -> None:
         """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
         entity_id = feature.entity.native_id(event.entity_id)
+        moment = to_micros(event.timestamp)
         while True:
-            turn = Turn(workspace, event.timestamp, self._clock.now(), event.event_id)
+            turn = Turn(workspace, moment, self._clock.micros(), event.event_id)
             try:
                 with slot, turn:
                     if feature.is_async:
@@ -138,7 +139,7 @@ def _failure(
 
 
 def dead_letter(delivery: Delivery, partition: int, failure: Failure, now: datetime) -> DeadLetter:
-    """The dead letter of an event for the feature that could not handle it; the store gives the id."""
+    """The dead letter of an event for the feature that failed; the store gives it its id."""
     return DeadLetter(
         id="",
         event=delivery.event,

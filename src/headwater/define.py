@@ -7,7 +7,7 @@ declaration to the store.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from types import FrameType
 from typing import Any, Literal, Never, Protocol, TypeVar, get_args, get_type_hints
@@ -21,6 +21,7 @@ from headwater.errors import (
     DeclarationError,
     DurationError,
     FeatureValueError,
+    InvalidInputError,
     Location,
     UnknownReferenceError,
     nearest,
@@ -47,7 +48,14 @@ class EntityDef(msgspec.Struct, frozen=True):
 
     def native_id(self, entity_id: str) -> str | int:
         """The id in the type the class annotates, as functions receive it."""
-        return entity_id if self.id_type is str else int(entity_id)
+        if self.id_type is str:
+            return entity_id
+        try:
+            return int(entity_id)
+        except ValueError:
+            raise InvalidInputError(
+                f"{self.id_field} of {self.name} must be a whole number, not {entity_id!r}"
+            ) from None
 
 
 class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,41 +220,44 @@ def feature(
 _OPTION_NAMES = tuple(inspect.signature(feature).parameters)[:-1]
 
 
+_EXCLUSIVE = (
+    ("sql", "trigger"),
+    ("refresh", "trigger"),
+    ("template", "trigger"),
+    ("refresh", "template"),
+    ("sql", "template"),
+)
+_NEEDS = {
+    "materialize": ("refresh", "the interval at which it is computed"),
+    "sql": ("refresh", "the interval at which the query runs"),
+    "max_retries": ("trigger", "nothing else is retried"),
+    "order": ("trigger", "only events arrive out of order"),
+}
+
+
 def _check_combination(options: _Options, name: str, location: Location) -> None:
-    def refuse(problem: str) -> Never:
+    for problem in _combination_problems(options):
         raise DeclarationError(f"feature {name!r}: {problem}", location)
 
-    for unknown in options.unknown:
-        refuse(f"unknown option {unknown!r}; {nearest(unknown, _OPTION_NAMES)}")
+
+def _combination_problems(options: _Options) -> Iterator[str]:
     given = {
-        option for option in ("trigger", "refresh", "sql", "template") if _given(options, option)
+        option
+        for option, value in msgspec.structs.asdict(options).items()
+        if value is not None and value is not False and (option, value) != ("order", "stream")
     }
-    for pair in (
-        {"trigger", "sql"},
-        {"trigger", "refresh"},
-        {"trigger", "template"},
-        {"refresh", "template"},
-        {"sql", "template"},
-    ):
-        if pair <= given:
-            first, second = sorted(pair)
-            refuse(f"{first} and {second} cannot go together; a feature is recomputed in one way")
-    if options.materialize and "refresh" not in given:
-        refuse("materialize needs refresh, the interval at which it is computed")
-    if "sql" in given and "refresh" not in given:
-        refuse("sql needs refresh, the interval at which the query runs")
-    if options.ttl is not None and "template" in given:
-        refuse("a template is composed at every read, so ttl has no meaning for it")
-    if options.max_retries is not None and "trigger" not in given:
-        refuse("max_retries needs trigger; nothing else is retried")
-    if options.order != "stream" and "trigger" not in given:
-        refuse("order needs trigger; only events arrive out of order")
+    for unknown in options.unknown:
+        yield f"unknown option {unknown!r}; {nearest(unknown, _OPTION_NAMES)}"
+    for first, second in _EXCLUSIVE:
+        if {first, second} <= given:
+            yield f"{first} and {second} cannot go together; a feature is recomputed in one way"
+    for option, (needed, why) in _NEEDS.items():
+        if option in given and needed not in given:
+            yield f"{option} needs {needed}: {why}"
+    if {"ttl", "template"} <= given:
+        yield "ttl has no meaning for a template, which is composed at every read"
     if options.order not in get_args(Order):
-        refuse(f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}")
-
-
-def _given(options: _Options, option: str) -> bool:
-    return bool(msgspec.structs.asdict(options)[option] is not None)
+        yield f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}"
 
 
 def _feature_def(

@@ -45,12 +45,17 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
+def closest(name: str, candidates: Iterable[str]) -> str | None:
+    """The known name that comes nearest to a wrong one, if any comes near."""
+    return next(iter(get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)), None)
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Says which known name comes nearest to a wrong one, or which names there are."""
     known = sorted(candidates)
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    close = closest(name, known)
+    if close is not None:
+        return f"did you mean {close!r}?"
     if not known:
         return "none is declared"
     shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
@@ -173,7 +178,9 @@ class UnknownNameError(NotFoundError, LookupError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind = kind
         self.name = name
-        super().__init__(f"unknown {kind} {name!r}; {nearest(name, known)}")
+        names = list(known)
+        self.nearest = closest(name, names)
+        super().__init__(f"unknown {kind} {name!r}; {nearest(name, names)}")
 
 
 class UnknownDeadLetterError(NotFoundError, LookupError):

@@ -85,7 +85,7 @@ def _refuse_cycle(
 def levels(
     features: Mapping[str, FeatureDef], wanted: Iterable[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Everything needed for the wanted features, each once, in levels that depend only on earlier ones."""
+    """All that the wanted features need, each once, in levels that depend only on earlier ones."""
     depth: dict[str, int] = {}
 
     def visit(name: str) -> int:
@@ -104,7 +104,7 @@ def levels(
 
 
 def draw(features: Mapping[str, FeatureDef], sources: Iterable[str]) -> Graph:
-    """The graph of all declared features, the events that trigger them and the sources they read."""
+    """The graph of all features, the events that trigger them and the sources they read."""
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
 

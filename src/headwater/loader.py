@@ -91,7 +91,9 @@ def _place(error: BaseException, file: Path) -> Location:
 
 
 def _only_store(module: ModuleType, file: Path) -> FeatureStore:
-    stores = {name: value for name, value in vars(module).items() if isinstance(value, FeatureStore)}
+    stores = {
+        name: value for name, value in vars(module).items() if isinstance(value, FeatureStore)
+    }
     if not stores:
         raise FeaturesFileError(
             "the file has no FeatureStore; write `store = FeatureStore()` at its top level",

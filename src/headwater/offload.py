@@ -6,11 +6,12 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
 
 # A thread that is still busy after this long is probably waiting for something, so another joins.
 _PATIENCE_SECONDS = 0.002
@@ -18,23 +19,23 @@ _PATIENCE_SECONDS = 0.002
 _GATHER_SECONDS = 0.0005
 
 
-async def for_each(items: Iterable[T], run: Callable[[T], Awaitable[None]], limit: int) -> None:
-    """Runs a coroutine for each item, as many at once as have to wait, at most ``limit``.
+async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
+    """Lets runners take items from one stock until it is empty, at most ``limit`` at once.
 
-    One runner takes item after item; the next runner starts when the first has to wait. Items
-    that never wait therefore share one task.
+    The next runner starts when all before it have to wait. Items that never wait are therefore
+    all taken by the first one, and cost no task of their own.
     """
-    waiting = iter(items)
+    stock = iter(items)
 
-    async def runner(number: int) -> None:
-        for item in waiting:
+    def portion(number: int) -> Iterator[T]:
+        for item in stock:
             if number < limit:
-                group.create_task(runner(number + 1))
+                group.create_task(run(portion(number + 1)))
                 number = limit
-            await run(item)
+            yield item
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(runner(1))
+        await run(portion(1))
 
 
 calling_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(

@@ -17,7 +17,7 @@ from headwater.encoding import Kind
 from headwater.values import Cell, Cells, EntityKey, ServiceEvent
 
 
-class Published(msgspec.Struct, frozen=True):
+class Published(msgspec.Struct, frozen=True, gc=False):
     """The answer to one published event."""
 
     event_id: str
@@ -37,7 +37,7 @@ class Lease(msgspec.Struct, frozen=True):
     suspect: bool = False
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One event at its place in a partition; ``only`` names the single feature of a redrive."""
 
     seq: int
@@ -45,7 +45,7 @@ class Delivery(msgspec.Struct, frozen=True):
     only: str | None = None
 
 
-class EntityState(msgspec.Struct, frozen=True):
+class EntityState(msgspec.Struct, frozen=True, gc=False):
     """An entity's values and the version they were read at; 0 for an entity that has none."""
 
     version: int
@@ -60,7 +60,7 @@ class Batch(msgspec.Struct, frozen=True):
     states: Mapping[EntityKey, EntityState]
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A value that a feature took on: a row of history, and online unless it came too late."""
 
     feature: str
@@ -77,7 +77,7 @@ class Change(msgspec.Struct, frozen=True):
         return (self.entity, self.entity_id)
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     """An event that a feature could not handle, with all it takes to see why and run it again."""
 
     id: str
@@ -92,7 +92,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     dead_at: datetime
 
 
-class Handled(msgspec.Struct, frozen=True):
+class Handled(msgspec.Struct, frozen=True, gc=False):
     """What became of one event: which features it updated, which failed, and how long it took."""
 
     event: ServiceEvent

@@ -14,7 +14,7 @@ from headwater.clock import Clock, to_micros
 from headwater.define import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.logs import log
-from headwater.offload import Offload, for_each
+from headwater.offload import Offload, share
 from headwater.ports import Change, Delivery, Handled, OfflineStore, OnlineStore, Rows
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
@@ -98,26 +98,27 @@ class Refresh:
         done: list[str] = []
         failed: list[str] = []
 
-        async def run(entity_id: str) -> None:
-            try:
-                await self._run_one(workspace, feature, entity_id, cause)
-            except Exception as error:  # noqa: BLE001 - a user's function may raise anything
-                failed.append(entity_id)
-                problem = f"{type(error).__name__}: {error}"
-                log.warning(
-                    "refresh failed", feature=feature.name, entity_id=entity_id, error=problem
-                )
-            else:
-                done.append(entity_id)
+        async def run(some: Iterator[str]) -> None:
+            for entity_id in some:
+                try:
+                    await self._run_one(workspace, feature, entity_id, cause)
+                except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+                    failed.append(entity_id)
+                    problem = f"{type(error).__name__}: {error}"
+                    log.warning(
+                        "refresh failed", feature=feature.name, entity_id=entity_id, error=problem
+                    )
+                else:
+                    done.append(entity_id)
 
-        await for_each(entity_ids, run, self._concurrency)
+        await share(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PORTION else None
         return len(done), bool(failed), after
 
     async def _run_one(
         self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str
     ) -> None:
-        now = self._clock.now()
+        now = self._clock.micros()
         native_id = feature.entity.native_id(entity_id)
         while True:
             turn = Turn(workspace, now, now, cause)

@@ -51,7 +51,7 @@ class Reader:
         """The values of features for each entity, in the order asked."""
         plan = self.plan(names)
         cells = await self._cells(plan.entity, entity_ids)
-        now = to_micros(self._clock.now())
+        now = self._clock.micros()
         if plan.computed:
             pairs = zip(entity_ids, cells, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
@@ -70,7 +70,7 @@ class Reader:
         if plan.computed or current_reads() is not None:
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
-        now = to_micros(self._clock.now())
+        now = self._clock.micros()
         return [
             {feature.name: _stored_value(feature, own, now) for feature in plan.stored}
             for own in await self._cells(plan.entity, entity_ids)
@@ -91,7 +91,7 @@ class Reader:
         return feature.codec.decode(cell.value)
 
     def _expired(self, cell: Cell) -> bool:
-        return cell.expires_at is not None and cell.expired(to_micros(self._clock.now()))
+        return cell.expires_at is not None and cell.expired(self._clock.micros())
 
     async def _cells(self, entity: EntityDef, entity_ids: Sequence[str]) -> list[Cells]:
         for entity_id in entity_ids:
@@ -145,9 +145,12 @@ class Reader:
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Computes a value; readers of one missing value at the same time share the computation."""
+        if current_turn() is not None:
+            # A handler's computations may rest on writes that nobody else sees yet.
+            return await self._call(feature, entity_id)
         key = (id(asyncio.get_running_loop()), feature.name, entity_id)
         running = self._running.get(key)
-        if running is None or current_turn() is not None:
+        if running is None:
             running = asyncio.ensure_future(self._call(feature, entity_id))
             self._running[key] = running
             running.add_done_callback(lambda _: self._running.pop(key, None))

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from headwater.clock import MICROSECOND, to_micros
+from headwater.clock import MICROSECOND
 from headwater.define import FeatureDef
 from headwater.errors import ClosedError
 from headwater.ports import Change, EntityState, OnlineStore
@@ -105,7 +105,7 @@ class Turn:
         "_workspace",
     )
 
-    def __init__(self, workspace: Workspace, moment: datetime, now: datetime, cause: str) -> None:
+    def __init__(self, workspace: Workspace, moment: int, now: int, cause: str) -> None:
         self._workspace = workspace
         self._moment = moment
         self._now = now
@@ -144,11 +144,11 @@ class Turn:
             )
         key = (feature.entity.name, entity_id)
         before = (await self.cells(key)).get(feature.name)
-        as_of, online = to_micros(self._moment), True
+        as_of, online = self._moment, True
         if before is not None and before.as_of > as_of:
             online = feature.order == "stream"
             as_of = before.as_of if online else as_of
-        cell = make_cell(feature, value, as_of, to_micros(self._now))
+        cell = make_cell(feature, value, as_of, self._now)
         self._staged[key, feature.name] = make_change(
             feature, entity_id, cell, self._cause, online=online
         )

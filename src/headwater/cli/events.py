@@ -41,7 +41,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 @app.command()
 def publish(
     event_type: Annotated[
-        str, typer.Argument(help="What happened; - reads a batch from stdin, one JSON event a line.")
+        str,
+        typer.Argument(help="What happened; - reads a batch from stdin, one JSON event a line."),
     ],
     entity_id: Annotated[
         str | None, typer.Argument(show_default=False, help="To whom it happened.")
@@ -77,7 +78,12 @@ def publish(
         print_json(answers if batch else answers[0])
         return
     rows = [
-        (a["event_type"], a["entity_id"], a["event_id"], "counted before" if a["duplicate"] else "new")
+        (
+            a["event_type"],
+            a["entity_id"],
+            a["event_id"],
+            "counted before" if a["duplicate"] else "new",
+        )
         for a in answers
     ]
     print_table(("event type", "entity id", "event id", "published"), rows)

@@ -47,7 +47,9 @@ def get(
         )
         return
     rows = [(i, v.value, v.source, _age(v.age_ms(now)), v.as_of) for i, v in values.items()]
-    print_table((store.registry.feature(name).entity.id_field, name, "source", "age", "as of"), rows)
+    print_table(
+        (store.registry.feature(name).entity.id_field, name, "source", "age", "as of"), rows
+    )
     absent = [i for i, value in values.items() if value.source in ("missing", "default")]
     if absent:
         note(f"\n{', '.join(absent)}: {_why_absent(store.registry.feature(name))}")

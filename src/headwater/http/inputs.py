@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.types import Receive, Scope
@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope
 from headwater.errors import closest
 from headwater.http.problems import FieldError, MalformedError, MediaTypeError, TooLargeError
 
-_MOST_PARAMETERS = 100
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _FIELD = re.compile(r"(?:required field|unknown field) `(.*?)`|at `\$\.?(.*?)`$")
 
@@ -28,7 +27,7 @@ class Upload(NamedTuple):
 
 
 def path_of(scope: Scope) -> str:
-    """The path below the mount point, still quoted, so that an encoded slash stays in its segment."""
+    """The path below the mount point, still quoted: an encoded slash stays in its segment."""
     raw: bytes | None = scope.get("raw_path")
     path = raw.decode("latin-1") if raw else quote(scope["path"])
     root: str = scope.get("root_path", "")
@@ -47,20 +46,20 @@ def unquoted(segment: str) -> str:
 
 def query_of(scope: Scope) -> list[tuple[str, str]]:
     """The query's names and values, in order."""
-    text: bytes = scope["query_string"]
-    if not text:
+    query: bytes = scope["query_string"]
+    if not query:
         return []
     try:
-        return parse_qsl(
-            text.decode(),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=_MOST_PARAMETERS,
-        )
-    except ValueError as error:
-        raise MalformedError(
-            f"the query is not UTF-8, or has more than {_MOST_PARAMETERS} parameters"
-        ) from error
+        pairs = [part.partition("=") for part in query.decode().split("&") if part]
+        return [(_from_form(name), _from_form(value)) for name, _, value in pairs]
+    except UnicodeDecodeError as error:
+        raise MalformedError("the query is not UTF-8") from error
+
+
+def _from_form(text: str) -> str:
+    if "%" in text or "+" in text:
+        return unquote(text.replace("+", " "), errors="strict")
+    return text
 
 
 async def read_upload(

@@ -13,9 +13,12 @@ from starlette.types import Receive, Scope
 from headwater.errors import closest
 from headwater.http.answers import Answer
 from headwater.http.inputs import Upload, converted, decode_json, query_of, read_upload, unquoted
-from headwater.http.problems import FieldError, MethodError
+from headwater.http.problems import FieldError, MethodError, NoRouteError, RequestError
 
 JSON_TYPES = ("application/json",)
+
+UNMATCHED = "(unmatched)"
+"""The template of paths that no route has: callers choose them, so they are not counted apart."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -78,7 +81,6 @@ class Endpoint:
 
     def __init__(self, route: Route, max_body: int) -> None:
         signature = signature_of(route)
-        self.template = route.path
         self.public = route.public
         self._function = route.function
         self._status = route.status
@@ -130,16 +132,17 @@ class Resource:
     """A place in the tree of paths: what may be done there, and what lies below."""
 
     def __init__(self) -> None:
+        self.template = UNMATCHED
         self.children: dict[str, Resource] = {}
         self.any: Resource | None = None
         self.endpoints: dict[str, Endpoint] = {}
 
-    def endpoint(self, method: str) -> Endpoint:
-        """What answers a method here."""
-        endpoint = self.endpoints.get(method)
-        if endpoint is None:
-            raise MethodError(method, sorted(self.endpoints))
-        return endpoint
+    def refusal(self, method: str) -> RequestError:
+        """Why a method is not answered here."""
+        return MethodError(method, sorted(self.endpoints)) if self.endpoints else NoRouteError()
+
+
+_NOWHERE = Resource()
 
 
 class Router:
@@ -158,11 +161,12 @@ class Router:
                 place = place.any
             else:
                 place = place.children.setdefault(segment, Resource())
+        place.template = route.path
         place.endpoints[route.method] = endpoint
         if route.method == "GET":
             place.endpoints["HEAD"] = endpoint
 
-    def find(self, path: str) -> tuple[Resource | None, list[str]]:
+    def find(self, path: str) -> tuple[Resource, list[str]]:
         """What lies at a path, and the segments that are parameters."""
         place = self._root
         segments: list[str] = []
@@ -171,7 +175,7 @@ class Router:
             if below is None:
                 below = place.any
                 if below is None or not segment:
-                    return None, segments
+                    return _NOWHERE, segments
                 segments.append(segment)
             place = below
-        return (place if place.endpoints else None), segments
+        return place, segments

@@ -8,9 +8,6 @@ from prometheus_client import Counter, Histogram
 
 from headwater.logs import log
 
-UNMATCHED = "(unmatched)"
-"""The label of paths that no route has: callers choose them, so they are not counted apart."""
-
 OTHER = "(other)"
 """The label of methods that no route has."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+from headwater.clock import to_micros
 from headwater.durations import Duration, to_timedelta
 from headwater.errors import InvalidInputError
 
@@ -25,6 +26,10 @@ class ManualClock:
     def now(self) -> datetime:
         """The moment at which the clock stands."""
         return self._now
+
+    def micros(self) -> int:
+        """The same moment in microseconds since the epoch."""
+        return to_micros(self._now)
 
     def advance(self, duration: Duration) -> None:
         """Moves the clock forward; scheduled features that become due run with the next drain."""

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from headwater.backends.sqlite import bulk
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.online import SqliteOnlineStore, insert_changes
+from headwater.backends.sqlite.online import HISTORY, SqliteOnlineStore, change_rows
 from headwater.backends.sqlite.roster import SqliteRoster
 from headwater.backends.sqlite.writer import Writer
 from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
@@ -19,9 +20,16 @@ from headwater.ports import Batch, DeadLetter, Delivery, Lease, Outcome, Publish
 from headwater.values import EntityKey, ServiceEvent, encode_cells
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
-_INSERT = (
-    f"INSERT INTO events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
+_ENTITIES = "entities (entity, entity_id, partition, version, state)"
+# The row carries the version it wants to become; one that is not the next is left out.
+_IF_NEXT = (
+    "ON CONFLICT (entity, entity_id) DO UPDATE SET state = excluded.state,"
+    " version = excluded.version WHERE version = excluded.version - 1"
+)
+_DEAD_LETTERS = (
+    "dead_letters (feature, event_type, event, error, traceback, attempts,"
+    " partition, seq, first_failed_at, dead_at)"
 )
 _READ = (
     f"SELECT seq, only_feature, {_EVENT_COLUMNS} FROM events"
@@ -51,7 +59,7 @@ def insert_event(
     db: sqlite3.Connection, event: ServiceEvent, partition: int, now: int, *, only: str | None
 ) -> None:
     """Appends one event to the log, inside somebody's transaction."""
-    db.execute(_INSERT, event_row(event, partition, now, only))
+    bulk.insert(db, _EVENTS, [event_row(event, partition, now, only)])
 
 
 class SqliteBus:
@@ -78,10 +86,10 @@ class SqliteBus:
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
     ) -> list[Published]:
-        now = to_micros(self._clock.now())
+        now = self._clock.micros()
         rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
         if dedup_window is None:
-            await self._writer.run(lambda db: db.executemany(_INSERT, rows), wake=True)
+            await self._writer.run(lambda db: bulk.insert(db, _EVENTS, rows), wake=True)
             duplicates = [False] * len(rows)
         else:
             expires = now + dedup_window // MICROSECOND
@@ -94,7 +102,7 @@ class SqliteBus:
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
-        now = to_micros(self._clock.now())
+        now = self._clock.micros()
 
         def job(db: sqlite3.Connection) -> list[datetime | None]:
             return [self._publish_tick(db, tick, now) for tick in ticks]
@@ -109,7 +117,7 @@ class SqliteBus:
             return tick.due
         db.execute("INSERT OR REPLACE INTO ticks VALUES (?, ?)", (tick.feature, due))
         targets = range(self.partitions) if tick.everywhere else [self.partitions]
-        db.executemany(_INSERT, [event_row(tick.event, target, now) for target in targets])
+        bulk.insert(db, _EVENTS, [event_row(tick.event, target, now) for target in targets])
         return before
 
     async def read(
@@ -157,16 +165,19 @@ class SqliteBus:
 
     async def commit(self, outcome: Outcome) -> None:
         lease, last = outcome.batch.lease, outcome.batch.deliveries[-1].seq
-        now = to_micros(self._clock.now())
-        states = {key: encode_cells(cells) for key, cells in outcome.states.items()}
+        now = self._clock.micros()
+        states = self._state_rows(outcome)
+        history = change_rows(outcome.changes)
+        dead = [_dead_row(letter) for letter in outcome.dead]
         follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
 
         def job(db: sqlite3.Connection) -> None:
             self._advance(db, lease, last)
-            self._write_states(db, lease.partition, states, outcome.versions)
-            insert_changes(db, outcome.changes)
-            _insert_dead(db, outcome.dead)
-            db.executemany(_INSERT, follow_ups)
+            if bulk.insert(db, _ENTITIES, states, conflict=_IF_NEXT) != len(states):
+                raise VersionConflictError(lease.partition)
+            bulk.insert(db, HISTORY, history)
+            bulk.insert(db, _DEAD_LETTERS, dead)
+            bulk.insert(db, _EVENTS, follow_ups)
 
         await self._writer.run(job)
         self._cursors[lease.partition] = last
@@ -187,33 +198,12 @@ class SqliteBus:
         if moved.rowcount != 1:
             raise LeaseLostError(lease.partition, lease.owner)
 
-    def _write_states(
-        self,
-        db: sqlite3.Connection,
-        partition: int,
-        states: Mapping[EntityKey, bytes],
-        versions: Mapping[EntityKey, int],
-    ) -> None:
-        known = [(state, *key, versions[key]) for key, state in states.items() if versions[key]]
-        new = [
-            (*key, partition_of(key[1], self.partitions), state)
-            for key, state in states.items()
-            if not versions[key]
+    def _state_rows(self, outcome: Outcome) -> list[tuple[str, str, int, int, bytes]]:
+        versions, partitions = outcome.versions, self.partitions
+        return [
+            (*key, partition_of(key[1], partitions), versions[key] + 1, encode_cells(cells))
+            for key, cells in outcome.states.items()
         ]
-        updated = db.executemany(
-            "UPDATE entities SET state = ?, version = version + 1"
-            " WHERE entity = ? AND entity_id = ? AND version = ?",
-            known,
-        )
-        if known and updated.rowcount != len(known):
-            raise VersionConflictError(partition)
-        inserted = db.executemany(
-            "INSERT INTO entities (entity, entity_id, partition, version, state)"
-            " VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING",
-            new,
-        )
-        if new and inserted.rowcount != len(new):
-            raise VersionConflictError(partition)
 
     async def wait(self, worker: str, seconds: float) -> None:
         await self._roster.member(worker).sleeper.wait(seconds)
@@ -241,30 +231,23 @@ def _insert_once(
             (row[1], expires, now),
         ).rowcount
         if fresh:
-            db.execute(_INSERT, row)
+            bulk.insert(db, _EVENTS, [row])
         duplicates.append(not fresh)
     return duplicates
 
 
-def _insert_dead(db: sqlite3.Connection, letters: Iterable[DeadLetter]) -> None:
-    db.executemany(
-        "INSERT INTO dead_letters (feature, event_type, event, error, traceback, attempts,"
-        " partition, seq, first_failed_at, dead_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                letter.feature,
-                letter.event.event_type,
-                _encode(letter.event),
-                letter.error,
-                letter.traceback,
-                letter.attempts,
-                letter.partition,
-                letter.seq,
-                to_micros(letter.first_failed_at),
-                to_micros(letter.dead_at),
-            )
-            for letter in letters
-        ],
+def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:
+    return (
+        letter.feature,
+        letter.event.event_type,
+        _encode(letter.event),
+        letter.error,
+        letter.traceback,
+        letter.attempts,
+        letter.partition,
+        letter.seq,
+        to_micros(letter.first_failed_at),
+        to_micros(letter.dead_at),
     )
 
 

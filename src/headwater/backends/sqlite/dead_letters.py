@@ -10,7 +10,7 @@ import msgspec
 from headwater.backends.sqlite.bus import insert_event
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import Clock, from_micros, to_micros
+from headwater.clock import Clock, from_micros
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
 from headwater.values import ServiceEvent
@@ -42,7 +42,7 @@ class SqliteDeadLetters:
         return [_letter(row) for row in rows]
 
     async def redrive(self, ids: Sequence[str]) -> None:
-        now = to_micros(self._clock.now())
+        now = self._clock.micros()
 
         def job(db: sqlite3.Connection) -> None:
             for letter in _take(db, ids):

@@ -59,7 +59,7 @@ class Home:
         if version > SCHEMA_VERSION:
             raise HomeError(
                 str(self.path),
-                f"was written by a newer Headwater (schema {version}, this one knows {SCHEMA_VERSION})",
+                f"is of a newer Headwater (schema {version}, this one knows {SCHEMA_VERSION})",
                 "upgrade headwater, or use another HEADWATER_HOME; nothing was changed",
             )
         if version == 0:
@@ -97,7 +97,7 @@ class Home:
 
     @property
     def reader(self) -> sqlite3.Connection:
-        """This thread's connection for reading; a read takes microseconds, a thread hop many more."""
+        """This thread's connection for reading; a read is quicker than a hop to another thread."""
         if self._pid != os.getpid():
             raise ClosedError(
                 "this store was opened before a fork and cannot be used in the child process; "

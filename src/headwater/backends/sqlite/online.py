@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 
+from headwater.backends.sqlite import bulk
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.partitions import partition_of
 from headwater.ports import Change, EntityState
 from headwater.values import Cells, EntityKey, decode_cells, encode_cells
+
+HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
 _MOST_PARAMETERS = 500
 _UNKNOWN = EntityState(0, {})
@@ -76,7 +79,7 @@ class SqliteOnlineStore:
                 " DO UPDATE SET state = excluded.state, version = version + ?",
                 (*key, partition_of(key[1], self._home.partitions), encode_cells(cells), int(step)),
             )
-        insert_changes(db, changes)
+        bulk.insert(db, HISTORY, change_rows(changes))
 
     async def entity_ids(
         self,
@@ -102,22 +105,18 @@ class SqliteOnlineStore:
         return [entity_id for (entity_id,) in rows]
 
 
-def insert_changes(db: sqlite3.Connection, changes: Iterable[Change]) -> None:
-    """Adds values to the newest history, inside the transaction that writes them online."""
-    db.executemany(
-        "INSERT INTO history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                change.feature,
-                change.entity,
-                change.entity_id,
-                change.kind,
-                bytes(change.cell.value),
-                change.cell.as_of,
-                change.cell.written_at,
-                change.cause,
-            )
-            for change in changes
-        ],
-    )
+def change_rows(changes: Iterable[Change]) -> list[tuple[str | bytes | int, ...]]:
+    """The rows of values for the newest history."""
+    return [
+        (
+            change.feature,
+            change.entity,
+            change.entity_id,
+            change.kind,
+            bytes(change.cell.value),
+            change.cell.as_of,
+            change.cell.written_at,
+            change.cause,
+        )
+        for change in changes
+    ]

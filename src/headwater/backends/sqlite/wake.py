@@ -23,7 +23,7 @@ class Sleeper:
         self._socket: socket.socket | None = None
         if len(os.fsencode(self._address)) <= _LONGEST_ADDRESS:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setblocking(False)
+            self._socket.setblocking(False)  # noqa: FBT003 - the socket module has it so
             self._socket.bind(str(self._address))
             self._loop.add_reader(self._socket, self._woken, self._socket)
 
@@ -52,12 +52,12 @@ class Sleeper:
 
 
 class Waker:
-    """Sends every worker a datagram; called by the writer's thread after a commit with work in it."""
+    """Sends every worker a datagram, from the writer's thread, after a commit with work in it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sender.setblocking(False)
+        self._sender.setblocking(False)  # noqa: FBT003 - the socket module has it so
         self._listed_at = -1
         self._addresses: list[str] = []
 

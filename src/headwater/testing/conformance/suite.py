@@ -205,6 +205,5 @@ async def history_rows(backends: Backends) -> int:
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Waits for a condition, as long as a slow machine may need."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
-        # What is waited for happens in another process, or by the passing of time.
-        while not await condition():
-            await asyncio.sleep(_POLL_SECONDS)  # noqa: ASYNC110
+        while not await condition():  # noqa: ASYNC110 - it comes true in another process, or in time
+            await asyncio.sleep(_POLL_SECONDS)

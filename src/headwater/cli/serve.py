@@ -1,0 +1,89 @@
+"""`headwater serve`: API, worker and scheduler in one process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+
+from headwater.cli.options import AsJson, FileArgument, features_file, verbs
+from headwater.cli.output import print_json_line
+from headwater.cli.reload import keep_serving
+from headwater.cli.running import run_long
+from headwater.http.server import serve as serve_http
+from headwater.loader import load_store
+from headwater.store import FeatureStore
+
+app = verbs("Serve a features file.")
+
+_JSON = "-H 'Content-Type: application/json'"
+
+
+@app.command()
+def serve(
+    file: FileArgument = None,
+    *,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; by default the setting's.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port; 0 takes a free one; by default the setting's."),
+    ] = None,
+    worker: Annotated[
+        bool, typer.Option("--worker/--no-worker", help="Whether to handle events here as well.")
+    ] = True,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when a Python file beside it changes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a features file: API, worker and scheduler in one process.
+
+    SIGTERM and Ctrl-C let it finish what it has begun.
+    """
+    path = features_file(file)
+    if reload:
+        options = [] if worker else ["--no-worker"]
+        options += ["--json"] if as_json else []
+        options += ["--host", host] if host is not None else []
+        options += ["--port", str(port)] if port is not None else []
+        raise typer.Exit(keep_serving(path, options))
+    store = load_store(path)
+    host = store.settings.http.host if host is None else host
+    port = store.settings.http.port if port is None else port
+
+    def ready(url: str) -> None:
+        if as_json:
+            print_json_line({"url": url})
+        else:
+            _greet(store, path, url, worker=worker)
+
+    run_long(serve_http(store, host=host, port=port, worker=worker, on_ready=ready))
+
+
+def _greet(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
+    features, settings = store.registry.features, store.settings
+    where = f"home {settings.home}" if settings.env == "development" else settings.env
+    typer.echo(f"Headwater serves {len(features)} features of {path} at {url} ({where}).")
+    if not worker:
+        typer.echo(f"Nothing handles events here; start `headwater worker {quote(str(path))}`.")
+    typer.echo("\nTry:")
+    for line in suggestions(store, path, url):
+        typer.echo(f"  {line}")
+    typer.echo("\nCtrl-C stops it.")
+
+
+def suggestions(store: FeatureStore, path: Path, url: str) -> Iterator[str]:
+    """Commands that show what this server does, with names of its own features."""
+    key = " -H 'X-API-Key: …'" if store.settings.api_keys else ""
+    for feature in store.registry.features.values():
+        if feature.triggers:
+            body = '{"entity_id": "1", "payload": {}}'
+            yield f"curl{key} {_JSON} {url}/ingest/{quote(feature.triggers[0])} -d {quote(body)}"
+            break
+    for name in list(store.registry.features)[:1]:
+        yield f"curl{key} {quote(f'{url}/v1/features/{name}?entity_id=1')}"
+        yield f"headwater features get {name} 1 --file {quote(str(path))}"
+    yield f"headwater graph {quote(str(path))}"

@@ -1,0 +1,140 @@
+"""What the demo tells: printed for a person while it happens, kept for a machine."""
+
+import textwrap
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
+
+_INDENT = "   "
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request that was made and its answer."""
+
+    method: str
+    path: str
+    body: str
+    status: int
+    answer: object
+
+
+class Shift(msgspec.Struct, frozen=True):
+    """A value before and after."""
+
+    feature: str
+    entity_id: str
+    before: object
+    after: object
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One part of the tour."""
+
+    title: str
+    calls: list[Call] = []
+    changes: list[Shift] = []
+
+
+class Story:
+    """Tells each thing as it happens, in colour on a terminal and plainly elsewhere."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self.steps: list[Step] = []
+        self._console = Console(highlight=False, soft_wrap=True, quiet=silent)
+
+    def begin(self, url: str, folder: Path) -> None:
+        self._line(("Headwater", "bold cyan"), " keeps features fresh with events.")
+        self._line("A small shop is being served from a temporary folder, by")
+        self._line((f"  cd {folder} && headwater serve features.py", "green"))
+        self._line("at ", (url, "underline"), ". Everything below is asked of that server.")
+
+    def step(self, title: str, explanation: str) -> None:
+        self.steps.append(Step(title))
+        self._console.print()
+        self._line((f"{len(self.steps)}  {title}", "bold cyan"))
+        for line in textwrap.wrap(explanation, 92):
+            self._line(_INDENT + line)
+
+    def code(self, source: str) -> None:
+        self._console.print()
+        if self._console.is_terminal:
+            code = Syntax(source, "python", theme="ansi_dark", background_color="default")
+            self._console.print(Padding(code, (0, 0, 0, 5)), soft_wrap=False)
+        else:
+            self._line(textwrap.indent(source, "     "))
+        self._console.print()
+
+    def call(self, call: Call, result: str) -> None:
+        """Shows a request and what matters of its answer."""
+        self.steps[-1].calls.append(call)
+        body = [(f" {call.body}", "dim")] if call.body else []
+        self._line(
+            _INDENT,
+            (f"{call.method:<4}", "magenta"),
+            " ",
+            call.path,
+            *body,
+            ("  ⇒ ", "dim"),
+            result,
+        )
+
+    def change(self, change: Shift, remark: str) -> None:
+        self.steps[-1].changes.append(change)
+        self._line(
+            _INDENT,
+            (f"{change.feature} of {change.entity_id}: ", "bold"),
+            f"{show(change.before)} → ",
+            (show(change.after), "bold green"),
+            (f"   {remark}", "dim"),
+        )
+
+    def command(self, command: str, *output: str) -> None:
+        """Shows a command and what it says."""
+        self._line(_INDENT, ("$ ", "dim"), (command, "green"))
+        for line in output:
+            self._line(_INDENT, "  ", line)
+
+    def tell_what_next(self, shipped: Path) -> None:
+        self._console.print()
+        self._line(("Next", "bold cyan"), "   the server has stopped and its folder is gone; try")
+        self._commands(
+            ("headwater demo --keep", "the same, and it stays for you to play with"),
+            (f"cp {shipped}/features.py {shipped}/orders.csv .", "the shop's files, to change"),
+            ("headwater serve features.py --reload", "serve them, anew at every change"),
+            ("headwater events publish purchase ada amount=12.5", "from another terminal"),
+            ("headwater features get total_spend ada", "the value, its age and its origin"),
+            ("headwater graph features.py", "what depends on what"),
+        )
+
+    def tell_how_to_go_on(self, url: str, folder: Path) -> None:
+        body = """'{"entity_id": "ada", "payload": {"amount": 12.5}}'"""
+        self._console.print()
+        self._line(("It goes on serving", "bold cyan"), " at ", (url, "underline"))
+        self._line(f"   Ctrl-C stops it; the folder {folder} stays. In another terminal, try")
+        self._commands(
+            (f"curl '{url}/v1/features/blurb?entity_id=ada'", ""),
+            (f"curl {url}/ingest/purchase -H 'Content-Type: application/json' -d {body}", ""),
+            (f"cd {folder}", ""),
+            ("headwater features list", ""),
+            ("headwater features get total_spend ada grace", ""),
+            ("headwater events publish refund ada amount=5", ""),
+            ("headwater worker features.py", "one more process shares the work"),
+            ("headwater dlq list", ""),
+        )
+
+    def _commands(self, *commands: tuple[str, str]) -> None:
+        for command, purpose in commands:
+            remark = [(f"   # {purpose}", "dim")] if purpose else []
+            self._line(_INDENT, (command, "green"), *remark)
+
+    def _line(self, *parts: str | tuple[str, str]) -> None:
+        self._console.print(Text.assemble(*parts))
+
+
+def show(value: object) -> str:
+    """A value as the demo prints it."""
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,175 @@
+"""The demo's script: what is asked of the server, in which order, and what must come of it."""
+
+import ast
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from headwater.cli.shop import DemoError, Response, Shop
+from headwater.cli.story import Call, Shift, Story, show
+from headwater.ports import DeadLetter
+
+_PATIENCE_SECONDS = 20.0
+_POLL_SECONDS = 0.002
+_MANY = 500
+
+T = TypeVar("T")
+
+
+def take_tour(shop: Shop, story: Story) -> None:
+    """Shows everything once; raises DemoError if anything does not come out as it must."""
+    tour = Tour(shop, story)
+    story.begin(shop.url, shop.folder)
+    tour.events_change_a_feature()
+    tour.values_are_composed()
+    tour.a_failure_is_kept()
+    tour.a_crash_loses_nothing()
+
+
+class Tour:
+    """The parts of the tour."""
+
+    def __init__(self, shop: Shop, story: Story) -> None:
+        self._shop = shop
+        self._story = story
+        self._source = (shop.folder / "features.py").read_text(encoding="utf-8")
+
+    def events_change_a_feature(self) -> None:
+        self._story.step(
+            "Events change a feature",
+            "A triggered feature is a function of an entity and an event. Once the server answers "
+            "202 the event is on disk; a worker runs the function, once per event and in order.",
+        )
+        self._code("total_spend")
+        self._read("total_spend", "ada")
+        self._publish("purchase", "ada", amount=40)
+        self._becomes("total_spend", "ada", 0.0, 40.0)
+        self._publish("purchase", "ada", amount=75.5)
+        self._publish("refund", "ada", amount=15.5)
+        self._becomes("total_spend", "ada", 40.0, 100.0)
+
+    def values_are_composed(self) -> None:
+        self._story.step(
+            "Values are computed when read, composed, and taken from files",
+            "tier runs when it is asked for; past_orders is one query over a CSV file for all "
+            "users, on a schedule; blurb names the others, and so depends on them.",
+        )
+        self._code("tier", "past_orders", "blurb")
+        self._wait("past_orders of ada", lambda: self._value("past_orders", "ada") == 3)
+        self._read("tier", "ada")
+        self._read("past_orders", "ada")
+        before = self._read("blurb", "ada")
+        self._publish("refund", "ada", amount=50)
+        self._becomes("blurb", "ada", before, "silver customer: 50.0 spent, 3 past orders")
+
+    def a_failure_is_kept(self) -> None:
+        self._story.step(
+            "An event that cannot be handled is kept, not lost",
+            "parcel_fee needs a rate that nobody has set. It is tried again, then set aside as a "
+            "dead letter, and everything else goes on. Once the cause is gone, it is run again.",
+        )
+        self._code("parcel_fee")
+        self._publish("checkout", "ada", country="NO", kg=2)
+        letter = asyncio.run(self._first_letter())
+        self._story.command(
+            "headwater dlq list",
+            f"{letter.id}  {letter.feature}  {letter.event.event_type}  {letter.event.entity_id}"
+            f"  {letter.attempts} attempts  {letter.error}",
+        )
+        self._publish("rate_set", "NO", per_kg=4.5)
+        self._wait("the rate of NO", lambda: self._value("parcel_rate", "NO") == 4.5)
+        asyncio.run(self._redrive(letter))
+        self._story.command(f"headwater dlq redrive {letter.id}")
+        self._becomes("parcel_fee", "ada", None, 9.0)
+
+    def a_crash_loses_nothing(self) -> None:
+        self._story.step(
+            "A crash loses nothing and counts nothing twice",
+            f"{_MANY} purchases of 1.00 arrive in one request. As soon as they are acknowledged "
+            "the server is killed with SIGKILL, in the middle of its work, and started again.",
+        )
+        line = show({"event_type": "purchase", "entity_id": "grace", "payload": {"amount": 1}})
+        body = "\n".join([line] * _MANY)
+        answer = self._shop.request("POST", "/ingest", body.encode())
+        pid = self._shop.pid
+        self._shop.kill()
+        call = Call("POST", "/ingest", f"{_MANY} lines of JSON", answer.status, None)
+        self._story.call(call, f"{self._accepted(answer).status} accepted")
+        self._story.command(f"kill -9 {pid}")
+        self._shop.start()
+        self._story.command("headwater serve features.py")
+        self._becomes("total_spend", "grace", 0.0, float(_MANY))
+
+    def _code(self, *names: str) -> None:
+        self._story.code("\n\n".join(source_of(name, self._source) for name in names))
+
+    def _publish(self, event_type: str, entity_id: str, **payload: object) -> None:
+        path = f"/ingest/{event_type}"
+        body = show({"entity_id": entity_id, "payload": payload})
+        answer = self._accepted(self._shop.request("POST", path, body.encode()))
+        self._story.call(
+            Call("POST", path, body, answer.status, answer.body), f"{answer.status} accepted"
+        )
+
+    def _accepted(self, answer: Response) -> Response:
+        if answer.status != 202:
+            raise DemoError(f"the demo's server refused an event: {show(answer.body)}")
+        return answer
+
+    def _read(self, name: str, entity_id: str) -> object:
+        path = _path(name, entity_id)
+        answer = self._shop.request("GET", path)
+        value: object = answer.body.get("value")
+        self._story.call(
+            Call("GET", path, "", answer.status, answer.body),
+            f"{show(value)}  ({answer.body.get('source')})",
+        )
+        return value
+
+    def _value(self, name: str, entity_id: str) -> object:
+        value: object = self._shop.request("GET", _path(name, entity_id)).body.get("value")
+        return value
+
+    def _becomes(self, name: str, entity_id: str, before: object, after: object) -> None:
+        """Waits until a value is what it must become, and shows the change."""
+        began = time.perf_counter()
+        self._wait(f"{name} of {entity_id}", lambda: self._value(name, entity_id) == after)
+        waited = (time.perf_counter() - began) * 1000
+        self._story.change(Shift(name, entity_id, before, after), f"seen {waited:.0f} ms later")
+
+    def _wait(self, what: str, condition: Callable[[], T]) -> T:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not (result := condition()):
+            if time.monotonic() > deadline:
+                raise DemoError(f"{what} did not come within {_PATIENCE_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        return result
+
+    async def _first_letter(self) -> DeadLetter:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        async with self._shop.store() as store:
+            dead_letters = (await store.open()).backends.dead_letters
+            while not (letters := await dead_letters.letters(limit=1)):
+                if time.monotonic() > deadline:
+                    raise DemoError(f"no dead letter came within {_PATIENCE_SECONDS:.0f} s")
+                await asyncio.sleep(_POLL_SECONDS)
+        return letters[0]
+
+    async def _redrive(self, letter: DeadLetter) -> None:
+        async with self._shop.store() as store:
+            await (await store.open()).backends.dead_letters.redrive([letter.id])
+
+
+def source_of(name: str, source: str) -> str:
+    """The text of a function and its decorators."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            first = min(decorator.lineno for decorator in node.decorator_list)
+            return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
+    raise DemoError(f"the example has no function {name}")
+
+
+def _path(name: str, entity_id: str) -> str:
+    return f"/v1/features/{name}?{urlencode({'entity_id': entity_id})}"

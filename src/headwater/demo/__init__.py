@@ -1,0 +1,1 @@
+"""The shipped example: the features and the orders of a small shop."""

@@ -1,0 +1,112 @@
+"""Routes that read feature values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headwater.errors import InvalidInputError
+from headwater.http.routes import Route
+from headwater.serve import Row
+from headwater.store import FeatureStore
+from headwater.values import FeatureValue, Source
+
+# Other requests get their turn between so many entities of a large one.
+_ENTITIES_AT_ONCE = 200
+
+
+class OneFeature(msgspec.Struct, frozen=True):
+    """A feature's value for one entity."""
+
+    feature: str
+    entity_id: str
+    value: Any
+    as_of: datetime | None
+    age_ms: int | None
+    source: Source
+
+
+class FeaturesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which features of which entities are asked for."""
+
+    entity_ids: list[str]
+    features: list[str]
+    entity: str | None = None
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A value, how old it is and where it came from."""
+
+    value: Any
+    as_of: datetime | None
+    age_ms: int | None
+    source: Source
+
+
+class EntityRow(msgspec.Struct, frozen=True):
+    """The values of one entity, by feature."""
+
+    entity_id: str
+    values: dict[str, Value]
+
+
+class ManyFeatures(msgspec.Struct, frozen=True):
+    """The values of several entities, in the order asked."""
+
+    entity: str
+    rows: list[EntityRow]
+
+
+class Features:
+    """Answers with values of features."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/features/{name}", self.read_feature),
+            Route("POST", "/v1/features", self.read_features),
+        ]
+
+    async def read_feature(self, name: str, entity_id: str) -> OneFeature:
+        """Reads one feature of one entity."""
+        (row,) = await self._store.read((name,), (entity_id,))
+        value = row[name]
+        age = value.age_ms(self._store.clock.now())
+        return OneFeature(name, entity_id, value.value, value.as_of, age, value.source)
+
+    async def read_features(self, body: FeaturesBody) -> ManyFeatures:
+        """Reads many features of many entities."""
+        registry = self._store.registry
+        entity = registry.one_entity(body.features)
+        if body.entity is not None and registry.entity(body.entity) is not entity:
+            raise InvalidInputError(
+                f"the features belong to the entity {entity.name!r}, not to {body.entity!r}"
+            )
+        # In one order, so that the same features asked in another order share one plan.
+        names = tuple(sorted(set(body.features)))
+        now = self._store.clock.now
+        rows = [
+            EntityRow(entity_id, {name: _value(row[name], now()) for name in body.features})
+            async for entity_id, row in self._rows(names, body.entity_ids)
+        ]
+        return ManyFeatures(entity.name, rows)
+
+    async def _rows(
+        self, names: tuple[str, ...], entity_ids: Sequence[str]
+    ) -> AsyncIterator[tuple[str, Row]]:
+        for start in range(0, len(entity_ids), _ENTITIES_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            part = entity_ids[start : start + _ENTITIES_AT_ONCE]
+            for pair in zip(part, await self._store.read(names, part), strict=True):
+                yield pair
+
+
+def _value(value: FeatureValue, now: datetime) -> Value:
+    return Value(value.value, value.as_of, value.age_ms(now), value.source)

@@ -1,0 +1,111 @@
+"""The OpenAPI document, made from the route table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from headwater.http.answers import Answer
+from headwater.http.inputs import Upload
+from headwater.http.problems import MEDIA_TYPE, Problem
+from headwater.http.routes import Parameter, Route, Signature, signature_of
+
+_REFERENCE = "#/components/schemas/{name}"
+_KEYS = {
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "bearer": {"type": "http", "scheme": "bearer"},
+}
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Describes every route."""
+    schemas, components = _schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Headwater", "version": version("headwater")},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": _KEYS},
+        "security": [{name: []} for name in _KEYS],
+    }
+
+
+class _Schemas:
+    """The schema of each type that the routes mention."""
+
+    def __init__(self, kinds: Sequence[Any], schemas: Sequence[dict[str, Any]]) -> None:
+        self._pairs = list(zip(kinds, schemas, strict=True))
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        # Types such as `list[BatchItem]` are equal, not identical, from one mention to the next.
+        return next(schema for known, schema in self._pairs if known == kind)
+
+
+def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, dict[str, Any]]:
+    kinds: list[Any] = [Problem]
+    for route in routes:
+        kinds += _kinds(route, signature_of(route))
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    return _Schemas(kinds, schemas), components
+
+
+def _kinds(route: Route, signature: Signature) -> Iterator[Any]:
+    for parameter in (*signature.path, *signature.query):
+        yield parameter.kind
+    if signature.body is not None:
+        yield _body(route, signature)
+    yield _answer(route, signature)
+
+
+def _body(route: Route, signature: Signature) -> Any:
+    return route.documents if signature.body is Upload else signature.body
+
+
+def _answer(route: Route, signature: Signature) -> Any:
+    return route.documents if signature.returns is Answer else signature.returns
+
+
+def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    signature = signature_of(route)
+    answer = _answer(route, signature)
+    media_type = "text/plain" if answer is str else "application/json"
+    operation: dict[str, Any] = {
+        "operationId": route.function.__name__,
+        "summary": (inspect.getdoc(route.function) or "").partition("\n")[0],
+        "parameters": [
+            *(_parameter(parameter, "path", schemas) for parameter in signature.path),
+            *(_parameter(parameter, "query", schemas) for parameter in signature.query),
+        ],
+        "responses": {
+            str(route.status): {
+                "description": "The answer",
+                "content": {media_type: {"schema": schemas.of(answer)}},
+            },
+            "default": {
+                "description": "What is wrong",
+                "content": {MEDIA_TYPE.decode(): {"schema": schemas.of(Problem)}},
+            },
+        },
+    }
+    if signature.body is not None:
+        schema = schemas.of(_body(route, signature))
+        content = {accepted: {"schema": schema} for accepted in route.accepts}
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.public:
+        operation["security"] = []
+    return operation
+
+
+def _parameter(parameter: Parameter, place: str, schemas: _Schemas) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": place,
+        "required": parameter.required,
+        "schema": schemas.of(parameter.kind),
+    }

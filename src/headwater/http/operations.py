@@ -1,0 +1,60 @@
+"""Routes for whoever operates the service: is it alive, can it work, what has it done."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from headwater.errors import BackendError
+from headwater.http.answers import JSON, Answer
+from headwater.http.routes import Route
+from headwater.ports import Health
+from headwater.store import FeatureStore
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether each part of the store can do its work."""
+
+    status: Literal["ready", "not ready"]
+    parts: list[Health]
+
+
+class Operations:
+    """Answers probes and scrapes."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/healthz", self.alive, public=True),
+            Route("GET", "/readyz", self.ready, public=True, documents=Readiness),
+            Route("GET", "/metrics", self.metrics, documents=str),
+        ]
+
+    async def alive(self) -> Alive:
+        """Says that the process is alive."""
+        return Alive()
+
+    async def ready(self) -> Answer:
+        """Says whether the store can be used; 503 and what is wrong if not."""
+        try:
+            parts = await self._store.health()
+        except BackendError as error:
+            parts = [Health("store", ok=False, detail=str(error))]
+        if all(part.ok for part in parts):
+            return Answer(200, msgspec.json.encode(Readiness("ready", parts)))
+        body = msgspec.json.encode(Readiness("not ready", parts))
+        return Answer(503, body, JSON, ((b"retry-after", b"1"),))
+
+    async def metrics(self) -> Answer:
+        """Gives the metrics in Prometheus's text format."""
+        return Answer(200, generate_latest(), CONTENT_TYPE_LATEST.encode())

@@ -1,0 +1,198 @@
+"""One process that serves a store: the API and, beside it, a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import math
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import uvicorn
+
+from headwater.errors import ConfigError
+from headwater.http.access import check_address
+from headwater.http.app import App, create_app
+from headwater.logs import log
+from headwater.store import FeatureStore
+from headwater.worker import Worker
+
+_KEEP_ALIVE_SECONDS = 30
+_CONNECTIONS_WAITING = 2048
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def serve(
+    store: FeatureStore,
+    *,
+    host: str,
+    port: int,
+    worker: bool = True,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serves until SIGTERM or SIGINT, then finishes what was begun and closes the store.
+
+    A worker that fails takes the server with it: events that are accepted are processed.
+    """
+    app = create_app(store)
+    check_address(store.settings, host)
+    listener = listen(host, port)
+    try:
+        await store.open()
+        drain = store.settings.worker.drain_timeout
+        server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
+        await _run(server, Worker(store) if worker else None, drain)
+    finally:
+        listener.close()
+        await store.close()
+        log.info("server stopped")
+        log.flush()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that connections can be made to; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_CONNECTIONS_WAITING)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} of {host} is in use; stop what uses it, or set HEADWATER_HTTP_PORT "
+                "to another (0 takes a free one)"
+            ) from error
+        raise ConfigError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, with our signals and our log."""
+
+    def __init__(
+        self, app: App, listener: socket.socket, drain: float, announce: Callable[[], None]
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=math.ceil(drain),
+            )
+        )
+        self._listener = listener
+        self._announce = announce
+
+    async def run_until_stopped(self) -> None:
+        with _logged("uvicorn.error"):
+            await self.serve([self._listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # Uvicorn would raise the signal again after a clean end, and the process would not exit 0.
+        yield
+
+
+async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
+    """Runs both until one of them ends, which ends the other; raises what made either fail."""
+    serving = asyncio.create_task(server.run_until_stopped())
+    working = asyncio.create_task(worker.run()) if worker else None
+    tasks = [task for task in (serving, working) if task]
+
+    def stop() -> None:
+        # Asked a second time, nothing is waited for any more.
+        if server.should_exit:
+            server.force_exit = True
+            if working:
+                working.cancel()
+        server.should_exit = True
+        if worker:
+            worker.stop()
+
+    try:
+        with _stopped_by_signals(stop):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            server.should_exit = True
+            await _finish(worker, working, drain)
+            await asyncio.wait([serving])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+async def _finish(
+    worker: Worker | None, working: asyncio.Task[None] | None, seconds: float
+) -> None:
+    if worker and working:
+        worker.stop()
+        _, late = await asyncio.wait([working], timeout=seconds)
+        if late:
+            log.warning("worker did not finish in time; its events will be read again")
+            working.cancel()
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Generator[None]:
+    # Only the main thread is told of signals; elsewhere whoever runs the server cancels it.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None] | None) -> None:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{listener.getsockname()[1]}"
+    log.info("server started", url=url)
+    log.flush()
+    if on_ready:
+        on_ready(url)
+
+
+class _LogHandler(logging.Handler):
+    """Hands records of the standard library's logging to our log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {"detail": record.getMessage()}
+        if record.exc_info:
+            fields["traceback"] = logging.Formatter().formatException(record.exc_info)
+        if record.levelno >= logging.ERROR:
+            log.error("server", **fields)
+        else:
+            log.warning("server", **fields)
+
+
+@contextmanager
+def _logged(name: str) -> Generator[None]:
+    logger, handler = logging.getLogger(name), _LogHandler(logging.WARNING)
+    propagates = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates

@@ -1,0 +1,69 @@
+"""What tests of the engine share besides their store."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import REGISTRY
+
+from headwater import FeatureStore
+from headwater.ports import DeadLetter
+
+PATIENCE_SECONDS = 20.0
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Waits for a condition that comes true in another task or process."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            answer = condition()
+            if await answer if inspect.isawaitable(answer) else answer:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def letters(store: FeatureStore) -> list[DeadLetter]:
+    """The dead letters of a store."""
+    return await (await store.open()).backends.dead_letters.letters()
+
+
+async def redrive(store: FeatureStore, *ids: str) -> None:
+    """Runs dead letters again."""
+    await (await store.open()).backends.dead_letters.redrive(ids)
+
+
+async def backlog(store: FeatureStore) -> int:
+    """How many events wait."""
+    return await (await store.open()).backends.bus.backlog()
+
+
+async def query(store: FeatureStore, sql: str) -> list[tuple[Any, ...]]:
+    """Rows over the event log, feature history and the declared sources."""
+    engine = await store.open()
+    rows = await engine.backends.offline.query(sql, store.registry.sources)
+    return [tuple(row) for row in rows.rows]
+
+
+async def past(store: FeatureStore, feature: str, entity_id: str = "u1") -> list[Any]:
+    """Every value that a feature had, in the order of the moments they speak of."""
+    rows = await query(
+        store,
+        "SELECT value FROM feature_history"
+        f" WHERE feature = '{feature}' AND entity_id = '{entity_id}' ORDER BY as_of, written_at",
+    )
+    return [json.loads(value) for (value,) in rows]
+
+
+def metric(name: str, **labels: str) -> float:
+    """The present count of a metric of this process."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def records(text: str, event: str) -> list[dict[str, Any]]:
+    """The log records of one kind among the lines of a log."""
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [record for record in lines if record["event"] == event]

@@ -1,0 +1,320 @@
+"""A handler that fails is retried, then set aside with everything it takes to run it again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.errors import UnknownDeadLetterError
+from headwater.settings import Settings
+from headwater.testing import ManualClock
+from tests.engine.support import backlog, letters, past, redrive
+
+
+async def test_one_features_failure_does_not_undo_anothers(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="buy")
+    async def before(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        await store.set_feature("before", user_id, 99)
+        raise ValueError("no")
+
+    @feature(entity=user, trigger="buy")
+    async def afterwards(user_id: str, event: ServiceEvent) -> int:
+        return 2
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert await store.get_features(["before", "broken", "afterwards"], ["u1"]) == {
+        "u1": {"before": 1, "broken": None, "afterwards": 2}
+    }
+    assert [letter.feature for letter in await letters(store)] == ["broken"]
+
+
+async def test_one_events_failure_does_not_stop_the_next_ones(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def bought(user_id: str, event: ServiceEvent) -> list[int]:
+        if event.payload["number"] == 1:
+            raise ValueError("not this one")
+        before = await store.get_feature("bought", user_id) or []
+        return [*before, event.payload["number"]]
+
+    for number in range(4):
+        await store.publish("buy", "u1", {"number": number})
+    await store.drain()
+    assert await store.get_feature("bought", "u1") == [0, 2, 3]
+    (letter,) = await letters(store)
+    assert letter.event.payload == {"number": 1}
+
+
+async def test_a_failing_handler_is_retried_with_growing_pauses(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    runs: list[float] = []
+
+    @feature(entity=user, trigger="buy", max_retries=4)
+    async def bought(user_id: str, event: ServiceEvent) -> int:
+        runs.append(clock.now().timestamp())
+        if len(runs) < 5:
+            raise ConnectionError("try later")
+        return len(runs)
+
+    began = time.monotonic()
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert await store.get_feature("bought", "u1") == 5
+    assert await letters(store) == []
+    pauses = [later - earlier for earlier, later in zip(runs, runs[1:], strict=False)]
+    for attempt, pause in enumerate(pauses):
+        assert 0.5 * 0.1 * 2**attempt <= pause <= 1.5 * 0.1 * 2**attempt
+    assert time.monotonic() - began < sum(pauses)
+
+
+async def test_a_retried_handler_starts_from_the_state_before_it_failed(
+    store: FeatureStore, user: type
+) -> None:
+    runs = 0
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        nonlocal runs
+        runs += 1
+        before = await store.get_feature("total", user_id) or 0
+        await store.set_feature("total", user_id, before + 10)
+        if runs < 3:
+            raise ValueError("after a write")
+        return int(await store.get_feature("total", user_id))
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert await store.get_feature("total", "u1") == 10
+    assert await past(store, "total") == [10]
+
+
+@pytest.mark.parametrize("max_retries", [0, 1, 5])
+async def test_a_handler_runs_once_and_then_max_retries_times(
+    store: FeatureStore, user: type, max_retries: int
+) -> None:
+    runs = 0
+
+    @feature(entity=user, trigger="buy", max_retries=max_retries)
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        nonlocal runs
+        runs += 1
+        raise ValueError("never")
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert runs == 1 + max_retries
+    (letter,) = await letters(store)
+    assert letter.attempts == 1 + max_retries
+
+
+async def test_max_retries_is_three_unless_told_otherwise(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="buy")
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        raise ValueError("never")
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    (letter,) = await letters(store)
+    assert letter.attempts == 4
+
+
+async def test_a_dead_letter_holds_the_event_the_feature_the_error_and_the_times(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=2)
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        raise LookupError(f"no price for {event.payload['item']}")
+
+    began = clock.now()
+    event = await store.publish("buy", "u1", {"item": "tea"}, event_id="e1")
+    await store.drain()
+    (letter,) = await letters(store)
+    assert letter.event == event
+    assert letter.feature == "broken"
+    assert letter.error == "LookupError: no price for tea"
+    assert "test_failures.py" in letter.traceback
+    assert "no price for tea" in letter.traceback
+    assert letter.attempts == 3
+    assert letter.seq > 0
+    assert began == letter.first_failed_at < letter.dead_at == clock.now()
+
+
+async def test_a_value_that_does_not_fit_its_feature_is_a_failure_with_the_features_name(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def price(user_id: str, event: ServiceEvent) -> float:
+        return event.payload["price"]  # type: ignore[no-any-return]
+
+    await store.publish("buy", "u1", {"price": "12"})
+    await store.drain()
+    (letter,) = await letters(store)
+    assert letter.error.startswith("FeatureValueError: feature 'price' cannot keep '12' as float")
+
+
+async def test_redrive_runs_only_the_failed_feature(store: FeatureStore, user: type) -> None:
+    mended = False
+    runs: list[str] = []
+
+    @feature(entity=user, trigger="buy")
+    async def fine(user_id: str, event: ServiceEvent) -> int:
+        runs.append("fine")
+        return 1
+
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def broken(user_id: str, event: ServiceEvent) -> str:
+        runs.append("broken")
+        if not mended:
+            raise ValueError("no")
+        return event.event_id
+
+    await store.publish("buy", "u1", event_id="e1")
+    await store.drain()
+    (letter,) = await letters(store)
+    mended = True
+    await redrive(store, letter.id)
+    await store.drain()
+    assert runs == ["fine", "broken", "broken"]
+    assert await store.get_feature("broken", "u1") == f"redrive:{letter.id}"
+    assert await letters(store) == []
+
+
+async def test_a_redriven_event_that_fails_again_is_a_dead_letter_again(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        raise ValueError("no")
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    (first,) = await letters(store)
+    await redrive(store, first.id)
+    await store.drain()
+    (second,) = await letters(store)
+    assert second.id != first.id
+    assert second.event.payload == first.event.payload
+    with pytest.raises(UnknownDeadLetterError, match="dlq list"):
+        await redrive(store, first.id)
+
+
+async def test_a_handler_that_runs_too_long_fails_and_is_retried(
+    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    runs = 0
+
+    @feature(entity=user, trigger="buy", max_retries=1)
+    async def slow(user_id: str, event: ServiceEvent) -> int:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(60)
+        return 1
+
+    @feature(entity=user, trigger="buy")
+    async def quick(user_id: str, event: ServiceEvent) -> int:
+        return 2
+
+    await store.rebind(settings.with_(worker={"handler_timeout": 0.05}), clock)
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert runs == 2
+    assert await store.get_feature("quick", "u1") == 2
+    (letter,) = await letters(store)
+    assert letter.error == (
+        "HandlerTimeoutError: feature 'slow' failed for 'u1': it ran longer than 0.05 s"
+    )
+
+
+async def test_a_time_out_inside_a_handler_is_the_handlers_own(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def slow(user_id: str, event: ServiceEvent) -> int:
+        async with asyncio.timeout(0.001):
+            await asyncio.sleep(60)
+        return 1
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    (letter,) = await letters(store)
+    assert letter.error.startswith("TimeoutError")
+
+
+async def test_a_cancellation_that_a_handler_raises_is_its_failure_not_the_workers_end(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def gives_up(user_id: str, event: ServiceEvent) -> int:
+        if user_id == "u1":
+            raise asyncio.CancelledError
+        return 1
+
+    await store.publish("buy", "u1")
+    await store.publish("buy", "u2")
+    await store.drain()
+    assert await store.get_feature("gives_up", "u2") == 1
+    assert [letter.event.entity_id for letter in await letters(store)] == ["u1"]
+
+
+async def test_an_id_that_is_not_of_the_entitys_type_is_a_dead_letter(
+    store: FeatureStore,
+) -> None:
+    @entity(store)
+    class Order:
+        order_id: int
+
+    @feature(entity=Order, trigger="paid", max_retries=0)
+    async def paid(order_id: int, event: ServiceEvent) -> bool:
+        return True
+
+    await store.publish("paid", "not a number")
+    await store.publish("paid", "7")
+    await store.drain()
+    assert await store.get_feature("paid", "7") is True
+    assert len(await letters(store)) == 1
+    assert await backlog(store) == 0
+
+
+async def test_late_events_do_not_turn_time_back(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return int(await store.get_feature("total", user_id) or 0) + int(event.payload["amount"])
+
+    noon = clock.now()
+    await store.publish("buy", "u1", {"amount": 1}, timestamp=noon)
+    await store.publish("buy", "u1", {"amount": 10}, timestamp=noon - timedelta(hours=1))
+    clock.advance("1m")
+    await store.drain()
+    (row,) = await store.read(["total"], ["u1"])
+    assert row["total"].value == 11
+    assert row["total"].as_of == noon
+
+
+async def test_a_feature_ordered_by_event_time_keeps_a_late_result_in_history_only(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="moved", order="event_time")
+    async def city(user_id: str, event: ServiceEvent) -> str:
+        return str(event.payload["city"])
+
+    noon = clock.now()
+    await store.publish("moved", "u1", {"city": "Rome"}, timestamp=noon - timedelta(hours=2))
+    await store.publish("moved", "u1", {"city": "Paris"}, timestamp=noon)
+    await store.publish("moved", "u1", {"city": "Oslo"}, timestamp=noon - timedelta(hours=1))
+    await store.drain()
+    (row,) = await store.read(["city"], ["u1"])
+    assert (row["city"].value, row["city"].as_of) == ("Paris", noon)
+    assert await past(store, "city") == ["Rome", "Oslo", "Paris"]
