@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 import traceback
@@ -14,7 +15,7 @@ from headwater.clock import Clock, to_micros
 from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
 from headwater.errors import HandlerTimeoutError
-from headwater.offload import Offload
+from headwater.offload import Offload, kept_inside
 from headwater.ports import DeadLetter, Delivery, Handled
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
@@ -119,6 +120,8 @@ class Compute:
             except DeadlineError as error:
                 seconds = self.deadline.seconds
                 raise HandlerTimeoutError(feature.name, event.entity_id, seconds) from error
+            except (asyncio.CancelledError, SystemExit) as error:
+                raise kept_inside(error, feature.name, event.entity_id) from error
             finally:
                 changes = turn.close()
             if changes is not None:

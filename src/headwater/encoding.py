@@ -145,10 +145,11 @@ def _bare(annotation: Any) -> Any:
 class Codec:
     """Turns the values of one feature into JSON text and back."""
 
-    __slots__ = ("_decode", "expected", "feature", "kind")
+    __slots__ = ("_decode", "annotation", "expected", "feature", "kind")
 
     def __init__(self, feature: str, annotation: Any) -> None:
         self.feature = feature
+        self.annotation = annotation
         self.expected: str = (
             annotation.__name__ if isinstance(annotation, type) else str(annotation)
         )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
+
+from headwater.answers import Answer, send
+from headwater.errors import FeatureFailedError
 
 T = TypeVar("T")
 Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
@@ -38,6 +42,18 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
         await run(portion(1))
 
 
+def kept_inside(error: BaseException, feature: str, entity_id: str) -> BaseException:
+    """What to raise for a cancellation or an exit that came out of a user's function.
+
+    Only the one who runs this task may cancel it. Whatever else the function lets through, such
+    as the end of something it awaited, would end the worker in its place, and the next one after.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return error
+    return FeatureFailedError(feature, entity_id, f"it raised {type(error).__name__}")
+
+
 calling_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "headwater_calling_loop", default=None
 )
@@ -48,14 +64,7 @@ class _Call(NamedTuple):
     context: contextvars.Context
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-
-
-class _Answer(NamedTuple):
-    future: asyncio.Future[Any]
-    result: Any
-    error: BaseException | None
 
 
 class Offload:
@@ -71,6 +80,7 @@ class Offload:
         self._calls: deque[_Call] = deque()
         self._draining = 0
         self._scheduled = False
+        self._lock = threading.Lock()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Calls the function in a thread, with this task's context variables."""
@@ -78,7 +88,7 @@ class Offload:
         future: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
         context.run(calling_loop.set, loop)
-        self._calls.append(_Call(context, function, arguments, loop, future))
+        self._calls.append(_Call(context, function, arguments, future))
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._dispatch, loop)
@@ -86,59 +96,38 @@ class Offload:
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._scheduled = False
-        if not self._calls or self._draining >= self._most:
-            return
-        self._draining += 1
+        with self._lock:
+            if not self._calls or self._draining >= self._most:
+                return
+            self._draining += 1
         self._pool.submit(self._drain)
         loop.call_later(_PATIENCE_SECONDS, self._dispatch, loop)
 
     def _drain(self) -> None:
-        answers: list[tuple[asyncio.AbstractEventLoop, _Answer]] = []
+        answers: list[Answer] = []
         since = time.perf_counter()
-        try:
-            while self._calls:
-                try:
-                    call = self._calls.popleft()
-                except IndexError:  # another thread took the last one
-                    break
-                answers.append((call.loop, _perform(call)))
-                if time.perf_counter() - since > _GATHER_SECONDS:
-                    _send(answers)
-                    answers = []
-                    since = time.perf_counter()
-        finally:
+        while (call := self._next_call()) is not None:
+            answers.append(_perform(call))
+            if time.perf_counter() - since > _GATHER_SECONDS:
+                send(answers)
+                answers = []
+                since = time.perf_counter()
+        send(answers)
+
+    def _next_call(self) -> _Call | None:
+        """The next call; without one, this thread counts as gone."""
+        with self._lock:
+            if self._calls:
+                return self._calls.popleft()
             self._draining -= 1
-            _send(answers)
+            return None
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _perform(call: _Call) -> _Answer:
+def _perform(call: _Call) -> Answer:
     try:
-        return _Answer(call.future, call.context.run(call.function, *call.arguments), None)
-    except BaseException as error:  # noqa: BLE001 - a user's function; its caller gets whatever it raised
-        return _Answer(call.future, None, error)
-
-
-def _send(answers: list[tuple[asyncio.AbstractEventLoop, _Answer]]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
-    for loop, answer in answers:
-        by_loop.setdefault(loop, []).append(answer)
-    for loop, group in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, group)
-
-
-def settle(answers: Iterable[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    """Gives futures their results or errors, passing over those nobody waits for any more."""
-    for future, result, error in answers:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration):
-            # A future cannot carry StopIteration; it would end the coroutine that awaits it.
-            future.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
-        else:
-            future.set_exception(error)
+        return Answer(call.future, call.context.run(call.function, *call.arguments))
+    except BaseException as error:  # noqa: BLE001 - a user's function; its caller gets what it raised
+        return Answer(call.future, error=error)

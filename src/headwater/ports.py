@@ -226,6 +226,10 @@ class OnlineStore(Protocol):
         """The values of each entity, in the order asked, empty for an unknown one."""
         ...
 
+    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes]:
+        """The same as the JSON text of ``Cells``, for readers that want only a part of it."""
+        ...
+
     async def get_state(self, key: EntityKey) -> EntityState:
         """One entity's values with their version, for a later commit to check."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from headwater.clock import Clock, to_micros
 from headwater.define import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.logs import log
-from headwater.offload import Offload, share
+from headwater.offload import Offload, kept_inside, share
 from headwater.ports import Change, Delivery, Handled, OfflineStore, OnlineStore, Rows
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
@@ -129,6 +130,8 @@ class Refresh:
                     else:
                         value = await self._offload.call(feature.function, native_id)
                 await turn.set(feature, entity_id, value)
+            except (asyncio.CancelledError, SystemExit) as error:
+                raise kept_inside(error, feature.name, entity_id) from error
             finally:
                 changes = turn.close()
             if changes is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -13,16 +14,64 @@ from headwater import graph
 from headwater.clock import Clock, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError, InvalidInputError
-from headwater.offload import Offload
+from headwater.offload import Offload, kept_inside
 from headwater.ports import Change, OnlineStore
 from headwater.registry import Registry
-from headwater.values import Cell, Cells, FeatureValue, as_of_time
+from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
 from headwater.workspace import current_reads, current_turn, make_cell, make_change, noting
 
 Row = dict[str, FeatureValue]
 """The values of one entity, by feature."""
 
+_REST_OF_A_CELL: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+    ("as_of", int),
+    ("written_at", int),
+    ("expires_at", int | None, None),
+]
 _MISSING = FeatureValue(None, None, "missing")
+
+
+class View:
+    """The stored features of a plan as one typed decoder, so that the rest is never made."""
+
+    def __init__(self, features: Sequence[FeatureDef]) -> None:
+        self._features = features
+        self._defaults = [(feature.name, feature.default) for feature in features]
+        # Fields get plain names of their own: a feature may be called anything.
+        fields = [
+            msgspec.defstruct(
+                "TypedCell",
+                [("value", feature.codec.annotation), *_REST_OF_A_CELL],
+                array_like=True,
+                gc=False,
+            )
+            for feature in features
+        ]
+        names = [f"f{number}" for number in range(len(features))]
+        self._decode = msgspec.json.Decoder(
+            msgspec.defstruct(
+                "View",
+                [(name, field | None, None) for name, field in zip(names, fields, strict=True)],
+                rename={name: f.name for name, f in zip(names, features, strict=True)},
+                gc=False,
+            )
+        ).decode
+        self._fields = attrgetter(*names, "__class__")
+
+    def values(self, packed: bytes, now: int) -> dict[str, Any]:
+        """The bare values in an entity's packed state."""
+        try:
+            cells = self._fields(self._decode(packed))
+        except msgspec.ValidationError:
+            # An edited annotation no longer fits a stored value; the slow way says whose.
+            known = decode_cells(packed)
+            return {f.name: _stored_value(f, known, now) for f in self._features}
+        return {
+            name: default
+            if cell is None or (cell.expires_at is not None and cell.expires_at <= now)
+            else cell.value
+            for (name, default), cell in zip(self._defaults, cells, strict=False)
+        }
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -32,6 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
     wanted: tuple[FeatureDef, ...]
     stored: tuple[FeatureDef, ...]
     computed: tuple[tuple[FeatureDef, ...], ...]
+    view: View
 
 
 class Reader:
@@ -71,6 +121,10 @@ class Reader:
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
         now = self._clock.micros()
+        if current_turn() is None:
+            _check_ids(plan.entity, entity_ids)
+            packed = await self._online.get_packed(plan.entity.name, entity_ids)
+            return [plan.view.values(state, now) for state in packed]
         return [
             {feature.name: _stored_value(feature, own, now) for feature in plan.stored}
             for own in await self._cells(plan.entity, entity_ids)
@@ -83,7 +137,7 @@ class Reader:
         if turn is None or not feature.stored or current_reads() is not None:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
-        _check_id(feature.entity, entity_id)
+        _check_ids(feature.entity, (entity_id,))
         cells = await turn.cells((feature.entity.name, entity_id))
         cell = cells.get(name)
         if cell is None or self._expired(cell):
@@ -94,8 +148,7 @@ class Reader:
         return cell.expires_at is not None and cell.expired(self._clock.micros())
 
     async def _cells(self, entity: EntityDef, entity_ids: Sequence[str]) -> list[Cells]:
-        for entity_id in entity_ids:
-            _check_id(entity, entity_id)
+        _check_ids(entity, entity_ids)
         turn = current_turn()
         if turn is not None:
             return await turn.get(entity.name, entity_ids)
@@ -122,6 +175,7 @@ class Reader:
             tuple(features[name] for name in dict.fromkeys(names)),
             tuple(feature for feature in needed if feature.stored),
             tuple(level for level in computed if level),
+            View([feature for feature in needed if feature.stored]),
         )
 
     async def _compute_row(self, plan: Plan, entity_id: str, cells: Cells, now: int) -> Row:
@@ -165,6 +219,8 @@ class Reader:
                     value = await feature.function(native_id)
                 else:
                     value = await self._offload.call(feature.function, native_id)
+            except (asyncio.CancelledError, SystemExit) as error:
+                raise kept_inside(error, feature.name, entity_id) from error
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise FeatureFailedError(feature.name, entity_id, problem) from error
@@ -176,11 +232,12 @@ class Reader:
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
 
 
-def _check_id(entity: EntityDef, entity_id: object) -> None:
-    if type(entity_id) is not str or not entity_id:
-        raise InvalidInputError(
-            f"{entity.id_field} must be a text that is not empty, not {entity_id!r}"
-        )
+def _check_ids(entity: EntityDef, entity_ids: Iterable[object]) -> None:
+    for entity_id in entity_ids:
+        if type(entity_id) is not str or not entity_id:
+            raise InvalidInputError(
+                f"{entity.id_field} must be a text that is not empty, not {entity_id!r}"
+            )
 
 
 async def _ready(value: FeatureValue) -> FeatureValue:

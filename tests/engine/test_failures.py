@@ -251,14 +251,22 @@ async def test_a_time_out_inside_a_handler_is_the_handlers_own(
     assert letter.error.startswith("TimeoutError")
 
 
-async def test_a_cancellation_that_a_handler_raises_is_its_failure_not_the_workers_end(
-    store: FeatureStore, user: type
+@pytest.mark.parametrize("ending", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_cancellation_or_exit_that_a_handler_raises_is_its_failure_not_the_workers_end(
+    store: FeatureStore, user: type, ending: type[BaseException], is_async: bool
 ) -> None:
-    @feature(entity=user, trigger="buy", max_retries=0)
-    async def gives_up(user_id: str, event: ServiceEvent) -> int:
+    def run(user_id: str, event: ServiceEvent) -> int:
         if user_id == "u1":
-            raise asyncio.CancelledError
+            raise ending
         return 1
+
+    async def run_async(user_id: str, event: ServiceEvent) -> int:
+        return run(user_id, event)
+
+    feature(entity=user, name="gives_up", trigger="buy", max_retries=0)(
+        run_async if is_async else run
+    )
 
     await store.publish("buy", "u1")
     await store.publish("buy", "u2")

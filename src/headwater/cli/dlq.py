@@ -20,7 +20,7 @@ _EVERY = 1_000_000_000
 Feature = Annotated[str | None, typer.Option(help="Only those of this feature.")]
 EventType = Annotated[str | None, typer.Option(help="Only those of this event type.")]
 Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", show_default=False, help="Which ones.")
+    list[str] | None, typer.Argument(metavar="ID...", show_default=False, help="Which ones.")
 ]
 Every = Annotated[bool, typer.Option("--all", help="All of them, or all that the options select.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

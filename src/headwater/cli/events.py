@@ -42,14 +42,20 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 def publish(
     event_type: Annotated[
         str,
-        typer.Argument(help="What happened; - reads a batch from stdin, one JSON event a line."),
+        typer.Argument(
+            metavar="EVENT_TYPE",
+            help="What happened; - reads a batch from stdin, one JSON event a line.",
+        ),
     ],
     entity_id: Annotated[
-        str | None, typer.Argument(show_default=False, help="To whom it happened.")
+        str | None,
+        typer.Argument(metavar="ENTITY_ID", show_default=False, help="To whom it happened."),
     ] = None,
     payload: Annotated[
         list[str] | None,
-        typer.Argument(show_default=False, help="One JSON object, or key=value pairs."),
+        typer.Argument(
+            metavar="PAYLOAD...", show_default=False, help="One JSON object, or key=value pairs."
+        ),
     ] = None,
     *,
     event_id: Annotated[
@@ -61,7 +67,7 @@ def publish(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish an event, or a batch from stdin; when this ends, what was published is durable."""
+    """Publish an event, or a batch from stdin, durably."""
     batch = event_type == "-"
     if batch and (entity_id or payload or event_id or timestamp):
         raise typer.BadParameter("- takes the whole events from stdin and nothing else with it")

@@ -17,7 +17,7 @@ app = verbs("Read and list features.")
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="The feature.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The feature.")],
     entity_ids: Annotated[list[str], typer.Argument(metavar="ENTITY_ID...", help="Whose value.")],
     *,
     file: FileOption = None,

@@ -12,7 +12,7 @@ from headwater.store import FeatureStore
 FileArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FILE]",
+        metavar="FILE",
         show_default=False,
         help="The features file; without it, the one of the setting `features`.",
     ),
@@ -55,4 +55,6 @@ def bare_store(given: Path | None) -> FeatureStore:
 
 def verbs(summary: str) -> typer.Typer:
     """A group of verbs, or the place of a single one, in the manner of the whole command line."""
-    return typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(
+        help=summary, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
 
@@ -60,12 +59,12 @@ class Story:
             self._line(_INDENT + line)
 
     def code(self, source: str) -> None:
-        self._console.print()
+        text = Text(source)
         if self._console.is_terminal:
-            code = Syntax(source, "python", theme="ansi_dark", background_color="default")
-            self._console.print(Padding(code, (0, 0, 0, 5)), soft_wrap=False)
-        else:
-            self._line(textwrap.indent(source, "     "))
+            text = Syntax(source, "python", theme="ansi_dark").highlight(source)
+        self._console.print()
+        for line in text.split():
+            self._console.print(Text("     ") + line)
         self._console.print()
 
     def call(self, call: Call, result: str) -> None:

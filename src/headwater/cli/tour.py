@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import urlencode
 
+import msgspec
+
 from headwater.cli.shop import DemoError, Response, Shop
 from headwater.cli.story import Call, Shift, Story, show
 from headwater.ports import DeadLetter
@@ -97,10 +99,11 @@ class Tour:
         self._shop.kill()
         call = Call("POST", "/ingest", f"{_MANY} lines of JSON", answer.status, None)
         self._story.call(call, f"{self._accepted(answer).status} accepted")
-        self._story.command(f"kill -9 {pid}")
+        counted = asyncio.run(self._stored("User", "grace", "total_spend"))
+        self._story.command(f"kill -9 {pid}", f"it had counted {show(counted)} of {_MANY} by then")
         self._shop.start()
         self._story.command("headwater serve features.py")
-        self._becomes("total_spend", "grace", 0.0, float(_MANY))
+        self._becomes("total_spend", "grace", counted, float(_MANY))
 
     def _code(self, *names: str) -> None:
         self._story.code("\n\n".join(source_of(name, self._source) for name in names))
@@ -156,6 +159,12 @@ class Tour:
                     raise DemoError(f"no dead letter came within {_PATIENCE_SECONDS:.0f} s")
                 await asyncio.sleep(_POLL_SECONDS)
         return letters[0]
+
+    async def _stored(self, entity: str, entity_id: str, name: str) -> object:
+        """A value as it lies in the store while no server runs."""
+        async with self._shop.store() as store:
+            (cells,) = await (await store.open()).backends.online.get(entity, [entity_id])
+        return msgspec.json.decode(cells[name].value) if name in cells else 0.0
 
     async def _redrive(self, letter: DeadLetter) -> None:
         async with self._shop.store() as store:

@@ -123,20 +123,19 @@ class SqliteBus:
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
     ) -> list[Batch]:
-        with self._home.translated():
-            batches = []
-            for lease in leases:
-                if limit <= 0:
-                    break
-                deliveries = self._deliveries(lease.partition, limit)
-                if deliveries:
-                    limit -= len(deliveries)
-                    states = self._online.states(_touched(deliveries, touches))
-                    batches.append(Batch(lease, deliveries, states))
-            return batches
+        batches = []
+        for lease in leases:
+            deliveries = self._deliveries(lease.partition, limit)
+            if deliveries:
+                states = self._online.states(_touched(deliveries, touches))
+                batches.append(Batch(lease, deliveries, states))
+                limit -= len(deliveries)
+            if limit <= 0:
+                break
+        return batches
 
     def _deliveries(self, partition: int, limit: int) -> list[Delivery]:
-        rows = self._home.reader.execute(_READ, (partition, self._cursors[partition], limit))
+        rows = self._home.read(_READ, (partition, self._cursors[partition], limit))
         return [
             Delivery(
                 seq,
@@ -145,7 +144,7 @@ class SqliteBus:
                 ),
                 only,
             )
-            for seq, only, event_id, event_type, entity_id, at, payload in rows.fetchall()
+            for seq, only, event_id, event_type, entity_id, at, payload in rows
         ]
 
     async def attempt(self, lease: Lease, seq: int) -> int:
@@ -209,14 +208,13 @@ class SqliteBus:
         await self._roster.member(worker).sleeper.wait(seconds)
 
     async def backlog(self) -> int:
-        with self._home.translated():
-            (count,) = self._home.reader.execute(
-                "SELECT count(*) FROM events e LEFT JOIN cursors c"
-                " ON c.partition = e.partition AND c.consumer_group = ?"
-                " WHERE e.seq > coalesce(c.seq, 0)",
-                (self._group,),
-            ).fetchone()
-            return int(count)
+        ((count,),) = self._home.read(
+            "SELECT count(*) FROM events e LEFT JOIN cursors c"
+            " ON c.partition = e.partition AND c.consumer_group = ?"
+            " WHERE e.seq > coalesce(c.seq, 0)",
+            (self._group,),
+        )
+        return int(count)
 
 
 def _insert_once(

@@ -32,13 +32,12 @@ class SqliteDeadLetters:
     async def letters(
         self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
     ) -> list[DeadLetter]:
-        with self._home.translated():
-            rows = self._home.reader.execute(
-                f"SELECT {_COLUMNS} FROM dead_letters"
-                " WHERE (?1 IS NULL OR feature = ?1) AND (?2 IS NULL OR event_type = ?2)"
-                " ORDER BY id LIMIT ?3",
-                (feature, event_type, limit),
-            ).fetchall()
+        rows = self._home.read(
+            f"SELECT {_COLUMNS} FROM dead_letters"
+            " WHERE (?1 IS NULL OR feature = ?1) AND (?2 IS NULL OR event_type = ?2)"
+            " ORDER BY id LIMIT ?3",
+            (feature, event_type, limit),
+        )
         return [_letter(row) for row in rows]
 
     async def redrive(self, ids: Sequence[str]) -> None:

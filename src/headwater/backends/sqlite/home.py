@@ -6,16 +6,37 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from headwater.errors import BackendError, ClosedError, ConfigError, HomeError
 
 SCHEMA_VERSION = 1
 CHECKPOINT_BYTES = 8 << 20
 _BUSY_SECONDS = 30.0
+
+
+class WriteLock:
+    """Held around every write transaction and checkpoint, one process at a time.
+
+    SQLite's own busy waiting lets one writer starve another for seconds; a lock that the kernel
+    queues does not.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._handle = os.open(file, os.O_RDWR)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._handle)
 
 
 class Home:
@@ -41,17 +62,14 @@ class Home:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_file.touch(mode=0o600)
         except OSError as error:
-            raise HomeError(
-                str(self.path),
-                f"cannot be used: {error.strerror}",
-                "make it a writable folder, or set HEADWATER_HOME to one",
-            ) from error
-        with self.translated(), self.write_lock():
-            connection = self.connect()
-            try:
-                self._create_or_check(connection)
-            finally:
-                connection.close()
+            raise self.translate_os(error) from error
+        with (
+            self.translated(),
+            closing(self.write_lock()) as lock,
+            lock,
+            closing(self.connect()) as connection,
+        ):
+            self._create_or_check(connection)
 
     def _create_or_check(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -113,19 +131,16 @@ class Home:
             self._connections.append(connection)
         return connection
 
-    @contextmanager
-    def write_lock(self) -> Iterator[None]:
-        """Holds the lock around every write transaction and checkpoint of every process.
-
-        SQLite's own busy waiting lets one writer starve another for seconds; a lock that the
-        kernel queues does not.
-        """
-        handle = os.open(self._lock_file, os.O_RDWR)
+    def read(self, sql: str, arguments: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """The rows of a query."""
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+            return self.reader.execute(sql, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def write_lock(self) -> WriteLock:
+        """A handle on the lock that all writers of all processes share."""
+        return WriteLock(self._lock_file)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -137,6 +152,11 @@ class Home:
 
     def translate(self, error: sqlite3.Error) -> BackendError:
         """Our error for one of SQLite's, with what to do about it."""
+        failure = self._translation(error)
+        failure.__cause__ = error
+        return failure
+
+    def _translation(self, error: sqlite3.Error) -> BackendError:
         home, text = str(self.path), str(error)
         name = error.sqlite_errorname if error.sqlite_errorcode is not None else ""
         if name.startswith("SQLITE_FULL"):
@@ -153,6 +173,16 @@ class Home:
                 "with `sqlite3 headwater.db .recover`",
             )
         return HomeError(home, f"failed: {text}", "see the cause above; nothing was written")
+
+    def translate_os(self, error: OSError) -> BackendError:
+        """Our error for one of the file system's."""
+        failure = HomeError(
+            str(self.path),
+            f"cannot be used: {error.strerror}",
+            "make it a writable folder with free space, or set HEADWATER_HOME to one",
+        )
+        failure.__cause__ = error
+        return failure
 
     def close(self) -> None:
         self._closed = True

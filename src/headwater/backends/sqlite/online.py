@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 
 from headwater.backends.sqlite import bulk
 from headwater.backends.sqlite.home import Home
@@ -26,13 +27,14 @@ class SqliteOnlineStore:
         self._writer = writer
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
-        with self._home.translated():
-            states = {entity_id: state for entity_id, _, state in self._rows(entity, entity_ids)}
-        return [decode_cells(states[i]) if i in states else {} for i in entity_ids]
+        return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
+
+    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes]:
+        states = {entity_id: state for entity_id, _, state in self._rows(entity, entity_ids)}
+        return [states.get(entity_id, b"{}") for entity_id in entity_ids]
 
     async def get_state(self, key: EntityKey) -> EntityState:
-        with self._home.translated():
-            return self.states([key])[key]
+        return self.states([key])[key]
 
     def states(self, keys: Collection[EntityKey]) -> dict[EntityKey, EntityState]:
         """The versioned states of entities; unknown ones at version 0."""
@@ -46,15 +48,11 @@ class SqliteOnlineStore:
         return found
 
     def _rows(self, entity: str, entity_ids: Sequence[str]) -> list[tuple[str, int, bytes]]:
+        if len(entity_ids) <= _MOST_PARAMETERS:
+            return self._home.read(_select(len(entity_ids)), (entity, *entity_ids))
         rows: list[tuple[str, int, bytes]] = []
         for start in range(0, len(entity_ids), _MOST_PARAMETERS):
-            part = entity_ids[start : start + _MOST_PARAMETERS]
-            marks = ",".join("?" * len(part))
-            rows += self._home.reader.execute(
-                "SELECT entity_id, version, state FROM entities"
-                f" WHERE entity = ? AND entity_id IN ({marks})",
-                (entity, *part),
-            ).fetchall()
+            rows += self._rows(entity, entity_ids[start : start + _MOST_PARAMETERS])
         return rows
 
     async def put(self, changes: Sequence[Change]) -> None:
@@ -98,11 +96,17 @@ class SqliteOnlineStore:
         if having is not None:
             sql += " AND json_type(CAST(state AS TEXT), ?) IS NOT NULL"
             arguments.append(f"$.{having}")
-        with self._home.translated():
-            rows = self._home.reader.execute(
-                f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit)
-            ).fetchall()
+        rows = self._home.read(f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit))
         return [entity_id for (entity_id,) in rows]
+
+
+@cache
+def _select(count: int) -> str:
+    marks = ", ".join("?" * count)
+    return (
+        "SELECT entity_id, version, state FROM entities"
+        f" WHERE entity = ? AND entity_id IN ({marks})"
+    )
 
 
 def change_rows(changes: Iterable[Change]) -> list[tuple[str | bytes | int, ...]]:

@@ -59,12 +59,11 @@ class SqliteRoster:
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         living = self._living()
-        with self._home.translated():
-            owners = dict(
-                self._home.reader.execute(
-                    "SELECT partition, owner FROM cursors WHERE consumer_group = ?", (self._group,)
-                ).fetchall()
+        owners = dict(
+            self._home.read(
+                "SELECT partition, owner FROM cursors WHERE consumer_group = ?", (self._group,)
             )
+        )
         free = [partition for partition in partitions if owners.get(partition) not in living]
         if not free:
             return []

@@ -190,7 +190,8 @@ class SqliteTail:
         # must finish even when the event loop that asked for it is gone.
         with (
             self._home.translated(),
-            self._home.write_lock(),
+            closing(self._home.write_lock()) as lock,
+            lock,
             closing(self._home.connect()) as db,
         ):
             db.execute("BEGIN IMMEDIATE")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from headwater.answers import Answer, send
 from headwater.backends.sqlite.home import CHECKPOINT_BYTES, Home
 from headwater.errors import ClosedError
 from headwater.logs import log
@@ -23,14 +25,7 @@ _RESTART_BYTES = 64 << 20
 class _Queued(NamedTuple):
     job: Job[Any]
     wake: bool
-    loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-
-
-class _Answer(NamedTuple):
-    future: asyncio.Future[Any]
-    result: Any
-    error: BaseException | None
 
 
 class Writer:
@@ -41,7 +36,8 @@ class Writer:
         self._wake = wake
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
-        self._wal = home.database.with_name(home.database.name + "-wal")
+        self._lock = home.write_lock()
+        self._wal = str(home.database) + "-wal"
         self._closed = False
         self._thread.start()
 
@@ -52,9 +48,8 @@ class Writer:
         """
         if self._closed:
             raise ClosedError("this store is closed")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Queued(job, wake, loop, future))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Queued(job, wake, future))
         return await future
 
     def close(self) -> None:
@@ -62,14 +57,26 @@ class Writer:
         self._closed = True
         self._queue.put(None)
         self._thread.join()
+        self._lock.close()
 
     def _run(self) -> None:
         connection = self._home.connect()
         try:
             while batch := self._next_batch():
-                self._answer(batch, self._transact(connection, batch))
+                self._perform(connection, batch)
         finally:
             connection.close()
+
+    def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
+        try:
+            with self._lock:
+                send(self._transact(connection, batch))
+                self._checkpoint(connection)
+        except OSError as error:
+            failure = self._home.translate_os(error)
+            send(Answer(queued.future, error=failure) for queued in batch)
+        if any(queued.wake for queued in batch):
+            self._wake()
 
     def _next_batch(self) -> list[_Queued]:
         first = self._queue.get()
@@ -87,42 +94,35 @@ class Writer:
             self._queue.put(None)
         return batch
 
-    def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[_Answer]:
+    def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[Answer]:
+        """Runs jobs in one transaction; one that fails takes nothing of the others with it."""
         try:
-            with self._home.write_lock():
-                connection.execute("BEGIN IMMEDIATE")
-                answers = [self._attempt(connection, queued) for queued in batch]
-                connection.execute("COMMIT")
-                self._checkpoint(connection)
-        except (sqlite3.Error, OSError) as error:
+            connection.execute("BEGIN IMMEDIATE")
+            answers = [self._attempt(connection, queued) for queued in batch]
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
-            failure.__cause__ = error if failure is not error else None
-            return [_Answer(queued.future, None, failure) for queued in batch]
-        if any(queued.wake for queued in batch):
-            self._wake()
+            failure = self._home.translate(error)
+            return [Answer(queued.future, error=failure) for queued in batch]
         return answers
 
-    def _attempt(self, connection: sqlite3.Connection, queued: _Queued) -> _Answer:
+    def _attempt(self, connection: sqlite3.Connection, queued: _Queued) -> Answer:
         connection.execute("SAVEPOINT job")
         try:
             result = queued.job(connection)
         except Exception as error:
-            if isinstance(error, sqlite3.Error) and not connection.in_transaction:
-                raise  # SQLite gave up the whole transaction (full disk, I/O error)
+            if not connection.in_transaction:
+                raise  # SQLite gave up the whole transaction: a full disk, an I/O error
             connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
-            if isinstance(error, sqlite3.Error):
-                failure = self._home.translate(error)
-                failure.__cause__ = error
-                return _Answer(queued.future, None, failure)
-            return _Answer(queued.future, None, error)
+            failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
+            return Answer(queued.future, error=failure)
         connection.execute("RELEASE job")
-        return _Answer(queued.future, result, None)
+        return Answer(queued.future, result)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        size = self._wal.stat().st_size
+        size = os.stat(self._wal).st_size
         if size <= CHECKPOINT_BYTES:
             return
         # A passive checkpoint waits for nobody; past the second bound a pinned reader is waited
@@ -131,25 +131,4 @@ class Writer:
         try:
             connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error as error:
-            # The commit before it is durable and must be answered as such.
-            log.warning("checkpoint failed", error=str(error))
-
-    def _answer(self, batch: list[_Queued], answers: list[_Answer]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
-        for queued, answer in zip(batch, answers, strict=True):
-            by_loop.setdefault(queued.loop, []).append(answer)
-        for loop, group in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_settle, group)
-            except RuntimeError:
-                continue  # the loop was closed while its write ran; nobody waits for the answer
-
-
-def _settle(answers: list[_Answer]) -> None:
-    for future, result, error in answers:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+            log.warning("checkpoint failed and will be tried again", error=str(error))

@@ -1,0 +1,154 @@
+"""A folder with a features file, and ways to run the command line in it."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from headwater.cli import main
+
+FEATURES = '''
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="purchase", max_retries=0)
+async def total_spend(user_id: str, event: ServiceEvent) -> float:
+    """What a user has spent."""
+    before = await store.get_feature("total_spend", user_id) or 0.0
+    return before + event.payload["amount"]
+
+@feature(entity=User, trigger=["visit", "click"], default=0)
+async def visits(user_id: str, event: ServiceEvent) -> int:
+    return await store.get_feature("visits", user_id) + 1
+
+@feature(entity=User, refresh="5m", materialize=True, sql="SELECT 'u1' AS user_id, 1 AS value")
+def orders(user_id: str) -> int: ...
+
+@feature(entity=User)
+def shout(user_id: str) -> str:
+    return user_id.upper() + "!"
+
+@feature(entity=User, template="{shout} spent {total_spend}")
+def blurb(user_id: str) -> str: ...
+
+@feature(entity=User)
+def broken(user_id: str) -> int:
+    return 1 // 0
+'''
+
+
+class Ran(NamedTuple):
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a features file and no settings but the defaults."""
+    for name in list(os.environ):
+        if name.startswith("HEADWATER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "features.py").write_text(FEATURES)
+    return tmp_path
+
+
+@pytest.fixture
+def run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Runs a command in this process, from its arguments to its exit code."""
+
+    def run(*arguments: str, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "argv", ["headwater", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        captured = capsys.readouterr()
+        return Ran(int(exit_.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+class Process:
+    """A command in a process of its own; the first line it prints is JSON."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", *arguments, "--json"],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def next_line(self) -> Any:
+        """Waits for the next line of JSON."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        assert line, self._process.stderr and self._process.stderr.read()
+        return msgspec.json.decode(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self, number: signal.Signals | None = signal.SIGTERM) -> Ran:
+        """Sends a signal, waits for the end and gives what else was said."""
+        if number:
+            self.signal(number)
+        out, err = self._process.communicate(timeout=30)
+        return Ran(self._process.returncode, out, err)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Starts commands as processes; none outlives the test."""
+    processes: list[Process] = []
+
+    def start(*arguments: str, **environment: str) -> Process:
+        processes.append(Process(*arguments, **environment))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Returns when the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        time.sleep(0.01)

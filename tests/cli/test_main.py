@@ -1,0 +1,75 @@
+"""The command line as a whole: its verbs, its exit codes, its manners."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import features as features_verbs
+from headwater.cli.app import VERBS
+from tests.cli.conftest import Run
+
+PYTHON_M = (sys.executable, "-m", "headwater")
+
+
+def test_help_lists_every_verb(run: Run) -> None:
+    shown = run("--help")
+    assert shown.code == 0
+    for verb, summary in VERBS.items():
+        assert f"  {verb}" in shown.out
+        assert summary in shown.out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(run: Run, verb: str) -> None:
+    shown = run(verb, "--help")
+    assert shown.code == 0
+    assert f"Usage: headwater {verb}" in shown.out
+
+
+def test_help_loads_nothing_that_it_does_not_need() -> None:
+    heavy = {"msgspec", "rich", "starlette", "uvicorn", "duckdb", "asyncio", "sqlite3"}
+    script = "import sys, headwater.cli; sys.stdout.write(' '.join(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not heavy & set(shown.stdout.split())
+
+
+def test_the_version_is_printed() -> None:
+    shown = subprocess.run([*PYTHON_M, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("headwater 0.")
+
+
+def test_a_misspelled_verb_is_a_usage_error_that_names_the_nearest(run: Run) -> None:
+    shown = run("sreve")
+    assert shown.code == 2
+    assert "Did you mean 'serve'" in shown.err
+
+
+def test_an_error_of_ours_is_one_line_with_a_remedy(run: Run) -> None:
+    shown = run("features", "list", "--file", "nope.py")
+    assert shown.code == 1
+    assert shown.out == ""
+    assert shown.err.startswith("error: there is no features file 'nope.py'; name the Python file")
+    assert shown.err.count("\n") == 1
+
+
+def test_an_interrupt_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(features_verbs, "declared_store", interrupted)
+    assert run("features", "list").code == 130
+
+
+def test_a_reader_who_goes_away_is_no_error(folder: Path) -> None:
+    with subprocess.Popen(
+        [*PYTHON_M, "config", "show", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""

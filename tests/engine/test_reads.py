@@ -1,0 +1,445 @@
+"""Reading: what is stored, what is computed, what is composed, and what there is not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import numpy
+import pytest
+
+from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
+from headwater.errors import (
+    FeatureFailedError,
+    FeatureValueError,
+    InvalidInputError,
+    NotFoundError,
+)
+from headwater.testing import ManualClock
+from tests.engine.support import past, until
+
+
+async def test_a_value_past_its_time_to_live_counts_as_absent(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="seen", ttl="10m")
+    async def online(user_id: str, event: ServiceEvent) -> bool:
+        return True
+
+    @feature(entity=user, trigger="seen", ttl="10m", default="away")
+    async def place(user_id: str, event: ServiceEvent) -> str:
+        return "here"
+
+    await store.publish("seen", "u1")
+    await store.drain()
+    clock.advance("9m")
+    assert await store.get_features(["online", "place"], ["u1"]) == {
+        "u1": {"online": True, "place": "here"}
+    }
+    clock.advance("1m")
+    assert await store.get_features(["online", "place"], ["u1"]) == {
+        "u1": {"online": None, "place": "away"}
+    }
+
+
+async def test_a_value_past_its_time_to_live_is_absent_for_handlers_too(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="seen", ttl="10m")
+    async def streak(user_id: str, event: ServiceEvent) -> int:
+        return int(await store.get_feature("streak", user_id) or 0) + 1
+
+    for pause in ("1m", "1m", "11m", "1m"):
+        clock.advance(pause)
+        await store.publish("seen", "u1")
+        await store.drain()
+    assert await store.get_feature("streak", "u1") == 2
+
+
+async def test_a_feature_without_a_value_gives_its_default_and_says_so(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="seen", default=0)
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, trigger="seen")
+    async def last(user_id: str, event: ServiceEvent) -> str:
+        return "x"
+
+    (row,) = await store.read(["visits", "last"], ["u1"])
+    assert row == {
+        "visits": FeatureValue(0, None, "default"),
+        "last": FeatureValue(None, None, "missing"),
+    }
+
+
+async def test_a_stored_value_says_how_old_it_is_and_where_it_came_from(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="seen")
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    at = clock.now() - timedelta(minutes=5)
+    await store.publish("seen", "u1", timestamp=at)
+    await store.drain()
+    (row,) = await store.read(["visits"], ["u1"])
+    assert row["visits"] == FeatureValue(1, at, "online")
+    assert row["visits"].age_ms(clock.now()) == 300_000
+
+
+async def test_an_on_demand_value_is_computed_at_every_read(
+    store: FeatureStore, user: type
+) -> None:
+    calls: list[str] = []
+
+    @feature(entity=user)
+    async def greeting(user_id: str) -> str:
+        calls.append(user_id)
+        return f"hello {user_id}"
+
+    assert await store.get_feature("greeting", "u1") == "hello u1"
+    assert await store.get_feature("greeting", "u1") == "hello u1"
+    assert calls == ["u1", "u1"]
+
+
+async def test_an_on_demand_value_with_a_time_to_live_is_kept_that_long_and_goes_to_history(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    calls = 0
+
+    @feature(entity=user, ttl="1m")
+    def score(user_id: str) -> int:
+        nonlocal calls
+        calls += 1
+        return calls
+
+    assert await store.get_feature("score", "u1") == 1
+    clock.advance("59s")
+    (row,) = await store.read(["score"], ["u1"])
+    assert row["score"] == FeatureValue(1, clock.now() - timedelta(seconds=59), "online")
+    clock.advance("1s")
+    assert await store.get_feature("score", "u1") == 2
+    assert await past(store, "score") == [1, 2]
+
+
+async def test_concurrent_readers_of_one_missing_value_share_one_computation(
+    store: FeatureStore, user: type
+) -> None:
+    calls: list[str] = []
+    go_on = asyncio.Event()
+
+    @feature(entity=user)
+    async def slow(user_id: str) -> int:
+        calls.append(user_id)
+        await go_on.wait()
+        return len(user_id)
+
+    readers = [asyncio.create_task(store.get_feature("slow", "u1")) for _ in range(20)]
+    another = asyncio.create_task(store.get_feature("slow", "u2"))
+    await until(lambda: len(calls) == 2)
+    readers.append(asyncio.create_task(store.get_feature("slow", "u1")))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert set(await asyncio.gather(*readers, another)) == {2}
+    assert sorted(calls) == ["u1", "u2"]
+
+
+async def test_a_reader_who_gives_up_does_not_take_the_value_from_the_others(
+    store: FeatureStore, user: type
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @feature(entity=user)
+    async def slow(user_id: str) -> int:
+        begun.set()
+        await go_on.wait()
+        return 1
+
+    impatient = asyncio.create_task(store.get_feature("slow", "u1"))
+    await begun.wait()
+    patient = asyncio.create_task(store.get_feature("slow", "u1"))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    go_on.set()
+    assert await patient == 1
+
+
+async def test_a_failed_computation_fails_the_read_with_the_features_name(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    async def broken(user_id: str) -> int:
+        raise LookupError("nobody knows")
+
+    with pytest.raises(FeatureFailedError, match=r"'broken' failed for 'u1': .*nobody knows"):
+        await store.get_feature("broken", "u1")
+    with pytest.raises(FeatureFailedError):
+        await store.get_feature("broken", "u1")
+
+
+async def test_different_features_of_one_request_are_computed_at_the_same_time(
+    store: FeatureStore, user: type
+) -> None:
+    both = asyncio.Barrier(4)
+
+    @feature(entity=user)
+    async def left(user_id: str) -> int:
+        await both.wait()
+        return 1
+
+    @feature(entity=user)
+    async def right(user_id: str) -> int:
+        await both.wait()
+        return 2
+
+    async with asyncio.timeout(5):
+        values = await store.get_features(["left", "right"], ["u1", "u2"])
+    assert values == {"u1": {"left": 1, "right": 2}, "u2": {"left": 1, "right": 2}}
+
+
+async def test_a_template_is_composed_from_other_features_each_computed_once(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    calls = 0
+
+    @feature(entity=user, template="{greeting}, {name}: {{{total}}}")
+    def blurb(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @feature(entity=user, template="Dear {name}")
+    def greeting(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @feature(entity=user)
+    async def name(user_id: str) -> str:
+        nonlocal calls
+        calls += 1
+        return "Ada {total}"
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> float:
+        return 12.5
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert await store.get_feature("blurb", "u1") == "Dear Ada {total}, Ada {total}: {12.5}"
+    assert calls == 1
+
+
+async def test_a_template_without_all_of_its_inputs_has_no_value(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, template="spent {total}")
+    def spent(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @feature(entity=user, template="spent {total}", default="a newcomer")
+    def kindly(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    assert await store.get_features(["spent", "kindly"], ["u1"]) == {
+        "u1": {"spent": None, "kindly": "a newcomer"}
+    }
+
+
+async def test_a_composed_or_computed_value_is_as_old_as_its_oldest_input(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="first")
+    async def first(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, trigger="second")
+    async def second(user_id: str, event: ServiceEvent) -> int:
+        return 2
+
+    @feature(entity=user, template="{first} and {second}")
+    def both(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @feature(entity=user)
+    async def added(user_id: str) -> int:
+        values = await store.get_features(["first", "second"], [user_id])
+        return sum(values[user_id].values())
+
+    oldest = clock.now()
+    await store.publish("first", "u1")
+    clock.advance("1h")
+    await store.publish("second", "u1")
+    await store.drain()
+    (row,) = await store.read(["both", "added"], ["u1"])
+    assert row["both"] == FeatureValue("1 and 2", oldest, "computed")
+    assert row["added"] == FeatureValue(3, oldest, "computed")
+
+
+async def test_values_stored_computed_and_composed_come_in_one_answer_in_the_order_asked(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 7
+
+    @feature(entity=user)
+    def name(user_id: str) -> str:
+        return user_id.upper()
+
+    @feature(entity=user, template="{name}: {total}")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    values = await store.get_features(["line", "total", "name"], ["u2", "u1"])
+    assert list(values) == ["u2", "u1"]
+    assert list(values["u1"].items()) == [("line", "U1: 7"), ("total", 7), ("name", "U1")]
+    assert values["u2"] == {"line": None, "total": None, "name": "U2"}
+
+
+async def test_an_unknown_feature_is_an_error_that_names_the_nearest(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total_spend(user_id: str, event: ServiceEvent) -> int:
+        return 7
+
+    with pytest.raises(NotFoundError, match="did you mean 'total_spend'"):
+        await store.get_features(["total_spend", "totl_spend"], ["u1"])
+    with pytest.raises(NotFoundError, match="did you mean 'total_spend'"):
+        await store.set_feature("total_spent", "u1", 1)
+
+
+async def test_features_of_different_entities_are_not_read_in_one_call(
+    store: FeatureStore, user: type
+) -> None:
+    @entity(store)
+    class Team:
+        team_id: str
+
+    @feature(entity=user)
+    def of_user(user_id: str) -> int:
+        return 1
+
+    @feature(entity=Team)
+    def of_team(team_id: str) -> int:
+        return 1
+
+    with pytest.raises(InvalidInputError, match="Team, User"):
+        await store.get_features(["of_user", "of_team"], ["x"])
+    with pytest.raises(InvalidInputError, match="at least one feature"):
+        await store.get_features([], ["x"])
+    with pytest.raises(InvalidInputError, match="user_id must be a text"):
+        await store.get_feature("of_user", "")
+
+
+async def test_sync_features_do_not_block_the_event_loop(store: FeatureStore, user: type) -> None:
+    release = threading.Event()
+
+    @feature(entity=user)
+    def stubborn(user_id: str) -> bool:
+        return release.wait(10)
+
+    reading = asyncio.create_task(store.get_feature("stubborn", "u1"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    release.set()
+    assert await reading is True
+
+
+class Address(msgspec.Struct):
+    city: str
+    zip_codes: list[int]
+
+
+@dataclass
+class Profile:
+    name: str
+    since: datetime
+
+
+MORNING = datetime(2026, 3, 1, 8, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (int, 2**53 + 1),
+        (float, 0.1),
+        (str, "é\n\u2028"),
+        (bool, False),
+        (datetime, MORNING),
+        (list[int], [1, 2]),
+        (dict[str, float], {"a": 0.5}),
+        (Address, Address("Rome", [1, 2])),
+        (Profile, Profile("Ada", MORNING)),
+        (int | None, None),
+    ],
+)
+async def test_a_value_comes_back_in_its_annotated_type(
+    store: FeatureStore, user: type, annotation: object, value: object
+) -> None:
+    def thing(user_id: str) -> object: ...
+
+    thing.__annotations__["return"] = annotation
+    feature(entity=user, ttl="1h")(thing)
+    await store.set_feature("thing", "u1", value)
+    back = await store.get_feature("thing", "u1")
+    assert back == value
+    assert type(back) is type(value)
+
+
+async def test_numpy_values_are_accepted_and_come_back_as_pythons_own(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="x")
+    async def score(user_id: str, event: ServiceEvent) -> float:
+        return numpy.float64(0.5)
+
+    @feature(entity=user, trigger="x")
+    async def parts(user_id: str, event: ServiceEvent) -> list[int]:
+        return numpy.array([1, 2])  # type: ignore[return-value]
+
+    await store.publish("x", "u1")
+    await store.drain()
+    score_back = await store.get_feature("score", "u1")
+    assert (score_back, type(score_back)) == (0.5, float)
+    assert await store.get_feature("parts", "u1") == [1, 2]
+
+
+@pytest.mark.parametrize("value", [float("nan"), "7", 7.5, object(), None, 2**64])
+async def test_what_cannot_be_kept_is_refused_with_the_features_name(
+    store: FeatureStore, user: type, value: object
+) -> None:
+    @feature(entity=user, trigger="x")
+    async def whole(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    with pytest.raises(FeatureValueError, match="feature 'whole' cannot keep"):
+        await store.set_feature("whole", "u1", value)
+    assert await store.get_feature("whole", "u1") is None
+
+
+async def test_set_feature_writes_online_and_to_history(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="x")
+    async def plan(user_id: str, event: ServiceEvent) -> str:
+        return "free"
+
+    @feature(entity=user, template="on {plan}")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    at = clock.now() - timedelta(days=1)
+    await store.set_feature("plan", "u1", "gold", as_of=at)
+    (row,) = await store.read(["plan"], ["u1"])
+    assert row["plan"] == FeatureValue("gold", at, "online")
+    assert await past(store, "plan") == ["gold"]
+    with pytest.raises(InvalidInputError, match="composed from others"):
+        await store.set_feature("line", "u1", "x")
+    with pytest.raises(InvalidInputError, match="time zone"):
+        await store.set_feature("plan", "u1", "x", as_of=at.replace(tzinfo=None))
