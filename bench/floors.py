@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -14,33 +15,36 @@ from bench.process import ROOT
 
 BATCH = 100
 ENTITIES = 1_000
+PARTITIONS = 16
 NAMES = [f"f{n}" for n in range(10)]
 
 # Our own tables, so that what a row costs is the same on both sides.
 TABLES = ROOT / "src" / "headwater" / "backends" / "sqlite" / "schema.sql"
-START_CURSOR = "INSERT INTO cursors (consumer_group, partition) VALUES ('floor', 0)"
+START_CURSOR = "INSERT INTO cursors (consumer_group, partition) VALUES ('floor', ?)"
 
 ADD_EVENT = """
     INSERT INTO events
         (partition, event_id, event_type, entity_id, timestamp, received_at, payload)
-    VALUES (0, ?, 'purchase', ?, ?, ?, ?)
+    VALUES (?, ?, 'purchase', ?, ?, ?, ?)
 """
 NEXT_BATCH = """
     SELECT seq, event_id, entity_id, timestamp, payload FROM events
-    WHERE partition = 0 AND seq > ? ORDER BY seq LIMIT ?
+    WHERE partition = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 READ_STATE = "SELECT state FROM entities WHERE entity = 'User' AND entity_id = ?"
 READ_STATES = "SELECT entity_id, state FROM entities WHERE entity = 'User' AND entity_id IN ({})"
 WRITE_STATE = """
     INSERT INTO entities (entity, entity_id, partition, version, state)
-    VALUES ('User', ?, 0, 1, ?)
+    VALUES ('User', ?, ?, 1, ?)
     ON CONFLICT (entity, entity_id) DO UPDATE SET state = excluded.state, version = version + 1
 """
 ADD_HISTORY = """
     INSERT INTO history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
     VALUES ('total_spend', 'User', ?, 'float', ?, ?, ?, ?)
 """
-MOVE_CURSOR = "UPDATE cursors SET seq = ? WHERE consumer_group = 'floor' AND seq = ?"
+MOVE_CURSOR = """
+    UPDATE cursors SET seq = ? WHERE consumer_group = 'floor' AND partition = ? AND seq = ?
+"""
 
 State = dict[str, list[Any]]  # feature → [value, as_of, written_at, expires_at]
 Rate = Callable[[], float]
@@ -56,7 +60,7 @@ def database(path: Path) -> sqlite3.Connection:
     opened.execute("PRAGMA journal_mode = WAL")
     opened.execute("PRAGMA synchronous = FULL")
     opened.executescript(TABLES.read_text())
-    opened.execute(START_CURSOR)
+    opened.executemany(START_CURSOR, [(partition,) for partition in range(PARTITIONS)])
     return opened
 
 
@@ -64,11 +68,16 @@ def micros() -> int:
     return time.time_ns() // 1_000
 
 
-def event(number: int) -> tuple[str, str, int, int, bytes]:
+def partition_of(entity_id: str) -> int:
+    return zlib.crc32(entity_id.encode()) % PARTITIONS
+
+
+def event(number: int) -> tuple[int, str, str, int, int, bytes]:
     """An event as a row of the log."""
     now = micros()
     event_id = f"00000000-0000-7000-8000-{number:012d}"
-    return event_id, f"u{number % ENTITIES}", now, now, encode({"amount": 1.5})
+    entity_id = f"u{number % ENTITIES}"
+    return partition_of(entity_id), event_id, entity_id, now, now, encode({"amount": 1.5})
 
 
 def read_states(db: sqlite3.Connection, ids: list[str]) -> dict[str, State]:
@@ -81,14 +90,14 @@ def fill_states(db: sqlite3.Connection, ids: list[str], names: list[str]) -> Non
     now = micros()
     state = encode({name: [1.5, now, now, None] for name in names})
     db.execute("BEGIN IMMEDIATE")
-    db.executemany(WRITE_STATE, [(entity_id, state) for entity_id in ids])
+    db.executemany(WRITE_STATE, [(entity_id, partition_of(entity_id), state) for entity_id in ids])
     db.execute("COMMIT")
 
 
-def work_off(db: sqlite3.Connection) -> None:
-    """Reads, adds and commits batch by batch until the log holds nothing new."""
-    [(cursor,)] = db.execute("SELECT seq FROM cursors").fetchall()
-    while batch := db.execute(NEXT_BATCH, (cursor, BATCH)).fetchall():
+def work_off(db: sqlite3.Connection, partition: int) -> None:
+    """Reads, adds and commits batch by batch until the partition holds nothing new."""
+    [(cursor,)] = db.execute("SELECT seq FROM cursors WHERE partition = ?", (partition,))
+    while batch := db.execute(NEXT_BATCH, (partition, cursor, BATCH)).fetchall():
         states = read_states(db, list({row[2] for row in batch}))
         history = []
         for _, event_id, entity_id, timestamp, payload in batch:
@@ -99,8 +108,9 @@ def work_off(db: sqlite3.Connection) -> None:
             history.append((entity_id, encode(total), timestamp, now, event_id))
         last = batch[-1][0]
         db.execute("BEGIN IMMEDIATE")
-        db.execute(MOVE_CURSOR, (last, cursor))
-        db.executemany(WRITE_STATE, [(key, encode(state)) for key, state in states.items()])
+        db.execute(MOVE_CURSOR, (last, partition, cursor))
+        rows = [(key, partition, encode(state)) for key, state in states.items()]
+        db.executemany(WRITE_STATE, rows)
         db.executemany(ADD_HISTORY, history)
         db.execute("COMMIT")
         cursor = last
@@ -116,7 +126,8 @@ def worker(home: Path, effort: Effort) -> Iterator[Rate]:
             db.executemany(ADD_EVENT, [event(number) for number in range(effort.events)])
             db.execute("COMMIT")
             start = time.perf_counter()
-            work_off(db)
+            for partition in range(PARTITIONS):
+                work_off(db, partition)
             return effort.events / (time.perf_counter() - start)
 
         yield rate

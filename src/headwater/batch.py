@@ -63,7 +63,9 @@ async def run_alone(engine: Engine, batch: Batch) -> Outcome:
     features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
     problem = f"the worker died {attempts - 1} times while it ran this event"
     failures = [Failure(f.name, problem, "", attempts - 1, now) for f in features]
-    result = Result(Handled(delivery.event, 0.0, (), [f.name for f in features]), failures)
+    failed = [feature.name for feature in features]
+    handled = Handled(delivery.event, 0.0, (), failed, triggered=bool(features))
+    result = Result(handled, failures)
     return Outcome(
         batch=batch,
         versions={},

@@ -65,7 +65,10 @@ class Compute:
         updated: list[str] = []
         failures: list[Failure] = []
         retries = 0
-        for feature in self._registry.touched_by(event.event_type, delivery.only):
+        features = self._registry.touched_by(event.event_type, delivery.only)
+        if delivery.only is not None and not features:
+            failures.append(_undeclared(delivery.only, self._clock.now()))
+        for feature in features:
             try:
                 await self._run(workspace, feature, event, slot)
             except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
@@ -77,7 +80,8 @@ class Compute:
             if feature.codec.kind != "none":
                 updated.append(feature.name)
         failed = [failure.feature for failure in failures]
-        handled = Handled(event, time.perf_counter() - began, updated, failed, retries)
+        took = time.perf_counter() - began
+        handled = Handled(event, took, updated, failed, retries, triggered=bool(features))
         return Result(handled, failures)
 
     async def _retry(
@@ -127,6 +131,11 @@ class Compute:
             if changes is not None:
                 workspace.keep(changes)
                 return
+
+
+def _undeclared(feature: str, now: datetime) -> Failure:
+    """The failure of a redriven event whose feature is gone: it must not be lost."""
+    return Failure(feature, "the feature is no longer declared, or not for this event", "", 1, now)
 
 
 def _failure(

@@ -98,7 +98,7 @@ class ObservedBus:
 def _count_events(events: Sequence[Handled]) -> None:
     processed: Tally[str] = Tally()
     for handled in events:
-        label = handled.event.event_type if handled.updated or handled.failed else UNTRIGGERED
+        label = handled.event.event_type if handled.triggered else UNTRIGGERED
         processed[label] += 1
         EVENT_SECONDS.observe(handled.duration)
         if handled.failed:

@@ -100,6 +100,7 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     updated: Sequence[str]
     failed: Sequence[str]
     retries: int = 0
+    triggered: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):

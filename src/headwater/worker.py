@@ -75,6 +75,7 @@ class Worker:
                     group.create_task(scheduler.run(self._stopping)),
                 ]
                 await self._read(engine, group)
+                await self._finish(engine.settings.worker.drain_timeout)
                 for helper in helpers:
                     helper.cancel()
         finally:
@@ -109,6 +110,14 @@ class Worker:
     async def _drained(self, engine: Engine) -> bool:
         at_work = any(lane.task for lane in self._lanes.values())
         return not at_work and not await engine.backends.bus.backlog()
+
+    async def _finish(self, seconds: float) -> None:
+        """Lets running batches end; one that takes too long is given up, to be run again."""
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
         idle = [lane for lane in self._lanes.values() if lane.task is None]

@@ -77,9 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in this process, from its arguments to its exit code."""
 
     def run(*arguments: str, stdin: str = "") -> Ran:
@@ -113,20 +111,41 @@ class Process:
         assert line, self._process.stderr and self._process.stderr.read()
         return msgspec.json.decode(line)
 
-    def signal(self, number: signal.Signals) -> None:
+    def document(self) -> Any:
+        """Waits for one JSON document of many lines."""
+        assert self._process.stdout
+        lines = ""
+        for line in self._process.stdout:
+            lines += line
+            if line == "}\n":
+                break
+        return msgspec.json.decode(lines)
+
+    def errors_until(self, text: str) -> str:
+        """Waits for a line on stderr that has a text in it; gives all lines up to it."""
+        assert self._process.stderr
+        lines = ""
+        for line in self._process.stderr:
+            lines += line
+            if text in line:
+                return lines
+        raise AssertionError(f"{text!r} was never said, but: {lines}")
+
+    def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def end(self, number: signal.Signals | None = signal.SIGTERM) -> Ran:
         """Sends a signal, waits for the end and gives what else was said."""
         if number:
-            self.signal(number)
+            self.send(number)
         out, err = self._process.communicate(timeout=30)
         return Ran(self._process.returncode, out, err)
 
     def kill(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate()
+        with self._process:
+            pass
 
 
 Start = Callable[..., Process]

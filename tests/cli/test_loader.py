@@ -66,7 +66,9 @@ def test_a_file_named_like_a_module_hides_it_from_nobody(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FeaturesFileError, match="no features file .*absent.py.*HEADWATER_FEATURES"):
+    with pytest.raises(
+        FeaturesFileError, match=r"no features file .*absent.py.*HEADWATER_FEATURES"
+    ):
         load_store(tmp_path / "absent.py")
     with pytest.raises(FeaturesFileError, match="no features file"):
         load_store(tmp_path)

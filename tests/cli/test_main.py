@@ -31,7 +31,9 @@ def test_every_verb_has_help(run: Run, verb: str) -> None:
 def test_help_loads_nothing_that_it_does_not_need() -> None:
     heavy = {"msgspec", "rich", "starlette", "uvicorn", "duckdb", "asyncio", "sqlite3"}
     script = "import sys, headwater.cli; sys.stdout.write(' '.join(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert not heavy & set(shown.stdout.split())
 
 

@@ -63,6 +63,10 @@ class App:
         else:
             await send({"type": "websocket.close"})
 
+    def flush(self) -> None:
+        """Writes the log records that are still held back."""
+        self._watch.flush()
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         method: str = scope["method"]
@@ -100,6 +104,7 @@ class App:
                 await self._store.open()
                 await send({"type": "lifespan.startup.complete"})
             else:
+                self.flush()
                 await self._store.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

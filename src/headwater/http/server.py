@@ -48,6 +48,7 @@ async def serve(
         await _run(server, Worker(store) if worker else None, drain)
     finally:
         listener.close()
+        app.flush()
         await store.close()
         log.info("server stopped")
         log.flush()

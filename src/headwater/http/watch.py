@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from prometheus_client import Counter, Histogram
 
 from headwater.logs import log
 
 OTHER = "(other)"
-"""The label of methods that no route has."""
+"""The label of methods that no route has: callers choose them, so they are not counted apart."""
 
 REQUESTS = Counter(
     "headwater_http_requests_total", "Requests answered.", ["method", "route", "status"]
@@ -23,14 +26,42 @@ REQUEST_SECONDS = Histogram(
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _FLUSH_SECONDS = 0.5
+_BUFFERED_REQUESTS = 512
+
+
+class Answered(NamedTuple):
+    """A request that was answered, as it is remembered until it is logged."""
+
+    at: float
+    method: str
+    route: str
+    path: str
+    status: int
+    seconds: float
+
+    def record(self) -> dict[str, Any]:
+        """The log record."""
+        moment = datetime.fromtimestamp(self.at, UTC)
+        return {
+            "timestamp": moment.isoformat(timespec="microseconds"),
+            "method": self.method,
+            "route": self.route,
+            "path": self.path,
+            "status": self.status,
+            "duration_ms": round(self.seconds * 1000, 3),
+        }
 
 
 class Watch:
-    """Counts requests, and logs them if asked to."""
+    """Counts requests, and logs them if asked to.
+
+    Records are made many at a time: the same work, done between requests, takes three times as
+    long.
+    """
 
     def __init__(self, *, logs: bool) -> None:
         self._logs = logs
-        self._flushing = False
+        self._answered: list[Answered] = []
         # Looking up a labelled metric takes longer than counting with it.
         self._requests: dict[tuple[str, str, int], Counter] = {}
         self._seconds: dict[str, Histogram] = {}
@@ -40,16 +71,21 @@ class Watch:
         method = method if method in _METHODS else OTHER
         self._counter(method, route, status).inc()
         self._histogram(route).observe(seconds)
-        if self._logs:
-            log.info(
-                "request",
-                method=method,
-                route=route,
-                path=path,
-                status=status,
-                duration_ms=round(seconds * 1000, 3),
-            )
-            self._flush_soon()
+        if not self._logs:
+            return
+        answered = self._answered
+        if not answered:
+            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
+        answered.append(Answered(time.time(), method, route, path, status, seconds))
+        if len(answered) >= _BUFFERED_REQUESTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the records of the requests answered since the last time."""
+        answered, self._answered = self._answered, []
+        if answered:
+            log.info_each("request", [each.record() for each in answered])
+            log.flush()
 
     def _counter(self, method: str, route: str, status: int) -> Counter:
         key = (method, route, status)
@@ -63,13 +99,3 @@ class Watch:
         if histogram is None:
             histogram = self._seconds[route] = REQUEST_SECONDS.labels(route)
         return histogram
-
-    def _flush_soon(self) -> None:
-        """Sees to it that a buffered record is written although no request may follow."""
-        if not self._flushing:
-            self._flushing = True
-            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = False
-        log.flush()

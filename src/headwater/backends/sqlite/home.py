@@ -113,9 +113,8 @@ class Home:
         connection.execute("PRAGMA cache_size = -65536")
         return connection
 
-    @property
-    def reader(self) -> sqlite3.Connection:
-        """This thread's connection for reading; a read is quicker than a hop to another thread."""
+    def check_open(self) -> None:
+        """Refuses use after the end, and in a child process: no connection survives a fork."""
         if self._pid != os.getpid():
             raise ClosedError(
                 "this store was opened before a fork and cannot be used in the child process; "
@@ -123,6 +122,11 @@ class Home:
             )
         if self._closed:
             raise ClosedError("this store is closed")
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """This thread's connection for reading; a read is quicker than a hop to another thread."""
+        self.check_open()
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self.connect()

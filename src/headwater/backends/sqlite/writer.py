@@ -37,6 +37,8 @@ class Writer:
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
         self._lock = home.write_lock()
+        with home.translated():
+            self._connection = home.connect()
         self._wal = str(home.database) + "-wal"
         self._closed = False
         self._thread.start()
@@ -46,6 +48,7 @@ class Writer:
 
         With ``wake``, the job gives workers something to do and they are woken.
         """
+        self._home.check_open()
         if self._closed:
             raise ClosedError("this store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -57,15 +60,12 @@ class Writer:
         self._closed = True
         self._queue.put(None)
         self._thread.join()
+        self._connection.close()
         self._lock.close()
 
     def _run(self) -> None:
-        connection = self._home.connect()
-        try:
-            while batch := self._next_batch():
-                self._perform(connection, batch)
-        finally:
-            connection.close()
+        while batch := self._next_batch():
+            self._perform(self._connection, batch)
 
     def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
         try:
@@ -98,12 +98,15 @@ class Writer:
         """Runs jobs in one transaction; one that fails takes nothing of the others with it."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            answers = [self._attempt(connection, queued) for queued in batch]
+            if len(batch) == 1:
+                answers = [Answer(batch[0].future, batch[0].job(connection))]
+            else:
+                answers = [self._attempt(connection, queued) for queued in batch]
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever a job raises is its caller's answer
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            failure = self._home.translate(error)
+            failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
             return [Answer(queued.future, error=failure) for queued in batch]
         return answers
 

@@ -1,0 +1,61 @@
+"""The demonstration: it runs by itself, shows what it promises and leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.shop import DemoError, Shop
+from tests.cli.conftest import Start
+
+DEMO = (sys.executable, "-m", "headwater", "demo")
+
+
+@pytest.fixture
+def temp(folder: Path) -> Path:
+    """Where the demo makes its folder."""
+    temp = folder / "temp"
+    temp.mkdir()
+    return temp
+
+
+def test_the_demo_ends_by_itself_and_shows_values_changing(temp: Path) -> None:
+    # Settings of whoever runs it must not change what it shows.
+    mine = {"TMPDIR": str(temp), "HEADWATER_API_KEY": "mine", "HEADWATER_HOME": "elsewhere"}
+    shown = subprocess.run(
+        DEMO, env=os.environ | mine, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    for line in (
+        "async def total_spend(user_id: str, event: ServiceEvent) -> float:",
+        "total_spend of ada: 0.0 → 40.0",
+        '⇒ "gold customer: 100.0 spent, 3 past orders"',
+        "LookupError: no parcel rate for NO",
+        "parcel_fee of ada: null → 9.0",
+        "→ 500.0",
+        "headwater demo --keep",
+    ):
+        assert line in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert list(temp.iterdir()) == []
+
+
+def test_the_demo_can_be_kept_and_be_read_by_a_machine(temp: Path, start: Start) -> None:
+    demo = start("demo", "--keep", TMPDIR=str(temp))
+    shown = demo.document()
+    assert shown["url"].startswith("http://127.0.0.1:")
+    titles = [step["title"] for step in shown["steps"]]
+    assert titles[0] == "Events change a feature"
+    assert shown["steps"][-1]["changes"][-1]["after"] == 500.0
+    assert demo.end(signal.SIGINT).code == 0
+    (kept,) = temp.iterdir()
+    assert (kept / "features.py").exists()
+
+
+def test_a_demo_whose_server_does_not_start_says_why(folder: Path) -> None:
+    (folder / "features.py").write_text("1 / 0\n")
+    with pytest.raises(DemoError, match="ZeroDivisionError"), Shop(folder, 0):
+        pass

@@ -1,0 +1,170 @@
+"""The verbs that run until they are told to stop."""
+
+import asyncio
+import http.client
+import json
+import signal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.loader import load_store
+from tests.cli.conftest import Run, Start, wait_until
+
+MANY = 300
+
+STUCK = """
+import asyncio, pathlib
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="visit")
+async def stuck(user_id: str, event: ServiceEvent) -> int:
+    pathlib.Path("begun").touch()
+    await asyncio.sleep(60)
+    return 1
+"""
+
+
+def ask(url: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    try:
+        data = None if body is None else json.dumps(body)
+        connection.request(method, path, data, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def value_after_all(folder: Path, name: str, entity_id: str) -> Any:
+    """The value once every event that is left has been handled."""
+
+    async def read(store: FeatureStore) -> Any:
+        async with store:
+            await store.drain()
+            return await store.get_feature(name, entity_id)
+
+    return asyncio.run(read(load_store(folder / "features.py")))
+
+
+def visits(count: int) -> str:
+    return '{"event_type": "visit", "entity_id": "u1"}\n' * count
+
+
+def test_a_server_takes_events_handles_them_and_ends_with_0(folder: Path, start: Start) -> None:
+    server = start("serve", "features.py", "--port", "0")
+    url = server.next_line()["url"]
+
+    def spent() -> Any:
+        return ask(url, "GET", "/v1/features/total_spend?entity_id=u1")[1]["value"]
+
+    assert spent() is None
+    body = {"entity_id": "u1", "payload": {"amount": 2}}
+    assert ask(url, "POST", "/ingest/purchase", body)[0] == 202
+    wait_until(lambda: spent() == 2.0)
+    batch = [{"event_type": "visit", "entity_id": "u1"}] * MANY
+    assert ask(url, "POST", "/ingest", batch)[0] == 202
+    ended = server.end()
+    assert ended.code == 0
+    assert ended.out == ""
+    assert value_after_all(folder, "visits", "u1") == MANY
+
+
+def test_a_worker_ends_with_0_and_loses_nothing(folder: Path, run: Run, start: Start) -> None:
+    assert run("events", "publish", "-", stdin=visits(MANY)).code == 0
+    worker = start("worker", "features.py")
+    assert worker.next_line()["worker"]
+    ended = worker.end()
+    assert ended.code == 0
+    assert "worker stopped" in ended.err
+    assert value_after_all(folder, "visits", "u1") == MANY
+
+
+def test_a_worker_works_beside_a_server_that_handles_nothing(
+    folder: Path, run: Run, start: Start
+) -> None:
+    url = start("serve", "--no-worker", "--port", "0").next_line()["url"]
+    worker = start("worker", "features.py")
+    worker.next_line()
+    ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})
+    wait_until(lambda: ask(url, "GET", "/v1/features/visits?entity_id=u1")[1]["value"] == 1)
+    assert worker.end(signal.SIGINT).code == 0
+
+
+def test_a_second_signal_ends_a_worker_at_once(folder: Path, run: Run, start: Start) -> None:
+    (folder / "features.py").write_text(STUCK)
+    run("events", "publish", "visit", "u1")
+    worker = start("worker")
+    worker.next_line()
+    wait_until((folder / "begun").exists)
+    worker.send(signal.SIGINT)
+    assert worker.end(signal.SIGTERM).code == 128 + signal.SIGTERM
+
+
+def test_a_worker_waits_for_a_handler_only_so_long(folder: Path, run: Run, start: Start) -> None:
+    (folder / "features.py").write_text(STUCK)
+    run("events", "publish", "visit", "u1")
+    worker = start("worker", HEADWATER_WORKER_DRAIN_TIMEOUT="0.1")
+    worker.next_line()
+    wait_until((folder / "begun").exists)
+    ended = worker.end()
+    assert ended.code == 0
+    assert "did not finish in time" in ended.err
+
+
+def test_a_changed_file_is_served_anew(folder: Path, start: Start) -> None:
+    server = start("serve", "--reload", "--port", "0")
+    path = "/v1/features/shout?entity_id=u1"
+    assert ask(server.next_line()["url"], "GET", path)[1]["value"] == "U1!"
+    features = folder / "features.py"
+    features.write_text(features.read_text().replace('"!"', '"?"'))
+    assert ask(server.next_line()["url"], "GET", path)[1]["value"] == "U1?"
+    ended = server.end()
+    assert ended.code == 0
+    assert "A file changed" in ended.err
+
+
+def test_a_mistake_while_reloading_waits_for_the_next_change(folder: Path, start: Start) -> None:
+    features = folder / "features.py"
+    right = features.read_text()
+    features.write_text("1 / 0\n")
+    server = start("serve", "--reload", "--port", "0")
+    said = server.errors_until("waiting for a change")
+    assert "features.py:1: ZeroDivisionError" in said
+    features.write_text(right)
+    assert server.next_line()["url"]
+    assert server.end(signal.SIGINT).code == 0
+
+
+def test_a_port_in_use_is_an_error(start: Start, run: Run) -> None:
+    url = start("serve", "--no-worker", "--port", "0").next_line()["url"]
+    port = str(urlsplit(url).port)
+    refused = run("serve", "--port", port)
+    assert refused.code == 1
+    assert f"port {port} of 127.0.0.1 is in use" in refused.err
+
+
+def test_a_server_says_where_it_is_and_what_to_try(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(store: FeatureStore, **given: Any) -> None:
+        given["on_ready"]("http://127.0.0.1:8000")
+
+    monkeypatch.setattr("headwater.cli.serve.serve_http", serve)
+    monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
+    said = run("serve", "--no-worker").out
+    assert "Headwater serves 6 features of features.py at http://127.0.0.1:8000" in said
+    assert "start `headwater worker features.py`" in said
+    assert "http://127.0.0.1:8000/ingest/purchase" in said
+    assert "headwater features get total_spend 1 --file features.py" in said
+    assert "X-API-Key" in said
+    assert "sesame" not in said

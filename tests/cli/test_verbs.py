@@ -1,0 +1,250 @@
+"""The verbs that read, publish and settle, each ending by itself."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.cli import dlq
+from headwater.loader import load_store
+from tests.cli.conftest import Run
+
+
+def drain(folder: Path) -> None:
+    """Handles every waiting event, as a worker would."""
+
+    async def drained(store: FeatureStore) -> None:
+        async with store:
+            await store.drain()
+
+    asyncio.run(drained(load_store(folder / "features.py")))
+
+
+@pytest.fixture
+def letter(folder: Path, run: Run) -> str:
+    """The id of a dead letter: a purchase that lacks its amount."""
+    run("events", "publish", "purchase", "u1", "currency=EUR")
+    drain(folder)
+    (letter,) = run("dlq", "list", "--json").json
+    return str(letter["id"])
+
+
+def test_features_are_listed_with_how_they_are_recomputed(run: Run) -> None:
+    shown = run("features", "list")
+    assert shown.code == 0
+    assert "on visit, click" in shown.out
+    assert "every 5m" in shown.out
+    assert "from shout, total_spend, when read" in shown.out
+    listed = {feature["name"]: feature for feature in run("features", "list", "--json").json}
+    assert listed["orders"]["refresh_ms"] == 300_000
+    assert listed["blurb"]["needs"] == ["shout", "total_spend"]
+    assert listed["total_spend"]["description"] == "What a user has spent."
+    assert listed["total_spend"]["declared_at"].endswith("features.py:10")
+
+
+def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> None:
+    run("events", "publish", "purchase", "u1", "amount=2.5")
+    drain(folder)
+    (value,) = run("features", "get", "total_spend", "u1", "--json").json
+    assert (value["feature"], value["entity_id"], value["value"]) == ("total_spend", "u1", 2.5)
+    assert value["source"] == "online"
+    assert value["age_ms"] >= 0
+    heading, row = run("features", "get", "blurb", "u1").out.splitlines()
+    assert heading.split() == ["USER_ID", "BLURB", "SOURCE", "AGE", "AS", "OF"]
+    assert "U1! spent 2.5  computed" in row
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "why"),
+    [
+        ("total_spend", "missing", "computed when a worker handles purchase"),
+        ("visits", "default", "computed when a worker handles visit or click"),
+        ("orders", "missing", "no refresh has written orders yet"),
+        ("blurb", "missing", "blurb needs shout, total_spend"),
+    ],
+)
+def test_a_value_that_nothing_has_computed_is_said_to_be_so(
+    run: Run, name: str, source: str, why: str
+) -> None:
+    shown = run("features", "get", name, "u1", "u2")
+    assert shown.code == 0
+    assert shown.out.count(source) == 2
+    assert f"u1, u2: {why}" in shown.err.replace(f"nothing has computed {name} yet; it is ", "")
+
+
+def test_the_features_file_comes_from_the_settings(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "features.py").rename(folder / "shop.py")
+    monkeypatch.setenv("HEADWATER_FEATURES", "shop.py")
+    assert run("features", "get", "shout", "u1", "--json").json[0]["value"] == "U1!"
+
+
+def test_a_feature_that_fails_and_one_that_is_unknown_are_errors(run: Run) -> None:
+    failed = run("features", "get", "broken", "u1")
+    assert failed.code == 1
+    assert failed.err.startswith("error: feature 'broken' failed for 'u1': ZeroDivisionError")
+    unknown = run("features", "get", "totl_spend", "u1")
+    assert unknown.code == 1
+    assert "did you mean 'total_spend'?" in unknown.err
+
+
+def test_a_mistake_in_the_file_is_told_with_file_and_line(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(
+        "from headwater import FeatureStore\nstore = FeaturStore()\n"
+    )
+    shown = run("features", "list")
+    assert shown.code == 1
+    assert shown.err.startswith(f"error: {folder / 'features.py'}:2: NameError")
+
+
+def test_an_event_is_published_with_pairs_or_json(folder: Path, run: Run) -> None:
+    pairs = run("events", "publish", "purchase", "u1", "amount=1.5", "shop=north", "--json")
+    assert pairs.json["duplicate"] is False
+    assert pairs.json["event_type"] == "purchase"
+    run("events", "publish", "purchase", "u1", '{"amount": 2}')
+    drain(folder)
+    assert run("features", "get", "total_spend", "u1", "--json").json[0]["value"] == 3.5
+
+
+def test_an_event_repeated_under_its_id_counts_once(folder: Path, run: Run) -> None:
+    arguments = ["events", "publish", "purchase", "u1", "amount=1", "--event-id", "e1"]
+    arguments += ["--timestamp", "2026-01-31T12:00:00Z"]
+    assert run(*arguments).out.splitlines()[1].split()[-1] == "new"
+    repeated = run(*arguments, "--json").json
+    assert (repeated["duplicate"], repeated["event_id"]) == (True, "e1")
+    assert repeated["timestamp"] == "2026-01-31T12:00:00Z"
+    drain(folder)
+    assert run("features", "get", "total_spend", "u1", "--json").json[0]["value"] == 1.0
+
+
+def test_a_batch_is_read_from_stdin(folder: Path, run: Run) -> None:
+    line = '{"event_type": "visit", "entity_id": "u1"}'
+    published = run("events", "publish", "-", "--json", stdin=f"{line}\n\n{line}\n")
+    assert len(published.json) == 2
+    drain(folder)
+    assert run("features", "get", "visits", "u1", "--json").json[0]["value"] == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        '{"event_type": "visit"}',
+        '{"event_type": "visit", "entity_id": ""}',
+        '{"event_type": "visit", "entity_id": "u1", "payloads": {}}',
+    ],
+)
+def test_one_bad_line_refuses_the_batch(folder: Path, run: Run, line: str) -> None:
+    good = '{"event_type": "visit", "entity_id": "u1"}\n'
+    refused = run("events", "publish", "-", stdin=good + line)
+    assert refused.code == 1
+    assert refused.err.startswith("error: line 2: ")
+    drain(folder)
+    assert run("features", "get", "visits", "u1", "--json").json[0]["source"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["purchase"], "name the entity"),
+        (["purchase", "u1", "amount"], "write key=value pairs"),
+        (["purchase", "u1", "{no json"], "the payload is not JSON"),
+        (["purchase", "u1", "--timestamp", "yesterday"], "'yesterday' is no time"),
+        (["-", "u1"], "takes the whole events from stdin"),
+    ],
+)
+def test_an_event_that_is_not_one_is_a_usage_error(
+    run: Run, arguments: list[str], told: str
+) -> None:
+    shown = run("events", "publish", *arguments)
+    assert shown.code == 2
+    assert told in shown.err
+
+
+def test_a_time_without_a_zone_is_refused(run: Run) -> None:
+    shown = run("events", "publish", "visit", "u1", "--timestamp", "2026-01-31T12:00:00")
+    assert shown.code == 1
+    assert "time zone" in shown.err
+
+
+def test_dead_letters_are_listed_and_shown(run: Run, letter: str) -> None:
+    listed = run("dlq", "list").out
+    assert "KeyError: 'amount'" in listed
+    assert run("dlq", "list", "--feature", "visits").out == "No dead letters.\n"
+    assert run("dlq", "list", "--event-type", "visit", "--json").json == []
+    shown = run("dlq", "show", letter)
+    assert '{"currency":"EUR"}' in shown.out
+    assert "Traceback" in shown.out
+    assert run("dlq", "show", letter, "--json").json["attempts"] == 1
+
+
+def test_a_redriven_letter_is_run_again(folder: Path, run: Run, letter: str) -> None:
+    assert run("dlq", "redrive", letter, "--json").json == {"redriven": [letter]}
+    assert run("dlq", "list", "--json").json == []
+    mended = (folder / "features.py").read_text().replace('["amount"]', '.get("amount", 7)')
+    (folder / "features.py").write_text(mended)
+    drain(folder)
+    assert run("features", "get", "total_spend", "u1", "--json").json[0]["value"] == 7.0
+
+
+def test_all_letters_are_redriven_or_discarded_at_once(folder: Path, run: Run, letter: str) -> None:
+    assert run("dlq", "redrive", "--all").out.startswith("1 dead letter will be run again")
+    drain(folder)
+    assert (
+        run("dlq", "discard", "--all", "--feature", "visits").out == "0 dead letters discarded.\n"
+    )
+    assert run("dlq", "discard", "--all", "--file", "features.py").out.startswith("1 dead letter ")
+    assert run("dlq", "list", "--json").json == []
+
+
+def test_on_a_terminal_discarding_is_asked_for(
+    run: Run, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlq, "on_terminal", lambda: True)
+    refused = run("dlq", "discard", letter, stdin="n\n")
+    assert refused.code == 1
+    assert "discard 1 dead letter?" in refused.out
+    assert len(run("dlq", "list", "--json").json) == 1
+    assert run("dlq", "discard", letter, "--yes").code == 0
+    assert run("dlq", "discard", letter, stdin="y\n").code == 1
+
+
+def test_which_letters_must_be_said_in_one_way(run: Run, letter: str) -> None:
+    assert run("dlq", "redrive").code == 2
+    assert run("dlq", "discard", letter, "--all").code == 2
+    assert run("dlq", "discard", letter, "--feature", "visits").code == 2
+    unknown = run("dlq", "show", "4711")
+    assert unknown.code == 1
+    assert "no dead letter '4711'" in unknown.err
+
+
+def test_the_graph_is_mermaid_or_json(run: Run) -> None:
+    assert run("graph", "features.py").out.startswith("flowchart LR\n")
+    drawn = run("graph", "--json").json
+    assert {"source": "event:purchase", "target": "feature:total_spend"} in drawn["edges"]
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "All are defaults" in run("config", "show").err
+    monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
+    (folder / "headwater.toml").write_text("[http]\nport = 9000\n")
+    shown = run("config", "show")
+    assert "sesame" not in shown.out
+    settings = {setting["path"]: setting for setting in run("config", "show", "--json").json}
+    assert (settings["api_key"]["value"], settings["api_key"]["origin"]) == ("***", "environment")
+    assert (settings["http.port"]["value"], settings["http.port"]["origin"]) == (9000, "file")
+
+
+def test_a_table_is_framed_on_a_terminal_and_plain_elsewhere(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run("features", "list").out
+    assert "━" not in plain
+    assert not any(line.endswith(" ") for line in plain.splitlines())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "─" in run("features", "list").out

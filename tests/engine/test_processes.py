@@ -1,0 +1,171 @@
+"""Several processes share a store, and any of them may die at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent
+from headwater.clock import SystemClock
+from headwater.settings import Settings
+from tests.engine import program
+from tests.engine.processes import Fleet
+from tests.engine.support import backlog, letters, query, until
+
+ENTITIES = [f"u{number}" for number in range(24)]
+
+
+@pytest.fixture
+async def store(home: Path) -> AsyncIterator[FeatureStore]:
+    """The program's store, seen from the process that tests it."""
+    before = program.store.settings
+    await program.store.rebind(Settings().with_(home=home), SystemClock())
+    yield program.store
+    await program.store.rebind(before, SystemClock())
+
+
+async def publish_notes(store: FeatureStore, numbers: range) -> None:
+    for number in numbers:
+        await store.publish_events(
+            [ServiceEvent("note", entity_id, {"number": number}) for entity_id in ENTITIES],
+            dedup=False,
+        )
+
+
+async def journals(store: FeatureStore) -> dict[str, list[tuple[int, int]]]:
+    rows = await store.get_features(["journal"], ENTITIES)
+    return {entity_id: row["journal"] or [] for entity_id, row in rows.items()}
+
+
+def assert_in_order(journals: dict[str, list[tuple[int, int]]], count: int) -> None:
+    for entries in journals.values():
+        assert [number for number, _ in entries] == list(range(count))
+
+
+async def done(store: FeatureStore) -> bool:
+    return await backlog(store) == 0
+
+
+async def test_two_processes_lose_no_update_and_reorder_none(
+    store: FeatureStore, home: Path
+) -> None:
+    fleet = Fleet(home)
+    with fleet.start() as one, fleet.start() as other:
+        await until(lambda: bool(one.records("worker started") and other.records("worker started")))
+        await publish_notes(store, range(40))
+        await until(lambda: done(store))
+        for process in (one, other):
+            process.send(signal.SIGTERM)
+            assert await process.ended() == 0
+    entries = await journals(store)
+    assert_in_order(entries, 40)
+    assert {pid for own in entries.values() for _, pid in own} == {one.pid, other.pid}
+    assert await query(store, "SELECT count(*) FROM feature_history") == [(40 * len(ENTITIES),)]
+
+
+async def test_when_one_process_is_killed_the_other_takes_over_at_once(
+    store: FeatureStore, home: Path
+) -> None:
+    # So long a lease that only the kernel's word for the death can free the partitions in time.
+    fleet = Fleet(home, worker_lease_ttl=600, worker_batch_size=10)
+    with fleet.start() as one, fleet.start() as other:
+        await until(lambda: bool(one.records("worker started") and other.records("worker started")))
+        publishing = asyncio.create_task(publish_notes(store, range(60)))
+        await until(lambda: len(one.records("event processed")) > 50)
+        one.kill()
+        await publishing
+        await until(lambda: done(store))
+        assert_in_order(await journals(store), 60)
+        assert other.exit_code is None
+
+
+async def test_a_process_that_sleeps_past_its_lease_is_fenced(
+    store: FeatureStore, home: Path
+) -> None:
+    fleet = Fleet(home, worker_lease_ttl=0.4)
+    begun = home / "begun"
+    with fleet.start() as sleeper:
+        await store.publish("slow_note", "u1", {"number": 0, "begun": str(begun)})
+        await until(begun.exists)
+        sleeper.send(signal.SIGSTOP)
+        with fleet.start() as other:
+            await until(lambda: bool(other.records("worker started")))
+            begun.unlink()
+            # The other's own run of the handler waits for the file to go, like the first.
+            await until(begun.exists)
+            begun.unlink()
+            await until(lambda: done(store))
+            before = await store.get_feature("journal", "u1")
+            sleeper.send(signal.SIGCONT)
+            await until(lambda: bool(sleeper.records("lease lost")))
+            assert await store.get_feature("journal", "u1") == before == [(0, other.pid)]
+            await publish_notes(store, range(1, 6))
+            await until(lambda: done(store))
+    entries = await store.get_feature("journal", "u1")
+    assert [number for number, _ in entries] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("bomb", ["bomb", "hang"])
+async def test_an_event_that_kills_its_process_is_set_aside_and_the_rest_is_processed(
+    store: FeatureStore, home: Path, bomb: str
+) -> None:
+    fleet = Fleet(home, worker_max_deliveries=2)
+    await publish_notes(store, range(2))
+    await store.publish(bomb, "u1", {"fatal": True})
+    await publish_notes(store, range(2, 4))
+    deaths = 0
+    while not await done(store):
+        with fleet.start() as process:
+            await until(lambda process=process: _gone_or_done(store, process.exit_code))
+            deaths += process.exit_code is not None
+    assert deaths == 3
+    assert_in_order(await journals(store), 4)
+    (letter,) = await letters(store)
+    assert (letter.event.event_type, letter.event.entity_id) == (bomb, "u1")
+    assert "died" in letter.error
+
+
+async def _gone_or_done(store: FeatureStore, exit_code: int | None) -> bool:
+    return exit_code is not None or await done(store)
+
+
+async def test_a_worker_goes_on_after_its_disk_failed_and_loses_nothing(
+    store: FeatureStore, home: Path
+) -> None:
+    fleet = Fleet(home)
+    with fleet.start() as process:
+        await publish_notes(store, range(1))
+        await until(lambda: done(store))
+        process.send(signal.SIGUSR1)
+        await publish_notes(store, range(1, 4))
+        await asyncio.sleep(0)
+        process.send(signal.SIGUSR2)
+        await until(lambda: done(store))
+        assert process.exit_code is None
+    assert_in_order(await journals(store), 4)
+
+
+async def test_killing_the_process_that_writes_a_segment_leaves_every_row_once(
+    store: FeatureStore, home: Path
+) -> None:
+    fleet = Fleet(home, offline_segment_rows=7, log_level="debug")
+    count = 0
+    for wanted in (1, 2, 4):
+        with fleet.start("roll") as process:
+            while len(process.records("segment written")) < wanted:
+                await publish_notes(store, range(count, count + 1))
+                count += 1
+            process.kill()
+    with fleet.start() as process:
+        await until(lambda: done(store))
+        process.send(signal.SIGTERM)
+        assert await process.ended() == 0
+    assert_in_order(await journals(store), count)
+    everything = count * len(ENTITIES)
+    for table, key in (("events", "event_id"), ("feature_history", "cause")):
+        counted = f"SELECT count(*), count(DISTINCT {key}) FROM {table}"
+        assert await query(store, counted) == [(everything, everything)]
