@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from bench.case import Effort
 from bench.features import NAMES, store
 from bench.floors import ENTITIES, Measuring, Rate
@@ -98,7 +100,8 @@ def _publishing(effort: Effort, *, publishers: int) -> Iterator[Rate]:
 
     async def client() -> float:
         return await calls_per_second(
-            lambda: store.bus.publish(purchase(next(numbers))), effort.seconds
+            lambda: store.publish("purchase", f"u{next(numbers) % ENTITIES}", {"amount": 1.5}),
+            effort.seconds,
         )
 
     async def rate() -> float:
@@ -120,8 +123,8 @@ async def calls_per_second(call: Call, seconds: float) -> float:
 def _one_loop(
     measured: Measured, prepare: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> Iterator[Rate]:
-    """Runs every round on the same event loop, because the store lives on it."""
-    with asyncio.Runner() as runner:
+    """Runs every round on the same event loop, of the kind that serve and worker run on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if prepare:
             runner.run(prepare())
         try:

@@ -53,16 +53,13 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     )
 
 
-async def run_alone(engine: Engine, batch: Batch) -> Outcome:
-    """Runs one event that may have killed its worker, counted first, and gives up at the limit."""
+def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
+    """The outcome for one event that has killed its worker too often."""
     (delivery,) = batch.deliveries
-    attempts = await engine.backends.bus.attempt(batch.lease, delivery.seq)
-    if attempts <= engine.settings.worker.max_deliveries:
-        return await run_batch(engine, batch)
     now = engine.clock.now()
     features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
-    problem = f"the worker died {attempts - 1} times while it ran this event"
-    failures = [Failure(f.name, problem, "", attempts - 1, now) for f in features]
+    problem = f"the worker died {deaths} times while it ran this event"
+    failures = [Failure(f.name, problem, "", deaths, now) for f in features]
     failed = [feature.name for feature in features]
     handled = Handled(delivery.event, 0.0, (), failed, triggered=bool(features))
     result = Result(handled, failures)

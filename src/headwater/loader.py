@@ -26,8 +26,12 @@ def load_store(path: str | Path) -> FeatureStore:
     return store
 
 
-def _run(file: Path) -> ModuleType:
-    module = ModuleType(_module_name(file))
+class FeaturesModule(ModuleType):
+    """What a features file becomes; a later load of a file of the same name replaces it."""
+
+
+def _run(file: Path) -> FeaturesModule:
+    module = FeaturesModule(_module_name(file))
     module.__file__ = str(file)
     # Registered before it runs, as an import does: annotations are resolved through it, and a
     # file that it imports may import it back.
@@ -50,7 +54,8 @@ def _run(file: Path) -> ModuleType:
 def _module_name(file: Path) -> str:
     """The file's own name, unless a module of that name is there or would be hidden by it."""
     name = file.stem
-    taken = name in sys.modules or name in sys.stdlib_module_names
+    there = sys.modules.get(name)
+    taken = name in sys.stdlib_module_names or not isinstance(there, FeaturesModule | None)
     return f"headwater_features_{name}" if taken else name
 
 

@@ -82,9 +82,9 @@ class Log:
             try:
                 stream.write("\n".join(lines) + "\n")
                 stream.flush()
-            except (BrokenPipeError, ValueError):
-                # Whoever read the log has gone (closed pipe, closed file): the work that is
-                # being logged must not stop for that.
+            except (OSError, ValueError):
+                # Whoever read the log has gone (closed pipe, closed file), or its disk is full:
+                # the work that is being logged must not stop for that.
                 return
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater import graph
-from headwater.clock import Clock, to_micros
+from headwater.clock import Clock, from_micros, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError, InvalidInputError
 from headwater.offload import Offload, kept_inside
@@ -28,6 +28,7 @@ _REST_OF_A_CELL: list[tuple[str, Any] | tuple[str, Any, Any]] = [
     ("written_at", int),
     ("expires_at", int | None, None),
 ]
+_MOST_PLANS = 1_000
 _MISSING = FeatureValue(None, None, "missing")
 
 
@@ -57,6 +58,20 @@ class View:
             )
         ).decode
         self._fields = attrgetter(*names, "__class__")
+
+    def row(self, packed: bytes, now: int) -> Row:
+        """The values in an entity's packed state, each with its age."""
+        try:
+            cells = self._fields(self._decode(packed))
+        except msgspec.ValidationError:
+            known = decode_cells(packed)
+            return {f.name: _stored(f, known, now) for f in self._features}
+        return {
+            feature.name: _absent(feature)
+            if cell is None or (cell.expires_at is not None and cell.expires_at <= now)
+            else FeatureValue(cell.value, from_micros(cell.as_of), "online")
+            for feature, cell in zip(self._features, cells, strict=False)
+        }
 
     def values(self, packed: bytes, now: int) -> dict[str, Any]:
         """The bare values in an entity's packed state."""
@@ -94,19 +109,22 @@ class Reader:
         self._online = online
         self._offload = offload
         self._clock = clock
-        self._plans: dict[tuple[int, tuple[str, ...]], Plan] = {}
+        self._plans: dict[tuple[int | str, ...], Plan] = {}
         self._running: dict[tuple[int, str, str], asyncio.Future[FeatureValue]] = {}
 
     async def read(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[Row]:
         """The values of features for each entity, in the order asked."""
         plan = self.plan(names)
-        cells = await self._cells(plan.entity, entity_ids)
-        now = self._clock.micros()
-        if plan.computed:
+        if plan.computed or current_turn() is not None:
+            cells = await self._cells(plan.entity, entity_ids)
+            now = self._clock.micros()
             pairs = zip(entity_ids, cells, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
         else:
-            rows = [{f.name: _stored(f, own, now) for f in plan.stored} for own in cells]
+            _check_ids(plan.entity, entity_ids)
+            packed = await self._online.get_packed(plan.entity.name, entity_ids)
+            now = self._clock.micros()
+            rows = [plan.view.row(state, now) for state in packed]
         reads = current_reads()
         if reads is not None:
             for row in rows:
@@ -156,10 +174,12 @@ class Reader:
 
     def plan(self, names: Sequence[str]) -> Plan:
         """The plan for reading these features, made at the first request for them."""
-        key = (self._registry.revision, tuple(names))
+        key: tuple[int | str, ...] = (self._registry.revision, *names)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._make_plan(key[1])
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = self._make_plan(tuple(names))
         return plan
 
     def _make_plan(self, names: tuple[str, ...]) -> Plan:

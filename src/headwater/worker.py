@@ -7,12 +7,12 @@ import os
 import socket
 from typing import Protocol
 
-from headwater.batch import run_alone, run_batch
+from headwater.batch import give_up, run_batch
 from headwater.engine import Engine
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
 from headwater.logs import log
 from headwater.partitions import wanted_by
-from headwater.ports import Batch, Lease
+from headwater.ports import Batch, Lease, Outcome
 from headwater.scheduler import Scheduler
 from headwater.values import new_id
 
@@ -35,6 +35,8 @@ class Lane:
         self.task: asyncio.Task[None] | None = None
         # After a death without an outcome, the events the dead worker may have had are run alone.
         self.alone = batch_size if lease.suspect else 0
+        self.counted = 0
+        self.attempts = 0
 
 
 class Worker:
@@ -64,6 +66,7 @@ class Worker:
         scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock)
         await engine.backends.roster.join(self.name)
         log.info("worker started", worker=self.name)
+        log.flush()
         try:
             if self._draining:
                 await scheduler.tick()
@@ -120,24 +123,27 @@ class Worker:
                 task.cancel()
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
-        idle = [lane for lane in self._lanes.values() if lane.task is None]
-        together = [lane.lease for lane in idle if not lane.alone]
         bus, touches = engine.backends.bus, engine.registry.touches
-        batches = await bus.read(together, engine.settings.worker.batch_size, touches)
-        for lane in idle:
-            if lane.alone:
-                batches += await bus.read([lane.lease], 1, touches)
-        return batches
+        at_work = any(lane.task for lane in self._lanes.values())
+        for lane in [lane for lane in self._lanes.values() if lane.alone]:
+            suspect = [] if lane.task else await bus.read([lane.lease], 1, touches)
+            if at_work and (lane.task or suspect):
+                # Whatever ran beside it would be blamed for a death that it did not cause.
+                return []
+            if suspect:
+                return suspect
+            lane.alone = 0
+        idle = [lane.lease for lane in self._lanes.values() if lane.task is None]
+        return await bus.read(idle, engine.settings.worker.batch_size, touches)
 
     async def _run(self, engine: Engine, lane: Lane, batch: Batch) -> None:
         """Runs one batch; whatever keeps it from being committed, it is read again."""
         try:
             if lane.alone:
-                outcome = await run_alone(engine, batch)
+                await engine.backends.bus.commit(await self._run_alone(engine, lane, batch))
                 lane.alone -= 1
             else:
-                outcome = await run_batch(engine, batch)
-            await engine.backends.bus.commit(outcome)
+                await engine.backends.bus.commit(await run_batch(engine, batch))
         except VersionConflictError as error:
             log.debug("batch is run again", reason=str(error))
         except LeaseLostError as error:
@@ -149,6 +155,16 @@ class Worker:
         finally:
             lane.task = None
             self._changed.set()
+
+    async def _run_alone(self, engine: Engine, lane: Lane, batch: Batch) -> Outcome:
+        """Runs an event that may have killed its worker, counted once for each worker it meets."""
+        (delivery,) = batch.deliveries
+        if lane.counted != delivery.seq:
+            lane.attempts = await engine.backends.bus.attempt(lane.lease, delivery.seq)
+            lane.counted = delivery.seq
+        if lane.attempts > engine.settings.worker.max_deliveries:
+            return give_up(engine, batch, lane.attempts - 1)
+        return await run_batch(engine, batch)
 
     async def _listen(self, engine: Engine) -> None:
         """Turns news from the bus into a wake-up of the reading loop."""

@@ -173,14 +173,11 @@ class Reads:
             self.oldest = as_of
 
 
-def current_turn() -> Turn | None:
-    """The turn of the handler that is running here, if one is."""
-    return _turn.get()
+current_turn = _turn.get
+"""The turn of the handler that is running here, if one is."""
 
-
-def current_reads() -> Reads | None:
-    """The note of reads of the function that is being computed here, if one is."""
-    return _reads.get()
+current_reads = _reads.get
+"""The note of reads of the function that is being computed here, if one is."""
 
 
 @contextmanager

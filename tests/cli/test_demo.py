@@ -4,12 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from headwater.cli.shop import DemoError, Shop
-from tests.cli.conftest import Start
+from headwater.cli.story import Story
+from headwater.loader import load_store
+from tests.cli.conftest import Start, wait_until
 
 DEMO = (sys.executable, "-m", "headwater", "demo")
 
@@ -53,6 +56,27 @@ def test_the_demo_can_be_kept_and_be_read_by_a_machine(temp: Path, start: Start)
     assert demo.end(signal.SIGINT).code == 0
     (kept,) = temp.iterdir()
     assert (kept / "features.py").exists()
+
+
+def test_the_demo_is_in_colour_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    Story(silent=False).code("def total() -> int: ...")
+    assert "\x1b[" in capsys.readouterr().out
+
+
+def test_the_shipped_example_can_be_served_as_it_is() -> None:
+    shipped = Path(str(files("headwater.demo"))) / "features.py"
+    assert "total_spend" in load_store(shipped).registry.features
+
+
+def test_a_demo_that_is_interrupted_cleans_up(temp: Path, start: Start) -> None:
+    demo = start("demo", TMPDIR=str(temp))
+    wait_until(lambda: list(temp.glob("*/server.log")))
+    assert demo.end(signal.SIGTERM).code == 130
+    assert list(temp.iterdir()) == []
 
 
 def test_a_demo_whose_server_does_not_start_says_why(folder: Path) -> None:

@@ -45,23 +45,19 @@ def test_a_file_can_import_what_lies_beside_it_and_be_imported_back(file: Path) 
     beside.write_text(beside.read_text() + "def size(user_id: str) -> int: ...\n")
     file.write_text(HEAD + "import beside_the_shop\n")
     path = list(sys.path)
-    try:
-        assert list(load_store(str(file)).registry.features) == ["size"]
-    finally:
-        sys.modules.pop("shop_features")
-        sys.modules.pop("beside_the_shop")
+    assert list(load_store(str(file)).registry.features) == ["size"]
     assert sys.path == path
 
 
 def test_two_names_of_one_store_are_one_store(file: Path) -> None:
     file.write_text("from headwater import FeatureStore\nstore = also = FeatureStore()\n")
-    assert load_store(file)
+    assert load_store(file).registry.features == {}
 
 
 def test_a_file_named_like_a_module_hides_it_from_nobody(tmp_path: Path) -> None:
     file = tmp_path / "typing.py"
     file.write_text(HEAD)
-    assert load_store(file)
+    load_store(file)
     assert sys.modules["typing"].__file__ != str(file)
 
 
@@ -130,5 +126,4 @@ def test_a_circle_is_refused_when_the_file_is_loaded(file: Path) -> None:
 def test_a_file_edited_within_the_same_second_is_read_again(file: Path) -> None:
     file.write_text(HEAD + "A = 1\n")
     load_store(file)
-    sys.modules.pop(file.stem)
     assert "edited" in refused(file, HEAD.replace("User", "Usre") + "raise ValueError('edited')")

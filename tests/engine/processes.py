@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headwater import FeatureStore
-from headwater.settings import Settings
 from tests.engine.support import records, until
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +73,7 @@ class Process:
 
 
 class Fleet:
-    """Processes over one home, and a store beside them to publish and to look."""
+    """Processes over one home, each with a log of its own."""
 
     def __init__(self, home: Path, **variables: object) -> None:
         self._home = home
@@ -85,13 +83,3 @@ class Fleet:
     def start(self, role: str = "work") -> Process:
         self._started += 1
         return Process(role, self._variables, self._home / f"process-{self._started}.log")
-
-    def store(self) -> FeatureStore:
-        """The program's own declarations, in this process."""
-        from tests.engine import program  # noqa: PLC0415 - it reads the environment when loaded
-
-        return program.store
-
-
-def settings_of(home: Path) -> Settings:
-    return Settings().with_(home=home)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 
+SMALL_FILE = 1 << 20
+
 store = FeatureStore()
 
 
@@ -51,11 +53,11 @@ def hung(user_id: str, event: ServiceEvent) -> bool:
 
 
 async def work() -> None:
-    """Runs a worker until SIGTERM; SIGUSR1 takes away its right to write, SIGUSR2 gives it back."""
+    """Runs a worker until SIGTERM; SIGUSR1 forbids it large files, SIGUSR2 allows them again."""
     worker = Worker(store)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
-    loop.add_signal_handler(signal.SIGUSR1, _limit_files, 0)
+    loop.add_signal_handler(signal.SIGUSR1, _limit_files, SMALL_FILE)
     loop.add_signal_handler(signal.SIGUSR2, _limit_files, resource.RLIM_INFINITY)
     await worker.run()
     await store.close()

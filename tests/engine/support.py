@@ -65,5 +65,7 @@ def metric(name: str, **labels: str) -> float:
 
 def records(text: str, event: str) -> list[dict[str, Any]]:
     """The log records of one kind among the lines of a log."""
-    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    return [record for record in lines if record["event"] == event]
+    # The last piece is empty, or a line that is still being written.
+    *lines, _ = text.split("\n")
+    written = [json.loads(line) for line in lines if line.startswith("{")]
+    return [record for record in written if record["event"] == event]

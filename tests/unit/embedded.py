@@ -17,6 +17,7 @@ from headwater.backends.sqlite.writer import Writer
 from headwater.clock import to_micros
 from headwater.encoding import Kind
 from headwater.ports import Change, Tail
+from headwater.testing import ManualClock
 from headwater.values import Cell
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,26 +30,13 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-class HandClock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.moment = START
-
-    def now(self) -> datetime:
-        return self.moment
-
-    async def sleep(self, seconds: float) -> None:
-        self.moment += timedelta(seconds=seconds)
-
-
 class Embedded:
     """The parts of one home."""
 
     def __init__(self, home: Home, segment_rows: int) -> None:
         self.home = home
         self.segment_rows = segment_rows
-        self.clock = HandClock()
+        self.clock = ManualClock(START)
         self.writer = Writer(home, wake=lambda: None)
         self.online = SqliteOnlineStore(home, self.writer)
         self.tail = SqliteTail(home)

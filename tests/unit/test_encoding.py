@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.encoding import Codec, Unstorable, encode_plain
+from headwater.encoding import Codec, UnstorableError, encode_plain
 from headwater.errors import FeatureValueError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -147,7 +147,7 @@ def test_a_codec_knows_which_column_its_values_fit(annotation: Any, kind: str) -
 @pytest.mark.parametrize("annotation", [float, Any])
 def test_nan_and_infinities_are_refused(annotation: Any, number: float) -> None:
     assert_refused(annotation, number, "NaN and infinities have no JSON form")
-    with pytest.raises(Unstorable):
+    with pytest.raises(UnstorableError):
         encode_plain(number)
 
 
@@ -203,8 +203,8 @@ def test_a_text_feature_refuses_a_lone_surrogate() -> None:
     "value", [(1, 2), {"a": (1,)}, [(1,)], {1, 2}, {1: "a"}, datetime.now(UTC)]
 )
 def test_what_json_would_change_is_refused_where_no_annotation_restores_it(value: object) -> None:
-    assert_refused(Any, value, "it would come back changed")
-    assert_refused(object, value, "it would come back changed")
+    assert_refused(Any, value, "it would come back as")
+    assert_refused(object, value, "it would come back as")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,6 @@ def test_a_wrong_type_is_refused_and_never_coerced(
     assert_refused(annotation, value, reason)
 
 
-@pytest.mark.xfail(reason="only features annotated Any or object are compared after decoding")
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
@@ -257,12 +256,10 @@ def test_what_would_come_back_changed_is_refused_under_every_annotation(
         Codec("f", annotation).encode(value)
 
 
-@pytest.mark.xfail(reason="a list is compared with an array", raises=ValueError)
 def test_an_array_inside_an_unannotated_value_comes_back_as_a_list() -> None:
     assert there_and_back(Any, {"a": np.array([1, 2])}) == {"a": [1, 2]}
 
 
-@pytest.mark.xfail(reason="the error's own repr recurses", raises=RecursionError)
 def test_a_bottomless_value_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(100_000):

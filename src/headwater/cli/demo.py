@@ -40,13 +40,17 @@ def demo(
     story = Story(silent=as_json)
     with _folder(keep=keep) as folder, Shop(folder, port) as shop:
         take_tour(shop, story)
-        if as_json:
-            print_json({"url": shop.url, "steps": story.steps})
-        if keep:
-            story.tell_how_to_go_on(shop.url, folder)
-            _wait_for_interrupt()
-        else:
-            story.tell_what_next(Path(str(files("headwater.demo"))))
+        try:
+            if as_json:
+                print_json({"url": shop.url, "steps": story.steps})
+            if keep:
+                story.tell_how_to_go_on(shop.url, folder)
+                while True:
+                    signal.pause()
+        except KeyboardInterrupt:
+            story.end()
+    if not keep:
+        story.tell_what_next(Path(str(files("headwater.demo"))))
 
 
 @contextmanager
@@ -61,11 +65,3 @@ def _folder(*, keep: bool) -> Iterator[Path]:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_for_interrupt() -> None:
-    try:
-        while True:
-            signal.pause()
-    except KeyboardInterrupt:
-        typer.echo(err=True)

@@ -125,6 +125,10 @@ class Story:
             ("headwater dlq list", ""),
         )
 
+    def end(self) -> None:
+        self._console.print()
+        self._line("The server finishes what it has begun, and stops.")
+
     def _commands(self, *commands: tuple[str, str]) -> None:
         for command, purpose in commands:
             remark = [(f"   # {purpose}", "dim")] if purpose else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from headwater.http.inputs import path_of
 from headwater.http.openapi import document
 from headwater.http.operations import Operations
 from headwater.http.problems import answer_problem, log_problem
-from headwater.http.routes import Resource, Route, Router
+from headwater.http.routes import Endpoint, Resource, Route, Router
 from headwater.http.watch import Watch
 from headwater.store import FeatureStore
 
@@ -27,12 +26,12 @@ def create_app(store: FeatureStore) -> App:
     return App(store)
 
 
-def routes_of(store: FeatureStore) -> list[Route]:
+def routes_of(store: FeatureStore, watch: Watch) -> list[Route]:
     """The route table."""
     routes = [
         *Ingest(store).routes(),
         *Features(store).routes(),
-        *Operations(store).routes(),
+        *Operations(store, watch).routes(),
     ]
 
     async def openapi() -> Answer:
@@ -51,53 +50,44 @@ class App:
         settings = store.settings
         self._store = store
         self._guard = Guard(settings)
-        self._router = Router(routes_of(store), settings.http.max_body_bytes)
         self._watch = Watch(logs=settings.http.access_log)
+        self._router = Router(routes_of(store, self._watch), settings.http.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = scope["type"]
-        if kind == "http":
-            await self._answer(scope, receive, send)
-        elif kind == "lifespan":
-            await self._live(receive, send)
-        else:
-            await send({"type": "websocket.close"})
+        if scope["type"] != "http":
+            await self._live(scope, receive, send)
+            return
+        began = time.perf_counter()
+        method: str = scope["method"]
+        path = path_of(scope)
+        resource, segments = self._router.find(path)
+        try:
+            endpoint = self._admit(scope, resource, method)
+            answer = await endpoint.answer(scope, receive, segments)
+        except Exception as error:  # noqa: BLE001 - the last handler: the caller gets an answer
+            log_problem(error, method, resource.template)
+            answer = answer_problem(error)
+        await send_answer(answer, send, head=method == "HEAD")
+        self._watch.note(method, resource.template, path, answer.status, began)
 
     def flush(self) -> None:
         """Writes the log records that are still held back."""
         self._watch.flush()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = time.perf_counter()
-        method: str = scope["method"]
-        path = path_of(scope)
-        resource, segments = self._router.find(path)
-        try:
-            answer = await self._call(resource, method, segments, scope, receive)
-        except Exception as error:  # noqa: BLE001 - the last handler: whatever it was, the caller gets an answer
-            log_problem(error, method, resource.template)
-            answer = answer_problem(error)
-        await send_answer(answer, send, head=method == "HEAD")
-        seconds = time.perf_counter() - started
-        self._watch.note(method, resource.template, path, answer.status, seconds)
-
-    async def _call(
-        self,
-        resource: Resource,
-        method: str,
-        segments: Sequence[str],
-        scope: Scope,
-        receive: Receive,
-    ) -> Answer:
+    def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
+        """What answers the request, if the caller may ask; without a key nobody learns more."""
         endpoint = resource.endpoints.get(method)
         if endpoint is None or not endpoint.public:
             self._guard.admit(scope)
         if endpoint is None:
             raise resource.refusal(method)
-        return await endpoint.answer(scope, receive, segments)
+        return endpoint
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Opens the store with the server that runs this application, and closes it with it."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":

@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from headwater.errors import BackendError
 from headwater.http.answers import JSON, Answer
 from headwater.http.routes import Route
+from headwater.http.watch import Watch
 from headwater.ports import Health
 from headwater.store import FeatureStore
 
@@ -30,8 +31,9 @@ class Readiness(msgspec.Struct, frozen=True):
 class Operations:
     """Answers probes and scrapes."""
 
-    def __init__(self, store: FeatureStore) -> None:
+    def __init__(self, store: FeatureStore, watch: Watch) -> None:
         self._store = store
+        self._watch = watch
 
     def routes(self) -> list[Route]:
         return [
@@ -57,4 +59,5 @@ class Operations:
 
     async def metrics(self) -> Answer:
         """Gives the metrics in Prometheus's text format."""
+        self._watch.flush()
         return Answer(200, generate_latest(), CONTENT_TYPE_LATEST.encode())

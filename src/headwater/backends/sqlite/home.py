@@ -126,12 +126,13 @@ class Home:
     @property
     def reader(self) -> sqlite3.Connection:
         """This thread's connection for reading; a read is quicker than a hop to another thread."""
-        self.check_open()
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self.connect()
+        if self._closed or self._pid != os.getpid():
+            self.check_open()
+        try:
+            connection: sqlite3.Connection = self._local.connection
+        except AttributeError:
+            connection = self._local.connection = self.connect()
             connection.execute("PRAGMA query_only = ON")
-            self._local.connection = connection
             self._connections.append(connection)
         return connection
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
 # Unix sockets have short addresses; where the folder's path is longer, workers poll instead.
 _LONGEST_ADDRESS = 100
 _POLL_SECONDS = 0.02
+# A worker that has just joined looks by itself; it need not be known at once.
+_LIST_SECONDS = 0.05
 
 
 class Sleeper:
@@ -58,14 +61,14 @@ class Waker:
         self._folder = folder
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)  # noqa: FBT003 - the socket module has it so
-        self._listed_at = -1
+        self._list_again_at = 0.0
         self._addresses: list[str] = []
 
     def wake(self) -> None:
-        changed_at = os.stat(self._folder).st_mtime_ns
-        if changed_at != self._listed_at:
+        now = time.monotonic()
+        if now > self._list_again_at:
             self._addresses = [str(path) for path in self._folder.glob("*.sock")]
-            self._listed_at = changed_at
+            self._list_again_at = now + _LIST_SECONDS
         for address in self._addresses:
             # The worker is dead, or has so many datagrams that it is awake already.
             with suppress(OSError):

@@ -20,6 +20,7 @@ Job = Callable[[sqlite3.Connection], T]
 
 _MOST_JOBS = 256
 _RESTART_BYTES = 64 << 20
+_COMMITS_BETWEEN_LOOKS = 32
 
 
 class _Queued(NamedTuple):
@@ -41,6 +42,7 @@ class Writer:
             self._connection = home.connect()
         self._wal = str(home.database) + "-wal"
         self._closed = False
+        self._commits = 0
         self._thread.start()
 
     async def run(self, job: Job[T], *, wake: bool = False) -> T:
@@ -70,11 +72,15 @@ class Writer:
     def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
         try:
             with self._lock:
-                send(self._transact(connection, batch))
-                self._checkpoint(connection)
+                answers = self._transact(connection, batch)
+                self._commits += 1
+                if self._commits % _COMMITS_BETWEEN_LOOKS == 0:
+                    self._checkpoint(connection)
         except OSError as error:
             failure = self._home.translate_os(error)
-            send(Answer(queued.future, error=failure) for queued in batch)
+            answers = [Answer(queued.future, error=failure) for queued in batch]
+        # From here on the event loop wants to run: the less is done beside it, the sooner it can.
+        send(answers)
         if any(queued.wake for queued in batch):
             self._wake()
 
