@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater import graph
-from headwater.clock import Clock, from_micros, to_micros
+from headwater.clock import Clock, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError, InvalidInputError
 from headwater.offload import Offload, kept_inside
@@ -59,20 +59,6 @@ class View:
         ).decode
         self._fields = attrgetter(*names, "__class__")
 
-    def row(self, packed: bytes, now: int) -> Row:
-        """The values in an entity's packed state, each with its age."""
-        try:
-            cells = self._fields(self._decode(packed))
-        except msgspec.ValidationError:
-            known = decode_cells(packed)
-            return {f.name: _stored(f, known, now) for f in self._features}
-        return {
-            feature.name: _absent(feature)
-            if cell is None or (cell.expires_at is not None and cell.expires_at <= now)
-            else FeatureValue(cell.value, from_micros(cell.as_of), "online")
-            for feature, cell in zip(self._features, cells, strict=False)
-        }
-
     def values(self, packed: bytes, now: int) -> dict[str, Any]:
         """The bare values in an entity's packed state."""
         try:
@@ -115,16 +101,13 @@ class Reader:
     async def read(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[Row]:
         """The values of features for each entity, in the order asked."""
         plan = self.plan(names)
-        if plan.computed or current_turn() is not None:
-            cells = await self._cells(plan.entity, entity_ids)
-            now = self._clock.micros()
+        cells = await self._cells(plan.entity, entity_ids)
+        now = self._clock.micros()
+        if plan.computed:
             pairs = zip(entity_ids, cells, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
         else:
-            _check_ids(plan.entity, entity_ids)
-            packed = await self._online.get_packed(plan.entity.name, entity_ids)
-            now = self._clock.micros()
-            rows = [plan.view.row(state, now) for state in packed]
+            rows = [{f.name: _stored(f, own, now) for f in plan.stored} for own in cells]
         reads = current_reads()
         if reads is not None:
             for row in rows:

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
@@ -29,13 +30,17 @@ async def journal(user_id: str, event: ServiceEvent) -> list[tuple[int, int]]:
     """The number of every event and the process that handled it, in order of effect."""
     before = await store.get_feature("journal", user_id) or []
     if event.event_type == "slow_note":
-        begun = Path(event.payload["begun"])
-        begun.touch()
-        while begun.exists():
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(_wait_until_removed, Path(event.payload["begun"]))
     else:
         await asyncio.sleep(0)
     return [*before, (event.payload["number"], os.getpid())]
+
+
+def _wait_until_removed(sign: Path) -> None:
+    """Shows that the handler has begun by a file, and waits until the test takes it away."""
+    sign.touch()
+    while sign.exists():
+        time.sleep(0.005)
 
 
 @feature(entity=User, trigger="bomb", max_retries=0)

@@ -202,7 +202,7 @@ async def test_a_handler_may_set_features_of_other_entities(store: FeatureStore)
         total = await store.get_feature("team_total", team) or 0
         await asyncio.sleep(0)
         await store.set_feature("team_total", team, total + event.payload["points"])
-        return max(await store.get_feature("best", user_id) or 0, event.payload["points"])
+        return max(int(await store.get_feature("best", user_id) or 0), int(event.payload["points"]))
 
     for number in range(60):
         await store.publish("score", f"u{number % 20}", {"team": f"t{number % 2}", "points": 1})

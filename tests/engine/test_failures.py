@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from datetime import timedelta
 
@@ -72,7 +73,7 @@ async def test_a_failing_handler_is_retried_with_growing_pauses(
     await store.drain()
     assert await store.get_feature("bought", "u1") == 5
     assert await letters(store) == []
-    pauses = [later - earlier for earlier, later in zip(runs, runs[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(runs)]
     for attempt, pause in enumerate(pauses):
         assert 0.5 * 0.1 * 2**attempt <= pause <= 1.5 * 0.1 * 2**attempt
     assert time.monotonic() - began < sum(pauses)

@@ -51,7 +51,8 @@ class App:
         self._store = store
         self._guard = Guard(settings)
         self._watch = Watch(logs=settings.http.access_log)
-        self._router = Router(routes_of(store, self._watch), settings.http.max_body_bytes)
+        self.routes = routes_of(store, self._watch)
+        self._router = Router(self.routes, settings.http.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -25,8 +25,11 @@ class Member:
 
     def __init__(self, folder: Path, worker: str) -> None:
         self._file = folder / f"{worker}.lock"
-        self._lock = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
+        # Locked before it has its name: one who finds it unlocked takes it for a dead worker's.
+        unnamed = folder / f"{worker}.joining"
+        self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(self._file)
         self.sleeper = Sleeper(folder, worker)
 
     def beat(self) -> None:

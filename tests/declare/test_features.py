@@ -1,0 +1,251 @@
+"""Features: every option is checked where it is declared, and the function stays what it was."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.errors import DeclarationError, DuplicateNameError
+
+
+def of_id(user_id: str) -> int:
+    return len(user_id)
+
+
+def of_event(user_id: str, event: ServiceEvent) -> int:
+    return int(event.payload["amount"])
+
+
+def text_of_id(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+
+def test_a_sync_function_stays_callable_in_a_plain_unit_test(user: type) -> None:
+    @feature(entity=user)
+    def name(user_id: str) -> str:
+        """What we call a user."""
+        return user_id.title()
+
+    assert name("ada") == "Ada"
+    assert name.__doc__ == "What we call a user."
+    assert inspect.signature(name) == inspect.signature(lambda user_id: None).replace(
+        parameters=[
+            inspect.Parameter("user_id", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
+        ],
+        return_annotation="str",
+    )
+
+
+def test_a_decorated_function_is_the_function_itself(user: type) -> None:
+    assert feature(entity=user)(of_id) is of_id
+
+
+async def test_a_handler_stays_callable_in_a_plain_unit_test(user: type) -> None:
+    @feature(entity=user, trigger="purchase")
+    async def total(user_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["amount"])
+
+    assert await total("u1", ServiceEvent("purchase", "u1", {"amount": 3})) == 3.0
+
+
+def test_every_option_is_kept(store: FeatureStore, user: type) -> None:
+    feature(
+        entity=user,
+        name="spend",
+        trigger=["purchase", "refund"],
+        max_retries=5,
+        default=0,
+        ttl="1.5h",
+        order="event_time",
+    )(of_event)
+    kept = store.registry.features["spend"]
+    assert kept.triggers == ("purchase", "refund")
+    assert (kept.max_retries, kept.default, kept.order) == (5, 0, "event_time")
+    assert kept.ttl == timedelta(minutes=90)
+
+
+def test_durations_are_timedeltas_or_texts(store: FeatureStore, user: type) -> None:
+    feature(entity=user, name="one", refresh=timedelta(minutes=5), materialize=True)(of_id)
+    feature(entity=user, name="two", refresh="5m")(of_id)
+    assert store.registry.features["one"].refresh == store.registry.features["two"].refresh
+
+
+def test_two_features_of_one_name_are_refused_and_both_places_named(user: type) -> None:
+    @feature(entity=user)
+    def name(user_id: str) -> str:
+        return "one"
+
+    first = name.__code__.co_firstlineno
+    with pytest.raises(DuplicateNameError) as caught:
+
+        @feature(entity=user, name="name")
+        def another(user_id: str) -> str:
+            return "two"
+
+    problem = str(caught.value)
+    assert f"feature 'name' is already declared at {__file__}:{first}; rename one" in problem
+    assert problem.startswith(f"{__file__}:")
+
+
+def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None:
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    with pytest.raises(DeclarationError) as caught:
+
+        @feature(entity=user, ttl="soon")
+        def name(user_id: str) -> str:
+            return "x"
+
+    assert str(caught.value).startswith(f"{__file__}:{line + 3}: feature 'name': ttl: 'soon'")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"triger": "x"}, "unknown option 'triger'; did you mean 'trigger'?"),
+        ({"refesh": "5m"}, "unknown option 'refesh'; did you mean 'refresh'?"),
+        ({"colour": "red"}, "unknown option 'colour'; there is default, entity, "),
+        ({"refresh": "5 parsecs"}, "refresh: '5 parsecs' is not a duration"),
+        ({"refresh": "-5m"}, "refresh: '-5m' is not a duration"),
+        ({"refresh": timedelta(0)}, "is not a duration"),
+        ({"ttl": 5}, "ttl: 5 is not a duration"),
+        ({"materialize": True}, "materialize needs refresh"),
+        ({"sql": "SELECT 1"}, "sql needs refresh"),
+        ({"max_retries": 3}, "max_retries needs trigger"),
+        ({"order": "event_time"}, "order needs trigger"),
+        ({"trigger": "x", "sql": "SELECT 1"}, "sql and trigger cannot go together"),
+        ({"trigger": "x", "refresh": "5m"}, "refresh and trigger cannot go together"),
+        ({"trigger": "x", "template": "x"}, "template and trigger cannot go together"),
+        ({"refresh": "5m", "template": "x"}, "refresh and template cannot go together"),
+        ({"template": "x", "ttl": "5m"}, "ttl has no meaning"),
+        ({"default": "none"}, "default: feature 'feature_name' cannot keep 'none' as int"),
+        ({"name": "not a name"}, "feature name 'not a name' is not a plain identifier"),
+        ({"template": "x"}, "a template gives text; annotate it -> str"),
+    ],
+)
+def test_options_that_cannot_hold_are_refused(
+    user: type, options: dict[str, Any], problem: str
+) -> None:
+    def feature_name(user_id: str) -> int:
+        return 1
+
+    with pytest.raises(DeclarationError) as caught:
+        feature(entity=user, **options)(feature_name)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"trigger": []}, "trigger must be an event type or a list of them"),
+        ({"trigger": [1]}, "trigger must be an event type or a list of them"),
+        ({"trigger": ""}, "trigger must be an event type or a list of them"),
+        ({"trigger": "x", "max_retries": -1}, "max_retries must be a whole number from 0 on"),
+        ({"trigger": "x", "max_retries": True}, "max_retries must be a whole number from 0 on"),
+        ({"trigger": "x", "order": "random"}, "order must be one of stream, event_time"),
+    ],
+)
+def test_options_of_a_handler_that_cannot_hold_are_refused(
+    user: type, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        feature(entity=user, **options)(of_event)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "wanted"),
+    [
+        (of_id, {"trigger": "x"}, "must take (user_id, event)"),
+        (of_event, {}, "must take (user_id)"),
+        (of_event, {"refresh": "5m"}, "must take (user_id)"),
+        (lambda: 1, {"name": "nothing"}, "must take (user_id)"),
+        (lambda *, user_id: 1, {"name": "keyword"}, "must take (user_id)"),
+    ],
+)
+def test_a_function_that_cannot_be_called_as_it_will_be_is_refused(
+    user: type, function: Callable[..., int], options: dict[str, Any], wanted: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        feature(entity=user, **options)(function)
+    assert wanted in str(caught.value)
+
+
+def test_a_feature_of_a_class_that_is_no_entity_is_refused() -> None:
+    class Stranger:
+        stranger_id: str
+
+    with pytest.raises(DeclarationError, match=r"decorate its class with @entity\(store\) first"):
+        feature(entity=Stranger)(of_id)
+
+
+def test_only_a_handler_may_return_nothing(user: type) -> None:
+    def nothing(user_id: str) -> None:
+        return None
+
+    with pytest.raises(DeclarationError, match="only a triggered feature"):
+        feature(entity=user)(nothing)
+
+
+def test_a_return_annotation_that_cannot_be_resolved_is_refused(user: type) -> None:
+    def name(user_id: str) -> Unheard:  # type: ignore[name-defined]  # noqa: F821
+        ...
+
+    with pytest.raises(DeclarationError, match="its return annotation cannot be used"):
+        feature(entity=user)(name)
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{user.name}", "without attributes, indexes or formats"),
+        ("{items[0]}", "without attributes, indexes or formats"),
+        ("{total:>10}", "without attributes, indexes or formats"),
+        ("{total!r}", "without attributes, indexes or formats"),
+        ("{}", "is not a feature's name"),
+        ("{__class__.__mro__}", "without attributes, indexes or formats"),
+        ("open {", "lone '{'"),
+        ("close }", "lone '}'"),
+    ],
+)
+def test_a_template_is_plain_names_in_braces_and_nothing_else(
+    user: type, template: str, problem: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        feature(entity=user, template=template)(text_of_id)
+    assert problem in str(caught.value)
+
+
+def test_a_refused_declaration_leaves_nothing_behind(store: FeatureStore, user: type) -> None:
+    with pytest.raises(DeclarationError):
+        feature(entity=user, ttl="soon")(of_id)
+    assert store.registry.features == {}
+    feature(entity=user, ttl="5m")(of_id)
+    assert list(store.registry.features) == ["of_id"]
+
+
+def test_declaring_runs_nothing_and_opens_nothing(store: FeatureStore) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User)
+    def never(user_id: str) -> int:
+        raise AssertionError("declared, not called")
+
+    assert list(store.registry.features) == ["never"]
+
+
+def test_a_source_is_declared_once_under_a_name_that_is_free(store: FeatureStore) -> None:
+    store.source("orders", "orders.parquet")
+    store.source("orders", "orders.parquet")
+    with pytest.raises(DeclarationError, match=r"already declared as 'orders\.parquet'"):
+        store.source("orders", "other.parquet")
+    with pytest.raises(DeclarationError, match="not a plain identifier"):
+        store.source("my orders", "orders.parquet")
+    with pytest.raises(DeclarationError, match="is always there"):
+        store.source("events", "events.parquet")

@@ -1,0 +1,113 @@
+"""The dependency graph: made by references, checked when the store is used, drawn for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.errors import CycleError, UnknownReferenceError
+
+
+def declare_text(user: type, name: str, template: str) -> None:
+    def text(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    feature(entity=user, name=name, template=template)(text)
+
+
+def test_a_reference_may_point_forward(store: FeatureStore, user: type) -> None:
+    declare_text(user, "greeting", "Dear {name}")
+    declare_text(user, "name", "Ada")
+    assert [(edge.source, edge.target) for edge in store.graph().edges] == [
+        ("feature:name", "feature:greeting")
+    ]
+
+
+def test_a_reference_to_nothing_names_the_nearest_with_file_and_line(
+    store: FeatureStore, user: type
+) -> None:
+    declare_text(user, "greeting", "Dear {nmae}")
+    declare_text(user, "name", "Ada")
+    with pytest.raises(UnknownReferenceError) as caught:
+        store.graph()
+    problem = str(caught.value)
+    assert "feature 'greeting' names the unknown feature 'nmae'; did you mean 'name'?" in problem
+    assert problem.startswith(f"{__file__}:")
+
+
+async def test_a_reference_to_nothing_fails_the_first_use_of_the_store(
+    store: FeatureStore, user: type
+) -> None:
+    declare_text(user, "greeting", "Dear {nmae}")
+    with pytest.raises(UnknownReferenceError):
+        await store.get_feature("greeting", "u1")
+
+
+def test_a_reference_to_a_feature_of_another_entity_is_one_to_nothing(
+    store: FeatureStore, user: type
+) -> None:
+    @entity(store)
+    class Team:
+        team_id: str
+
+    declare_text(Team, "motto", "Onward")
+    declare_text(user, "greeting", "{motto}, friend")
+    with pytest.raises(UnknownReferenceError, match="unknown feature 'motto'"):
+        store.graph()
+
+
+def test_a_cycle_is_printed(store: FeatureStore, user: type) -> None:
+    declare_text(user, "entry", "{one}")
+    declare_text(user, "one", "{two}")
+    declare_text(user, "two", "{three}")
+    declare_text(user, "three", "{one}")
+    with pytest.raises(CycleError, match="one → two → three → one") as caught:
+        store.graph()
+    assert caught.value.cycle == ("one", "two", "three", "one")
+    assert str(caught.value).startswith(f"{__file__}:")
+
+
+def test_a_feature_that_needs_itself_is_a_cycle(store: FeatureStore, user: type) -> None:
+    declare_text(user, "echo", "{echo}")
+    with pytest.raises(CycleError, match="echo → echo"):
+        store.graph()
+
+
+def test_the_graph_has_features_events_and_sources(store: FeatureStore, user: type) -> None:
+    store.source("orders", "orders.parquet")
+
+    @feature(entity=user, trigger=["purchase", "refund"])
+    async def total(user_id: str, event: ServiceEvent) -> float:
+        return 1.0
+
+    @feature(entity=user, refresh="5m", sql="SELECT user_id, count(*) AS value FROM orders")
+    def order_count(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    declare_text(user, "blurb", "{total} in {order_count}")
+    drawn = store.graph()
+    assert {(node.id, node.kind, node.entity) for node in drawn.nodes} == {
+        ("event:purchase", "event", None),
+        ("event:refund", "event", None),
+        ("source:orders", "source", None),
+        ("feature:total", "triggered", "User"),
+        ("feature:order_count", "scheduled", "User"),
+        ("feature:blurb", "template", "User"),
+    }
+    assert {(edge.source, edge.target) for edge in drawn.edges} == {
+        ("event:purchase", "feature:total"),
+        ("event:refund", "feature:total"),
+        ("source:orders", "feature:order_count"),
+        ("feature:total", "feature:blurb"),
+        ("feature:order_count", "feature:blurb"),
+    }
+
+
+def test_the_graph_is_drawn_as_mermaid(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger='say "hi"')
+    async def heard(user_id: str, event: ServiceEvent) -> bool:
+        return True
+
+    declare_text(user, "line", "{heard}")
+    text = store.graph().to_mermaid()
+    assert text.splitlines()[0] == "flowchart LR"
+    assert "say 'hi'" in text
+    assert text.count(" --> ") == 2

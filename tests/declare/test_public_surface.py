@@ -1,0 +1,113 @@
+"""What ``import headwater`` gives, what it loads, and what a type checker makes of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mypy.api
+
+import headwater
+import headwater.testing
+import headwater.testing.conformance
+
+ROOT = Path(__file__).parents[2]
+
+LOADS = {"headwater", "msgspec", "prometheus_client", "uuid_utils"}
+
+LOADED = """
+import sys
+before = set(sys.modules)
+{statement}
+tops = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+# msgspec looks for typing_extensions and does without.
+print(*sorted(tops - sys.stdlib_module_names - {{"typing_extensions"}}))
+"""
+
+TYPED = """
+from typing import assert_type
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger=["buy"], ttl="5m")
+async def total(user_id: str, event: ServiceEvent) -> float:
+    return 1.0
+
+@feature(entity=User)
+def name(user_id: str) -> str:
+    return user_id
+
+async def use() -> None:
+    assert_type(await total("u1", ServiceEvent("buy", "u1")), float)
+    assert_type(name("u1"), str)
+    assert_type(User().user_id, str)
+
+async def misuse() -> None:
+    await total("u1")
+    name(1)
+    feature(entity=User, triger="buy")
+"""
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(headwater.__all__) == [
+        "FeatureStore",
+        "FeatureValue",
+        "HeadwaterError",
+        "ServiceEvent",
+        "Worker",
+        "entity",
+        "feature",
+        "format_duration",
+        "parse_duration",
+    ]
+    assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
+    assert sorted(headwater.testing.conformance.__all__) == [
+        "BusConformance",
+        "Connect",
+        "DeadLettersConformance",
+        "OfflineStoreConformance",
+        "OnlineStoreConformance",
+        "RosterConformance",
+    ]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The third-party packages that a statement loads, in a process of its own."""
+    script = LOADED.format(statement=statement)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    return set(result.stdout.split())
+
+
+def test_importing_headwater_loads_nothing_but_itself() -> None:
+    assert loaded_by("import headwater") == {"headwater"}
+
+
+def test_using_headwater_loads_no_driver_no_web_framework_and_no_duckdb() -> None:
+    assert loaded_by("from headwater import *; FeatureStore()") == LOADS
+
+
+def test_importing_headwater_testing_needs_no_pytest() -> None:
+    assert loaded_by("from headwater.testing import *") == LOADS
+
+
+def test_decorated_functions_keep_their_types_for_mypy(tmp_path: Path) -> None:
+    file = tmp_path / "features.py"
+    file.write_text(TYPED)
+    report, _, _ = mypy.api.run(
+        ["--config-file", str(ROOT / "pyproject.toml"), "--no-error-summary", str(file)]
+    )
+    problems = [line.split("error: ")[1] for line in report.splitlines() if "error: " in line]
+    assert problems == [
+        'Missing positional argument "event" in call to "total"  [call-arg]',
+        'Argument 1 to "name" has incompatible type "int"; expected "str"  [arg-type]',
+        'Argument "triger" to "feature" has incompatible type "str"; expected "Never"  [arg-type]',
+    ]

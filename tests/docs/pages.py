@@ -1,0 +1,82 @@
+"""The pages of the documentation and what stands in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted(DOCS.rglob("*.md")),
+]
+
+_FENCE = re.compile(r"```(\w*)(?: (.*))?")
+_TITLE = re.compile(r'title="([^"]+)"')
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its title, the line it begins at and its text."""
+
+    page: Path
+    language: str
+    title: str
+    line: int
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    opened: Block | None = None
+    lines: list[str] = []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fence = _FENCE.fullmatch(line)
+        if opened is None and fence:
+            title = _TITLE.search(fence[2] or "")
+            opened, lines = Block(page, fence[1], title[1] if title else "", number, ""), []
+        elif opened is not None and line == "```":
+            yield opened._replace(text="\n".join(lines) + "\n")
+            opened = None
+        else:
+            lines.append(line)
+    assert opened is None, f"{page} ends inside the block of line {opened and opened.line}"
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The text under each heading, by heading, up to the next one."""
+    parts = re.split(r"^#+ (.*)$", prose(page), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of all tables in a text, without their headings."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith("|---"):
+            found.pop()
+        elif line.startswith("|"):
+            cells = re.split(r"(?<!\\)\|", line.strip()[1:-1])
+            found.append([cell.strip().replace("\\|", "|") for cell in cells])
+    return found
+
+
+def quoted(cell: str) -> str:
+    """The text in the backticks that a cell begins with, or the cell itself."""
+    match = re.match(r"`([^`]*)`", cell)
+    return match[1] if match else cell
+
+
+def name_of(page: Path) -> str:
+    """A page as a test's name shows it."""
+    return str(page.relative_to(ROOT))

@@ -1,0 +1,66 @@
+"""Every command that the documentation shows is one: its verbs, arguments and options exist."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from headwater.cli.app import app
+from tests.docs.pages import PAGES, blocks, name_of
+
+_ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "<"}
+_ASSIGNMENT = re.compile(r"[A-Z_]+=")
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    """Every command line of a console block, with the page it stands on."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "console":
+                lines = block.text.replace("\\\n", " ").splitlines()
+                yield from ((name_of(page), line[2:]) for line in lines if line.startswith("$ "))
+
+
+def _arguments(line: str) -> Iterator[list[str]]:
+    """What follows ``headwater`` in each command of a line that is one of ours."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer.commenters = "#"
+    for ends, words in itertools.groupby(lexer, _ENDS.__contains__):
+        command = itertools.dropwhile(_ASSIGNMENT.match, words)
+        if not ends and Path(next(command, "")).name == "headwater":
+            yield list(command)
+
+
+_CASES = [(page, line) for page, line in _commands() if list(_arguments(line))]
+
+
+@pytest.mark.parametrize(("page", "line"), _CASES, ids=[f"{p}: {line}" for p, line in _CASES])
+def test_a_command_of_the_documentation_can_be_given(page: str, line: str) -> None:
+    for arguments in _arguments(line):
+        _parse(get_command(app), arguments)
+
+
+def _parse(command: Any, arguments: list[str]) -> None:
+    """Parses as the command line itself does; a verb or an option that is not there raises."""
+    if isinstance(command, TyperGroup) and arguments and not arguments[0].startswith("-"):
+        context = command.make_context("headwater", [], resilient_parsing=True)
+        _, verb, rest = command.resolve_command(context, arguments)
+        _parse(verb, rest)
+    else:
+        with contextlib.suppress(typer.Exit):  # what --version and --help end with
+            command.make_context("headwater", list(arguments))
+
+
+def test_the_documentation_shows_every_verb_at_work() -> None:
+    shown = {arguments[0] for _, line in _CASES for arguments in _arguments(line) if arguments}
+    assert set(get_command(app).commands) <= shown

@@ -1,0 +1,98 @@
+"""The Python that the documentation shows runs, and prints what the documentation says it prints.
+
+The blocks of a page run one after the other in one namespace and in an empty folder. A block with
+a title is saved under that name instead: a features file is loaded, and tests are run by pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from headwater.loader import load_store
+from tests.docs.pages import PAGES, Block, blocks, name_of
+
+_NAMESPACE = "documented"
+_OUTPUT = "#> "
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory with a store of its own; what is imported from it is forgotten."""
+    for name in list(os.environ):
+        if name.startswith("HEADWATER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADWATER_HOME", str(tmp_path / "home"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if _is_below(sys.modules[name], tmp_path) or name == _NAMESPACE:
+            del sys.modules[name]
+
+
+def _is_below(module: ModuleType, folder: Path) -> bool:
+    return (module.__file__ or "").startswith(str(folder)) if "__file__" in vars(module) else False
+
+
+def _runs(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language == "python" or block.title]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _runs(page)], ids=name_of)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(page: Path, folder: Path) -> None:
+    namespace = sys.modules[_NAMESPACE] = ModuleType(_NAMESPACE)
+    for block in _runs(page):
+        if block.title:
+            _save(block, folder)
+        else:
+            printed = _run(block, vars(namespace))
+            assert printed == _said(block), f"{name_of(page)}, the block of line {block.line}"
+
+
+def _run(block: Block, names: dict[str, object]) -> list[str]:
+    # Moved down to where it stands, so that a traceback names the line of the page.
+    code = compile("\n" * block.line + block.text, str(block.page), "exec", dont_inherit=True)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, names)
+    return printed.getvalue().splitlines()
+
+
+def _said(block: Block) -> list[str]:
+    lines = [line.lstrip() for line in block.text.splitlines()]
+    return [line.removeprefix(_OUTPUT) for line in lines if line.startswith(_OUTPUT.rstrip())]
+
+
+def _save(block: Block, folder: Path) -> None:
+    file = folder / block.title
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(block.text, encoding="utf-8")
+    if file.name.startswith("test_"):
+        _run_tests(file)
+    elif file.suffix == ".py":
+        load_store(file)
+
+
+def _run_tests(file: Path) -> None:
+    # Of pytest's plugins only the one that the pages name: the others take a second to load.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto", file.name],
+        cwd=file.parent,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

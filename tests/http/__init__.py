@@ -1,0 +1,1 @@
+"""What the HTTP API promises to those who call it."""

@@ -1,0 +1,190 @@
+"""A shop's store behind the HTTP API, in this process or listening on a port of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.http.app import create_app
+from headwater.http.server import serve
+from headwater.settings import Settings
+
+KEY = "a key of the tests"
+
+MakeStore = Callable[..., FeatureStore]
+Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@dataclass
+class Address:
+    """A value with fields."""
+
+    city: str
+    since: datetime
+
+
+class Doors:
+    """Lets a test decide when a slow function goes on."""
+
+    def __init__(self) -> None:
+        self.entered = Event()
+        self.open = Event()
+
+
+def shop(settings: Settings, doors: Doors) -> FeatureStore:
+    store = FeatureStore(settings=settings)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @entity(store)
+    class Order:
+        order_id: int
+
+    declare_triggered(store, User)
+    declare_on_demand(User, Order, doors)
+    return store
+
+
+def declare_triggered(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="purchase", max_retries=0)
+    async def total_spend(user_id: str, event: ServiceEvent) -> float:
+        before: float = await store.get_feature("total_spend", user_id) or 0.0
+        return before + float(event.payload["amount"])
+
+    @feature(entity=user, trigger="moved")
+    def address(user_id: str, event: ServiceEvent) -> Address:
+        return Address(event.payload["city"], event.timestamp)
+
+    @feature(entity=user, trigger="visit", default=0)
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        visits: int = await store.get_feature("visits", user_id)
+        return visits + 1
+
+
+def declare_on_demand(user: type, order: type, doors: Doors) -> None:
+    @feature(entity=user)
+    def shout(user_id: str) -> str:
+        return user_id.upper() + "!"
+
+    @feature(entity=user, template="{shout} has spent {total_spend}")
+    def blurb(user_id: str) -> str: ...
+
+    @feature(entity=user)
+    def slow(user_id: str) -> str:
+        doors.entered.set()
+        assert doors.open.wait(30)
+        return "done"
+
+    @feature(entity=user)
+    def broken(user_id: str) -> int:
+        raise ValueError("the password is hunter2")
+
+    @feature(entity=order)
+    def next_number(order_id: int) -> int:
+        return order_id + 1
+
+
+@pytest.fixture
+def doors() -> Doors:
+    return Doors()
+
+
+@pytest.fixture
+async def make_store(tmp_path: Path, doors: Doors) -> AsyncIterator[MakeStore]:
+    """Makes the shop's store with some settings; every store is closed in the end."""
+    stores: list[FeatureStore] = []
+
+    def make(**settings: Any) -> FeatureStore:
+        given = {"api_key": KEY, "home": str(tmp_path / "home"), **settings}
+        stores.append(shop(Settings().with_(**given), doors))
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> FeatureStore:
+    return make_store()
+
+
+def client_of(store: FeatureStore, key: str | None = KEY, **transport: Any) -> httpx.AsyncClient:
+    """A client that calls the application in this process."""
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(store), **transport),
+        base_url="http://localhost",
+        headers={"X-API-Key": key} if key else {},
+    )
+
+
+@pytest.fixture
+async def client(store: FeatureStore) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(store) as client:
+        yield client
+
+
+@pytest.fixture
+def serving() -> Serving:
+    """Serves a store on a free port until the block ends."""
+
+    @asynccontextmanager
+    async def serving(
+        store: FeatureStore, *, worker: bool = True
+    ) -> AsyncIterator[httpx.AsyncClient]:
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        server = asyncio.create_task(
+            serve(store, host="127.0.0.1", port=0, worker=worker, on_ready=ready.set_result)
+        )
+        await asyncio.wait({server, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if server.done():
+            server.result()
+        async with httpx.AsyncClient(
+            base_url=ready.result(), headers={"X-API-Key": KEY}, timeout=30
+        ) as client:
+            yield client
+        server.cancel()
+        with suppress(asyncio.CancelledError):
+            await server
+
+    return serving
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Returns as soon as a condition holds."""
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 - what is waited for is on the other side of HTTP
+            await asyncio.sleep(0.01)
+
+
+async def damage(store: FeatureStore) -> None:
+    """Overwrites everything a store has kept."""
+    await store.open()
+    await store.close()
+    overwrite(store.settings.home)
+
+
+def overwrite(home: str) -> None:
+    for file in Path(home).glob("headwater.db*"):
+        file.write_bytes(b"x" * 10_000)
+
+
+def problem_of(response: httpx.Response) -> dict[str, Any]:
+    """The problem that a response tells, checked for what every problem has."""
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert problem["status"] == response.status_code
+    assert problem["type"].startswith("urn:headwater:problem:")
+    assert problem["title"]
+    assert problem["detail"]
+    return problem

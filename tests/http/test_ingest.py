@@ -1,0 +1,251 @@
+"""Events come in over HTTP: one, or a batch of which all or none are taken."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from headwater import FeatureStore
+from tests.http.conftest import MakeStore, client_of, problem_of, wait_until
+
+PURCHASE = {"event_type": "purchase", "entity_id": "u1", "payload": {"amount": 10}}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+async def spent(store: FeatureStore, user_id: str = "u1") -> float | None:
+    await store.drain()
+    total: float | None = await store.get_feature("total_spend", user_id)
+    return total
+
+
+async def test_an_event_is_accepted_and_takes_effect(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    response = await client.post(
+        "/ingest/purchase", json={"entity_id": "u1", "payload": {"amount": 12.5}}
+    )
+    assert response.status_code == 202
+    accepted = response.json()
+    assert accepted.keys() == {"event_id", "event_type", "entity_id", "timestamp", "duplicate"}
+    assert accepted["event_type"] == "purchase"
+    assert accepted["entity_id"] == "u1"
+    assert accepted["duplicate"] is False
+    assert await spent(store) == 12.5
+
+
+async def test_the_payload_may_be_left_out(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/visit", json={"entity_id": "u1"})
+    assert response.status_code == 202
+
+
+async def test_a_caller_may_give_timestamp_and_event_id(client: httpx.AsyncClient) -> None:
+    response = await client.post(
+        "/ingest/visit",
+        json={"entity_id": "u1", "timestamp": "2026-01-01T12:00:00+02:00", "event_id": "e1"},
+    )
+    assert response.json()["event_id"] == "e1"
+    assert datetime.fromisoformat(response.json()["timestamp"]) == datetime(
+        2026, 1, 1, 10, tzinfo=UTC
+    )
+
+
+async def test_a_repeated_event_id_counts_once_and_is_told(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    body = {"entity_id": "u1", "payload": {"amount": 10}, "event_id": "e1"}
+    answers = [(await client.post("/ingest/purchase", json=body)).json() for _ in range(3)]
+    assert [answer["duplicate"] for answer in answers] == [False, True, True]
+    assert await spent(store) == 10
+
+
+async def test_events_without_an_id_are_never_duplicates(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    body = {"entity_id": "u1", "payload": {"amount": 10}}
+    answers = [(await client.post("/ingest/purchase", json=body)).json() for _ in range(3)]
+    assert not any(answer["duplicate"] for answer in answers)
+    assert await spent(store) == 30
+
+
+async def test_an_encoded_slash_belongs_to_the_event_type(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/shop%2Fpurchase", json={"entity_id": "u1"})
+    assert response.json()["event_type"] == "shop/purchase"
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({}, "entity_id"),
+        ({"entity_id": 7}, "str"),
+        ({"entity_id": ""}, "entity_id"),
+        ({"entity_id": "u1", "payload": [1]}, "object"),
+        ({"entity_id": "u1", "timestamp": "2026-01-01T00:00:00"}, "timezone"),
+        ({"entity_id": "u1", "timestamp": "yesterday"}, "timestamp"),
+        ({"entity_id": "u1", "payload": {"n": 2**70}}, "payload"),
+        ([], "object"),
+    ],
+)
+async def test_an_invalid_event_is_refused_with_the_reason(
+    body: Any, word: str, store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    response = await client.post("/ingest/purchase", json=body)
+    assert response.status_code == 422
+    assert word in problem_of(response)["detail"]
+    assert await spent(store) is None
+
+
+async def test_an_unknown_field_is_named_with_the_nearest_match(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/purchase", json={"entity_id": "u1", "payloda": {}})
+    assert response.status_code == 422
+    problem = problem_of(response)
+    assert problem["field"] == "payloda"
+    assert problem["nearest"] == "payload"
+    assert "did you mean 'payload'?" in problem["detail"]
+
+
+async def test_an_event_from_the_future_is_refused(client: httpx.AsyncClient) -> None:
+    future = datetime.now(UTC) + timedelta(minutes=6)
+    body = {"entity_id": "u1", "timestamp": future.isoformat()}
+    response = await client.post("/ingest/visit", json=body)
+    assert response.status_code == 422
+    assert problem_of(response)["type"].endswith(":invalid-event")
+
+
+async def test_event_types_of_headwater_itself_are_refused(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/headwater.refresh", json={"entity_id": "u1"})
+    assert response.status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"entity_id": "u1"',
+        b'{"entity_id": "\xff"}',
+        b'{"entity_id": "u1"} {}',
+        b'{"entity_id": "u1", "payload": ' + b'{"a":' * 100_000,
+    ],
+    ids=["empty", "cut", "unclosed", "not UTF-8", "two", "deep"],
+)
+async def test_malformed_json_is_a_bad_request(body: bytes, client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/purchase", content=body)
+    assert response.status_code == 400
+    assert problem_of(response)["type"].endswith(":malformed")
+
+
+@pytest.mark.parametrize("path", ["/ingest/purchase", "/ingest"])
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded"])
+async def test_a_body_of_another_type_is_refused(
+    path: str, media_type: str, client: httpx.AsyncClient
+) -> None:
+    response = await client.post(path, content=b"{}", headers={"Content-Type": media_type})
+    assert response.status_code == 415
+    assert "application/json" in problem_of(response)["detail"]
+
+
+async def test_a_json_array_is_a_batch(store: FeatureStore, client: httpx.AsyncClient) -> None:
+    batch = [PURCHASE, PURCHASE | {"entity_id": "u2"}, PURCHASE]
+    response = await client.post("/ingest", json=batch)
+    assert response.status_code == 202
+    assert [event["entity_id"] for event in response.json()["events"]] == ["u1", "u2", "u1"]
+    assert await spent(store, "u1") == 20
+    assert await spent(store, "u2") == 10
+
+
+@pytest.mark.parametrize("headers", [NDJSON, {}, {"Content-Type": "application/json"}])
+async def test_lines_of_json_are_a_batch(
+    headers: dict[str, str], store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    lines = b"\n".join([msgspec.json.encode(PURCHASE), b"", msgspec.json.encode(PURCHASE), b""])
+    response = await client.post("/ingest", content=lines, headers=headers)
+    assert response.status_code == 202
+    assert len(response.json()["events"]) == 2
+    assert await spent(store) == 20
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"entity_id": "u1"},
+        PURCHASE | {"entity_id": ""},
+        PURCHASE | {"entityid": "u1"},
+        PURCHASE | {"timestamp": "2026-01-01T00:00:00"},
+        PURCHASE | {"timestamp": "2999-01-01T00:00:00Z"},
+        PURCHASE | {"event_type": "headwater.refresh"},
+        7,
+    ],
+)
+@pytest.mark.parametrize("form", ["array", "lines"])
+async def test_one_invalid_item_refuses_the_batch_and_is_named(
+    wrong: Any, form: str, store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    items = [PURCHASE, PURCHASE, wrong, PURCHASE]
+    body = msgspec.json.encode(items)
+    if form == "lines":
+        body = b"\n".join(map(msgspec.json.encode, items))
+    response = await client.post("/ingest", content=body)
+    assert response.status_code == 422
+    assert problem_of(response)["index"] == 2
+    assert await spent(store) is None
+
+
+async def test_a_batch_of_one_names_its_item_too(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest", json=[PURCHASE | {"timestamp": "2999-01-01T00:00:00Z"}])
+    assert problem_of(response)["index"] == 0
+
+
+async def test_a_line_that_is_not_json_is_named(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    lines = msgspec.json.encode(PURCHASE) + b"\n{oops\n"
+    response = await client.post("/ingest", content=lines, headers=NDJSON)
+    assert response.status_code == 422
+    assert problem_of(response)["index"] == 1
+    assert await spent(store) is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b" \n", b"[{]", b"[" * 100_000], ids=["empty", "blank", "cut", "deep"]
+)
+async def test_a_batch_that_cannot_be_read_is_a_bad_request(
+    body: bytes, client: httpx.AsyncClient
+) -> None:
+    response = await client.post("/ingest", content=body)
+    assert response.status_code == 400
+    problem_of(response)
+
+
+async def test_an_empty_batch_is_accepted(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest", json=[])
+    assert response.status_code == 202
+    assert response.json() == {"events": []}
+
+
+async def test_an_event_id_repeated_in_a_batch_counts_once(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    batch = [PURCHASE | {"event_id": "e1"}, PURCHASE, PURCHASE | {"event_id": "e1"}]
+    response = await client.post("/ingest", json=batch)
+    duplicates = [event["duplicate"] for event in response.json()["events"]]
+    assert duplicates == [False, False, True]
+    assert await spent(store) == 20
+
+
+async def test_ingest_answers_503_while_too_many_events_wait(make_store: MakeStore) -> None:
+    store = make_store(ingest={"max_backlog": 2})
+    for _ in range(3):
+        await store.publish("purchase", "u1", {"amount": 1})
+    async with client_of(store) as client:
+        response = await client.post("/ingest", json=[PURCHASE])
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+        assert problem_of(response)["type"].endswith(":backlog")
+        assert await spent(store) == 3
+
+        async def accepted() -> bool:
+            return (await client.post("/ingest", json=[PURCHASE])).status_code == 202
+
+        await wait_until(accepted)

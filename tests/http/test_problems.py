@@ -1,0 +1,167 @@
+"""What a caller is told when a request cannot be answered, and what only the log is told."""
+
+import inspect
+from collections.abc import AsyncIterator
+
+import httpx
+import msgspec
+import pytest
+
+from headwater import FeatureStore, errors
+from headwater.http import problems
+from tests.http.conftest import KEY, MakeStore, Serving, client_of, damage, problem_of
+
+READ = "/v1/features/visits?entity_id=u1"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/nowhere", "/v1", "/v1/features/", "/v1/features/a/b", "/v1/feature/a", "//healthz"],
+)
+async def test_a_path_without_a_route_is_not_found(path: str, client: httpx.AsyncClient) -> None:
+    response = await client.get(path)
+    assert response.status_code == 404
+    assert problem_of(response)["type"].endswith(":no-route")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/features/visits", "GET, HEAD"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("GET", "/ingest", "POST"),
+        ("OPTIONS", "/ingest/visit", "POST"),
+        ("BREW", "/ingest/visit", "POST"),
+    ],
+)
+async def test_another_method_is_refused_with_those_allowed(
+    method: str, path: str, allowed: str, client: httpx.AsyncClient
+) -> None:
+    response = await client.request(method, path)
+    assert response.status_code == 405
+    assert response.headers["allow"] == allowed
+    problem_of(response)
+
+
+async def test_a_body_too_large_is_refused(make_store: MakeStore, serving: Serving) -> None:
+    store = make_store(http={"max_body_bytes": 1_000})
+    async with serving(store) as client:
+        response = await client.post("/ingest/visit", content=b"x" * 1_001)
+        assert response.status_code == 413
+        assert problem_of(response)["limit"] == 1_000
+        assert (await client.get(READ)).status_code == 200
+
+
+async def test_a_body_too_large_is_refused_although_its_length_was_not_told(
+    make_store: MakeStore, serving: Serving
+) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield b"x" * 100
+
+    store = make_store(http={"max_body_bytes": 1_000})
+    async with serving(store) as client:
+        response = await client.post("/ingest/visit", content=parts())
+        assert response.status_code == 413
+        problem_of(response)
+        assert (await client.get(READ)).status_code == 200
+
+
+async def test_a_body_as_large_as_allowed_is_taken(make_store: MakeStore) -> None:
+    body = msgspec.json.encode({"entity_id": "u1"}).ljust(1_000)
+    async with client_of(make_store(http={"max_body_bytes": 1_000})) as client:
+        assert (await client.post("/ingest/visit", content=body)).status_code == 202
+
+
+async def test_a_feature_that_fails_is_named_but_not_what_it_said(
+    client: httpx.AsyncClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    response = await client.get("/v1/features/broken?entity_id=u1")
+    assert response.status_code == 500
+    problem = problem_of(response)
+    assert problem["type"].endswith(":feature-failed")
+    assert (problem["feature"], problem["entity_id"]) == ("broken", "u1")
+    assert "hunter2" not in response.text
+    assert "Traceback" not in response.text
+    (record,) = failures(capsys)
+    assert "hunter2" in record["traceback"]
+    assert record["route"] == "/v1/features/{name}"
+
+
+async def test_an_unexpected_error_says_nothing_and_is_logged_once(
+    store: FeatureStore,
+    client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(store, "clock", None)
+    response = await client.get(READ)
+    assert response.status_code == 500
+    problem = problem_of(response)
+    assert problem["type"].endswith(":internal")
+    assert "NoneType" not in response.text
+    (record,) = failures(capsys)
+    assert "NoneType" in record["traceback"]
+
+
+async def test_a_store_that_cannot_be_used_is_unavailable(
+    store: FeatureStore, client: httpx.AsyncClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await damage(store)
+    response = await client.get(READ)
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert problem_of(response)["type"].endswith(":backend")
+    (record,) = failures(capsys)
+    assert store.settings.home not in response.text
+    assert store.settings.home in record["error"]
+
+
+async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours(
+    serving: Serving, store: FeatureStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"["
+        raise ConnectionError("the client has gone")
+
+    async with serving(store) as client:
+        with pytest.raises(ConnectionError):
+            await client.post("/ingest", content=parts())
+        assert (await client.get(READ)).status_code == 200
+    assert failures(capsys) == []
+
+
+def test_every_error_of_ours_that_a_caller_can_meet_has_a_rule() -> None:
+    for _, kind in inspect.getmembers(problems, inspect.isclass):
+        if issubclass(kind, problems.RequestError) and kind is not problems.RequestError:
+            assert kind in problems.RULES
+    for kind in (errors.InvalidInputError, errors.NotFoundError, errors.BackendError):
+        assert kind in problems.RULES
+
+
+def test_the_name_of_a_problem_is_stable() -> None:
+    assert {rule.name: rule.status for rule in problems.RULES.values()} == {
+        "malformed": 400,
+        "key-required": 401,
+        "foreign-request": 403,
+        "no-route": 404,
+        "not-found": 404,
+        "unknown-name": 404,
+        "method": 405,
+        "too-large": 413,
+        "media-type": 415,
+        "invalid-input": 422,
+        "invalid-duration": 422,
+        "invalid-event": 422,
+        "invalid-feature-value": 422,
+        "too-many-requests": 429,
+        "feature-failed": 500,
+        "backlog": 503,
+        "backend": 503,
+    }
+
+
+def failures(capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    records = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
+    assert KEY not in str(records)
+    return [record for record in records if record["event"] == "request failed"]

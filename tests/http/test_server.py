@@ -1,0 +1,242 @@
+"""The server: API and worker in one process, from the first connection to a clean end."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from headwater import FeatureStore, Worker
+from headwater.errors import BackendError, ConfigError
+from headwater.http.app import create_app
+from headwater.http.server import serve
+from tests.http.conftest import KEY, MakeStore, Serving, wait_until
+
+PROGRAM = """
+import asyncio, os, sys, time
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.http.server import serve
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User)
+def slow(user_id: str) -> str:
+    print("entered", flush=True)
+    sys.stdin.readline()
+    return "done"
+
+@feature(entity=User, trigger="visit", default=0)
+async def visits(user_id: str, event: ServiceEvent) -> int:
+    return await store.get_feature("visits", user_id) + 1
+
+@feature(entity=User, trigger="stuck", max_retries=0)
+async def stuck(user_id: str, event: ServiceEvent) -> int:
+    print("entered", flush=True)
+    await asyncio.sleep(3600)
+    return 1
+
+asyncio.run(serve(store, host="127.0.0.1", port=0, on_ready=lambda url: print(url, flush=True)))
+print("closed", flush=True)
+"""
+
+
+@asynccontextmanager
+async def program(folder: Path, **environment: str) -> AsyncIterator[tuple[Process, str]]:
+    """A server in a process of its own, and its address."""
+    with (folder / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROGRAM,
+            cwd=folder,
+            env={**os.environ, "HEADWATER_HOME": str(folder / "home"), **environment},
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+        )
+    try:
+        yield process, await line_of(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def line_of(process: Process) -> str:
+    assert process.stdout
+    async with asyncio.timeout(60):
+        return (await process.stdout.readline()).decode().strip()
+
+
+async def test_events_taken_in_change_the_values_served(
+    store: FeatureStore, serving: Serving
+) -> None:
+    async with serving(store) as client:
+        for _ in range(3):
+            await client.post("/ingest/visit", json={"entity_id": "u1"})
+
+        async def counted() -> bool:
+            answer = await client.get("/v1/features/visits?entity_id=u1")
+            return bool(answer.json()["value"] == 3)
+
+        await wait_until(counted)
+
+
+async def test_without_a_worker_events_wait(store: FeatureStore, serving: Serving) -> None:
+    async with serving(store, worker=False) as client:
+        await client.post("/ingest/visit", json={"entity_id": "u1"})
+        engine = await store.open()
+        assert await engine.backends.bus.backlog() == 1
+
+
+async def test_a_port_in_use_is_named(store: FeatureStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 is in use"):
+            await serve(store, host="127.0.0.1", port=port)
+
+
+async def test_an_address_that_is_not_ours_is_refused(store: FeatureStore) -> None:
+    with pytest.raises(ConfigError, match="cannot listen"):
+        await serve(store, host="192.0.2.7", port=0)
+
+
+async def test_a_store_that_cannot_be_opened_ends_the_server(
+    make_store: MakeStore, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BackendError):
+        await serve(make_store(home=str(tmp_path / "file")), host="127.0.0.1", port=0)
+
+
+async def test_a_worker_that_crashes_takes_the_server_with_it(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = asyncio.Event()
+
+    async def run(self: Worker) -> None:
+        await crash.wait()
+        raise RuntimeError("the worker has a bug")
+
+    monkeypatch.setattr(Worker, "run", run)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(serve(store, host="127.0.0.1", port=0, on_ready=ready.set_result))
+    url = await ready
+    crash.set()
+    with pytest.raises(RuntimeError, match="has a bug"):
+        await server
+    async with httpx.AsyncClient(base_url=url) as client:
+        with pytest.raises(httpx.ConnectError):
+            await client.get("/healthz")
+
+
+async def test_a_request_that_is_no_http_is_logged_as_a_record(
+    store: FeatureStore, serving: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(store) as client:
+        url = client.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(b"this is not HTTP\r\n\r\n")
+        assert b"400" in await reader.readline()
+        writer.close()
+    records = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
+    assert [r["detail"] for r in records if r["level"] == "warning"] == [
+        "Invalid HTTP request received."
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_server_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    async with program(tmp_path) as (process, url):
+        async with httpx.AsyncClient(base_url=url) as client:
+            accepted = await client.post("/ingest/visit", json={"entity_id": "u1"})
+            assert accepted.status_code == 202
+            process.send_signal(number)
+            assert await line_of(process) == "closed"
+        assert await process.wait() == 0
+    log = (tmp_path / "log").read_text()
+    assert "worker stopped" in log
+    assert '"event":"request"' in log
+    assert "Traceback" not in log
+
+
+async def test_a_request_in_flight_is_answered_before_the_end(tmp_path: Path) -> None:
+    async with (
+        program(tmp_path) as (process, url),
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        reading = asyncio.create_task(client.get("/v1/features/slow?entity_id=u1"))
+        assert await line_of(process) == "entered"
+        process.send_signal(signal.SIGTERM)
+
+        async def refused() -> bool:
+            try:
+                _, writer = await asyncio.open_connection(
+                    client.base_url.host, client.base_url.port
+                )
+            except ConnectionRefusedError:
+                return True
+            writer.close()
+            return False
+
+        await wait_until(refused)
+        assert process.stdin
+        process.stdin.write(b"\n")
+        await process.stdin.drain()
+        assert (await reading).json()["value"] == "done"
+        assert await line_of(process) == "closed"
+        assert await process.wait() == 0
+
+
+async def test_a_handler_that_does_not_end_does_not_keep_the_server(tmp_path: Path) -> None:
+    async with (
+        program(tmp_path, HEADWATER_WORKER_DRAIN_TIMEOUT="0.3") as (process, url),
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await client.post("/ingest/stuck", json={"entity_id": "u1"})
+        assert await line_of(process) == "entered"
+        process.send_signal(signal.SIGTERM)
+        assert await line_of(process) == "closed"
+        assert await process.wait() == 0
+    assert "did not finish in time" in (tmp_path / "log").read_text()
+
+
+async def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
+    async with (
+        program(tmp_path) as (process, url),
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await client.post("/ingest/stuck", json={"entity_id": "u1"})
+        assert await line_of(process) == "entered"
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        assert await line_of(process) == "closed"
+        assert await process.wait() == 0
+
+
+async def test_the_application_can_be_mounted_in_another(
+    store: FeatureStore,
+) -> None:
+    outer = Starlette(routes=[Mount("/headwater", create_app(store))])
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(outer),
+        base_url="http://localhost",
+        headers={"X-API-Key": KEY},
+    ) as client:
+        answer = await client.get("/headwater/v1/features/shout?entity_id=u1")
+        assert answer.json()["value"] == "U1!"
+        assert (await client.get("/headwater/v1/nothing")).status_code == 404
