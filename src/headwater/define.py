@@ -82,8 +82,13 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stored(self) -> bool:
-        """Says whether the value is kept, or else made when it is read."""
-        return self.mode in ("triggered", "scheduled")
+        """Says whether a read only looks the value up, and never makes it."""
+        return self.mode == "triggered" or self.materialize or self.sql is not None
+
+    @property
+    def kept(self) -> bool:
+        """Says whether a value that was made is there for the next read."""
+        return self.stored or self.ttl is not None or self.refresh is not None
 
 
 class Declares(Protocol):

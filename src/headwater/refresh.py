@@ -151,7 +151,7 @@ class Refresh:
 
     async def _already_online(self, changes: list[Change]) -> list[Change]:
         cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
-        return [c for c, own in zip(changes, cells, strict=True) if c.feature in own]
+        return [change for change, own in zip(changes, cells, strict=True) if own]
 
 
 def _portions(changes: list[Change]) -> Iterator[list[Change]]:

@@ -196,7 +196,7 @@ class Reader:
         if feature.template is not None:
             return _ready(_rendered(feature, row))
         cell = _present(cells.get(feature.name), now)
-        if feature.ttl and cell is not None:
+        if feature.kept and cell is not None:
             return _ready(_from_cell(feature, cell))
         return self._call_once(feature, entity_id)
 
@@ -230,7 +230,7 @@ class Reader:
         now = self._clock.now()
         as_of = reads.oldest or now
         cell = make_cell(feature, value, to_micros(as_of), to_micros(now))
-        if feature.ttl and current_turn() is None:
+        if feature.kept and current_turn() is None:
             await self._online.put([_cached(feature, entity_id, cell)])
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
 

@@ -15,7 +15,7 @@ from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_plain
 from headwater.engine import Engine, open_engine
 from headwater.errors import EventError, InvalidInputError
-from headwater.ports import Health, Published
+from headwater.ports import DeadLetter, Health, Published
 from headwater.registry import Registry
 from headwater.serve import Row
 from headwater.settings import Settings, load
@@ -163,8 +163,11 @@ class FeatureStore:
         own value does.
         """
         feature = self.registry.feature(name)
-        if feature.mode == "template":
-            raise InvalidInputError(f"feature {name!r} is composed from others and cannot be set")
+        if not feature.kept:
+            raise InvalidInputError(
+                f"feature {name!r} is made anew at every read and cannot be set; give it a ttl, a "
+                "trigger or a refresh interval"
+            )
         turn = current_turn()
         if turn is not None:
             await turn.set(feature, entity_id, value)
@@ -176,6 +179,25 @@ class FeatureStore:
             raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
         cell = make_cell(feature, value, to_micros(moment), to_micros(now))
         await engine.backends.online.put([make_change(feature, entity_id, cell, "set_feature")])
+
+    async def dead_letters(
+        self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """The events that could not be handled, oldest first, each with what went wrong."""
+        engine = await self.open()
+        return await engine.backends.dead_letters.letters(
+            feature=feature, event_type=event_type, limit=limit
+        )
+
+    async def redrive(self, *ids: str) -> None:
+        """Runs dead letters again, each for the feature that failed alone; all or none."""
+        engine = await self.open()
+        await engine.backends.dead_letters.redrive(ids)
+
+    async def discard(self, *ids: str) -> None:
+        """Gives dead letters up for good; all or none."""
+        engine = await self.open()
+        await engine.backends.dead_letters.discard(ids)
 
     async def drain(self) -> None:
         """Handles every waiting event and due tick here, then returns; for tests and scripts."""

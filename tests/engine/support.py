@@ -11,7 +11,6 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from headwater import FeatureStore
-from headwater.ports import DeadLetter
 
 PATIENCE_SECONDS = 20.0
 
@@ -24,16 +23,6 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
             if await answer if inspect.isawaitable(answer) else answer:
                 return
             await asyncio.sleep(0.005)
-
-
-async def letters(store: FeatureStore) -> list[DeadLetter]:
-    """The dead letters of a store."""
-    return await (await store.open()).backends.dead_letters.letters()
-
-
-async def redrive(store: FeatureStore, *ids: str) -> None:
-    """Runs dead letters again."""
-    await (await store.open()).backends.dead_letters.redrive(ids)
 
 
 async def backlog(store: FeatureStore) -> int:

@@ -10,7 +10,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.errors import ClosedError, EventError
 from headwater.settings import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, letters, past, until
+from tests.engine.support import backlog, past, until
 
 
 def declare_journal(store: FeatureStore) -> None:
@@ -101,7 +101,7 @@ async def test_an_event_that_nothing_triggers_on_is_acknowledged(store: FeatureS
     await store.publish("unheard", "u1")
     await store.drain()
     assert await backlog(store) == 0
-    assert await letters(store) == []
+    assert await store.dead_letters() == []
 
 
 async def test_a_handler_sees_its_own_uncommitted_writes(store: FeatureStore, user: type) -> None:

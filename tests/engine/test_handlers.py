@@ -14,7 +14,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.errors import InvalidInputError
 from headwater.settings import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import letters, until
+from tests.engine.support import until
 
 
 async def test_sync_and_async_handlers_work_alike(store: FeatureStore, user: type) -> None:
@@ -128,7 +128,7 @@ async def test_sync_handlers_that_wait_run_side_by_side(store: FeatureStore, use
     for number in range(8):
         await store.publish("meet", f"u{number}")
     await store.drain()
-    assert await letters(store) == []
+    assert await store.dead_letters() == []
 
 
 async def test_store_sync_is_refused_where_it_would_block_the_loop(

@@ -17,7 +17,7 @@ from headwater.settings import Settings, load
 from headwater.testing import ManualClock
 from tests.engine import program
 from tests.engine.processes import Fleet
-from tests.engine.support import backlog, letters, metric, past, redrive, until
+from tests.engine.support import backlog, metric, past, until
 from tests.engine.test_events import declare_journal
 
 
@@ -50,9 +50,9 @@ async def test_a_failing_handlers_event_is_kept_not_acknowledged_and_lost(
 
     await store.publish("buy", "u1", {"amount": 5})
     await store.drain()
-    (letter,) = await letters(store)
+    (letter,) = await store.dead_letters()
     mended = True
-    await redrive(store, letter.id)
+    await store.redrive(letter.id)
     await store.drain()
     assert await store.get_feature("total", "u1") == 5
 

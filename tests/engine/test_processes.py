@@ -14,7 +14,7 @@ from headwater.clock import SystemClock
 from headwater.settings import Settings
 from tests.engine import program
 from tests.engine.processes import Fleet, Process
-from tests.engine.support import backlog, letters, query, until
+from tests.engine.support import backlog, query, until
 
 ENTITIES = [f"u{number}" for number in range(24)]
 
@@ -133,7 +133,7 @@ async def test_an_event_that_kills_its_process_is_set_aside_and_the_rest_is_proc
             deaths += await died(process, store)
     assert deaths == 3
     assert_in_order(await journals(store), 4)
-    (letter,) = await letters(store)
+    (letter,) = await store.dead_letters()
     assert (letter.event.event_type, letter.event.entity_id) == (bomb, "u1")
     assert "died" in letter.error
 

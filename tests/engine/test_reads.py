@@ -439,7 +439,7 @@ async def test_set_feature_writes_online_and_to_history(
     (row,) = await store.read(["plan"], ["u1"])
     assert row["plan"] == FeatureValue("gold", at, "online")
     assert await past(store, "plan") == ["gold"]
-    with pytest.raises(InvalidInputError, match="composed from others"):
+    with pytest.raises(InvalidInputError, match="made anew at every read"):
         await store.set_feature("line", "u1", "x")
     with pytest.raises(InvalidInputError, match="time zone"):
         await store.set_feature("plan", "u1", "x", as_of=at.replace(tzinfo=None))

@@ -51,7 +51,7 @@ async def test_a_materialized_feature_is_recomputed_for_every_known_entity_at_ea
     assert sorted(row["score"] for row in values.values()) == [1, 2, 3]
 
 
-async def test_a_feature_that_is_not_materialized_is_recomputed_where_it_has_a_value(
+async def test_a_feature_that_is_not_materialized_is_computed_when_first_read_and_kept_fresh_then(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     declare_seen(user)
@@ -60,19 +60,19 @@ async def test_a_feature_that_is_not_materialized_is_recomputed_where_it_has_a_v
     @feature(entity=user, refresh="5m")
     def score(user_id: str) -> int:
         runs.append(user_id)
-        return 10
+        return len(runs)
 
     await know(store, "u1", "u2")
-    await store.set_feature("score", "u1", 1)
     await store.drain()
+    assert runs == []
+    assert await store.get_feature("score", "u1") == 1
+    assert await store.get_feature("score", "u1") == 1
     clock.advance("5m")
     await store.drain()
-    assert set(runs) == {"u1"}
-    assert await store.get_features(["score"], ["u1", "u2"]) == {
-        "u1": {"score": 10},
-        "u2": {"score": None},
-    }
-    assert set(await past(store, "score")) == {1, 10}
+    assert runs == ["u1", "u1"]
+    (row,) = await store.read(["score"], ["u1"])
+    assert (row["score"].value, row["score"].source) == (2, "online")
+    assert set(await past(store, "score")) == {1, 2}
 
 
 async def test_a_tick_reaches_more_entities_than_fit_in_one_portion(
@@ -287,9 +287,10 @@ async def test_a_materialized_sql_feature_is_one_query_for_all_entities(
     assert await past(store, "order_count") == [2, 1]
 
 
-async def test_a_sql_feature_that_is_not_materialized_is_refreshed_where_it_has_a_value(
+async def test_a_sql_feature_that_is_not_materialized_is_written_for_entities_already_online(
     store: FeatureStore, user: type, clock: ManualClock, home: Path
 ) -> None:
+    declare_seen(user)
     orders(store, home, "u1,5", "u2,1")
 
     @feature(
@@ -299,7 +300,8 @@ async def test_a_sql_feature_that_is_not_materialized_is_refreshed_where_it_has_
     )
     def spent(user_id: str) -> int: ...  # type: ignore[empty-body]
 
-    await store.set_feature("spent", "u1", 0)
+    await know(store, "u1")
+    await store.drain()
     clock.advance("5m")
     await store.drain()
     assert await store.get_features(["spent"], ["u1", "u2"]) == {

@@ -15,7 +15,7 @@ from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.batch import run_batch
 from headwater.settings import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, letters, query, redrive
+from tests.engine.support import backlog, query
 
 T = TypeVar("T")
 
@@ -141,10 +141,10 @@ class Engine(RuleBasedStateMachine):
     @rule()
     def redrive(self) -> None:
         """Someone mends what was wrong and runs the dead letters again."""
-        waiting = self.run(letters(self.store))
+        waiting = self.run(self.store.dead_letters())
         for letter in waiting:
             self.model.failures_left[letter.event.payload["number"]] = 0
-            self.run(redrive(self.store, letter.id))
+            self.run(self.store.redrive(letter.id))
             entry = (letter.event.entity_id, letter.event.payload["number"])
             self.model.waiting.append(entry)
         self.model.dead.clear()
@@ -158,7 +158,7 @@ class Engine(RuleBasedStateMachine):
         rows = self.run(self.store.get_features(["journal"], ENTITIES))
         assert {i: row["journal"] or [] for i, row in rows.items()} == self.model.journals
         assert self.run(backlog(self.store)) == len(self.model.waiting)
-        dead = self.run(letters(self.store))
+        dead = self.run(self.store.dead_letters())
         assert sorted(letter.event.payload["number"] for letter in dead) == sorted(self.model.dead)
 
     def teardown(self) -> None:

@@ -77,7 +77,8 @@ def declare_on_demand(user: type, order: type, doors: Doors) -> None:
         return user_id.upper() + "!"
 
     @feature(entity=user, template="{shout} has spent {total_spend}")
-    def blurb(user_id: str) -> str: ...
+    def blurb(user_id: str) -> str:
+        return ""
 
     @feature(entity=user)
     def slow(user_id: str) -> str:
@@ -146,7 +147,8 @@ def serving() -> Serving:
         server = asyncio.create_task(
             serve(store, host="127.0.0.1", port=0, worker=worker, on_ready=ready.set_result)
         )
-        await asyncio.wait({server, ready}, return_when=asyncio.FIRST_COMPLETED)
+        first: set[asyncio.Future[Any]] = {server, ready}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if server.done():
             server.result()
         async with httpx.AsyncClient(

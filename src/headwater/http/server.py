@@ -45,7 +45,7 @@ async def serve(
         await store.open()
         drain = store.settings.worker.drain_timeout
         server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
-        await _run(server, Worker(store) if worker else None, drain)
+        await _run(server, Worker(store) if worker else None)
     finally:
         listener.close()
         app.flush()
@@ -106,50 +106,38 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
+async def _run(server: _Server, worker: Worker | None) -> None:
     """Runs both until one of them ends, which ends the other; raises what made either fail."""
     serving = asyncio.create_task(server.run_until_stopped())
     working = asyncio.create_task(worker.run()) if worker else None
     tasks = [task for task in (serving, working) if task]
 
     def stop() -> None:
+        server.should_exit = True
+        if worker:
+            worker.stop()
+
+    def stop_or_give_up() -> None:
         # Asked a second time, nothing is waited for any more.
         if server.should_exit:
             server.force_exit = True
             if working:
                 working.cancel()
-        server.should_exit = True
-        if worker:
-            worker.stop()
+        stop()
 
-    try:
-        with _stopped_by_signals(stop):
+    with _on_signals(stop_or_give_up):
+        try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            server.should_exit = True
-            await _finish(worker, working, drain)
-            await asyncio.wait([serving])
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            stop()
+            await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
             task.result()
 
 
-async def _finish(
-    worker: Worker | None, working: asyncio.Task[None] | None, seconds: float
-) -> None:
-    if worker and working:
-        worker.stop()
-        _, late = await asyncio.wait([working], timeout=seconds)
-        if late:
-            log.warning("worker did not finish in time; its events will be read again")
-            working.cancel()
-
-
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Generator[None]:
+def _on_signals(stop: Callable[[], None]) -> Generator[None]:
     # Only the main thread is told of signals; elsewhere whoever runs the server cancels it.
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -61,21 +61,22 @@ class SqliteRoster:
         return sorted(self._living())
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        living = self._living()
+        # One's own partition is free to oneself: a worker that gave up a lease claims it anew.
+        others = self._living() - {worker}
         owners = dict(
             self._home.read(
                 "SELECT partition, owner FROM cursors WHERE consumer_group = ?", (self._group,)
             )
         )
-        free = [partition for partition in partitions if owners.get(partition) not in living]
+        free = [partition for partition in partitions if owners.get(partition) not in others]
         if not free:
             return []
-        claimed = await self._writer.run(lambda db: self._claim(db, worker, free, living))
+        claimed = await self._writer.run(lambda db: self._claim(db, worker, free, others))
         self.cursors |= {lease.partition: seq for lease, seq in claimed}
         return [lease for lease, _ in claimed]
 
     def _claim(
-        self, db: sqlite3.Connection, worker: str, partitions: list[int], living: set[str]
+        self, db: sqlite3.Connection, worker: str, partitions: list[int], others: set[str]
     ) -> list[tuple[Lease, int]]:
         db.executemany(
             "INSERT OR IGNORE INTO cursors (consumer_group, partition) VALUES (?, ?)",
@@ -88,14 +89,15 @@ class SqliteRoster:
                 " WHERE consumer_group = ? AND partition = ?",
                 (self._group, partition),
             ).fetchone()
-            if owner in living:
+            if owner in others:
                 continue
             db.execute(
                 "UPDATE cursors SET owner = ?, epoch = ?"
                 " WHERE consumer_group = ? AND partition = ?",
                 (worker, epoch, self._group, partition),
             )
-            claimed.append((Lease(partition, worker, epoch, suspect=owner is not None), seq))
+            died = owner is not None and owner != worker
+            claimed.append((Lease(partition, worker, epoch, suspect=died), seq))
         return claimed
 
     async def release(self, leases: Sequence[Lease]) -> None:

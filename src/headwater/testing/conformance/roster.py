@@ -74,7 +74,7 @@ class RosterConformance(Suite):
         assert await one.roster.beat("w1", []) == ["w1", "w2"]
         assert await other.roster.beat("w2", []) == ["w1", "w2"]
 
-    async def test_claim_takes_those_of_the_partitions_that_no_living_worker_holds(
+    async def test_claim_takes_those_of_the_partitions_that_no_other_living_worker_holds(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -83,6 +83,14 @@ class RosterConformance(Suite):
         assert [lease.partition for lease in mine] == [0]
         assert [lease.partition for lease in theirs] == [1]
         assert await one.roster.claim("w1", [1]) == []
+
+    async def test_a_worker_that_has_lost_sight_of_its_lease_claims_it_anew(
+        self, backends: Backends
+    ) -> None:
+        (before,) = await hold(backends, "w1", [0])
+        (after,) = await backends.roster.claim("w1", [0])
+        assert after.epoch > before.epoch
+        assert not after.suspect
 
     async def test_a_released_partition_can_be_claimed_at_once_and_is_not_suspect(
         self, connect: Connect

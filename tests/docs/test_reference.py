@@ -1,0 +1,208 @@
+"""The reference lists everything there is, and nothing that is not."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import headwater
+from headwater import FeatureStore, ServiceEvent, feature
+from headwater.cli.app import app
+from headwater.http.app import create_app
+from headwater.http.problems import RULES, rule_of
+from headwater.settings import SETTINGS, Settings
+from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
+
+REFERENCE = DOCS / "reference"
+
+
+def _first_words(page: str, section: str) -> list[str]:
+    """What the first column of a section's tables names."""
+    return [quoted(row[0]) for row in rows(sections(REFERENCE / page)[section])]
+
+
+def test_every_setting_is_listed_with_variable_default_and_meaning() -> None:
+    listed = [row for text in sections(REFERENCE / "settings.md").values() for row in rows(text)]
+    defaults = Settings()
+    assert {quoted(row[0]): [quoted(row[1]), quoted(row[2]), row[3]] for row in listed} == {
+        setting.path: [
+            setting.variable or "–",
+            _written(setting.shown(setting.of(defaults))) or "–",
+            setting.description,
+        ]
+        for setting in SETTINGS.values()
+    }
+
+
+def _written(value: object) -> str:
+    if not value and isinstance(value, str | dict):
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def test_no_page_names_a_variable_that_no_setting_has() -> None:
+    known = {setting.variable for setting in SETTINGS.values()}
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        named = set(re.findall(r"HEADWATER_[A-Z_]*[A-Z]", page.read_text(encoding="utf-8")))
+        assert {name for name in named if not name.startswith("HEADWATER_TEST")} <= known, page
+
+
+def test_no_page_names_a_setting_that_does_not_exist() -> None:
+    groups = {path.partition(".")[0] for path in SETTINGS if "." in path}
+    pattern = re.compile(rf"`((?:{'|'.join(groups)})\.[a-z_]+)`")
+    for page in DOCS.rglob("*.md"):
+        named = set(pattern.findall(page.read_text(encoding="utf-8"))) - {"worker.stop"}
+        assert named <= set(SETTINGS), page
+
+
+def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(command, TyperGroup):
+        yield name, command
+        return
+    for verb in command.commands:
+        context = command.make_context("headwater", [], resilient_parsing=True)
+        _, below, _ = command.resolve_command(context, [verb])
+        yield from _verbs(below, f"{name} {verb}")
+
+
+VERBS = dict(_verbs(get_command(app), "headwater"))
+
+
+def test_every_verb_has_a_section() -> None:
+    headings = [quoted(heading) for heading in sections(REFERENCE / "cli.md")]
+    assert sorted(h for h in headings if h.startswith("headwater ")) == sorted(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_argument_and_option_of_a_verb_is_listed(verb: str) -> None:
+    listed = rows(sections(REFERENCE / "cli.md")[f"`{verb}`"])
+    words = {word for row in listed for word in re.findall(r"`([^`]+)`", row[0])}
+    assert words == set(_words(VERBS[verb]))
+
+
+def _words(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            yield parameter.make_metavar(None).strip("[]{}").removesuffix("...")
+        else:
+            yield from (*parameter.opts, *parameter.secondary_opts)
+
+
+def test_every_route_has_a_section() -> None:
+    app = create_app(FeatureStore(settings=Settings()))
+    routes = {f"{route.method} {route.path}" for route in app.routes}
+    headings = {quoted(heading) for heading in sections(REFERENCE / "http.md")}
+    assert {h for h in headings if re.match(r"[A-Z]+ /", h)} == routes
+
+
+def test_every_problem_is_listed_with_its_status_and_title() -> None:
+    listed = rows(sections(REFERENCE / "http.md")["Problems"])
+    found = {(name, row[1], row[2]) for row in listed for name in re.findall(r"`([^`]+)`", row[0])}
+    expected = {(r.name, str(r.status), r.title) for r in (*RULES.values(), rule_of(Exception()))}
+    # The name of this one says what is unknown.
+    ((name, status, title),) = {rule for rule in expected if rule[0] == "unknown-name"}
+    expected.remove((name, status, title))
+    expected |= {(f"unknown-{kind}", status, title) for kind in ("feature", "entity")}
+    assert found == expected
+
+
+def test_every_option_of_a_feature_is_listed() -> None:
+    parameters = inspect.signature(feature).parameters.values()
+    options = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    assert sorted(_first_words("declarations.md", "Options")) == sorted(options)
+
+
+def test_every_field_of_an_event_is_listed() -> None:
+    fields = [field.name for field in msgspec.structs.fields(ServiceEvent)]
+    assert _first_words("declarations.md", "Events") == fields
+
+
+def test_every_public_name_and_every_verb_of_the_store_is_told_of() -> None:
+    text = (REFERENCE / "declarations.md").read_text(encoding="utf-8")
+    for name in headwater.__all__:
+        assert re.search(rf"\b{name}\b", text), name
+    # The two that the decorators call are no verbs.
+    verbs = [name for name in vars(FeatureStore) if not name.startswith(("_", "declare_"))]
+    for name in verbs:
+        assert f"store.{name}(" in text, name
+
+
+class Metric(NamedTuple):
+    """A metric as the source declares it or as the reference lists it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+
+
+def _calls() -> Iterator[ast.Call]:
+    for file in (ROOT / "src").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def test_every_metric_is_listed_with_its_labels() -> None:
+    declared = set()
+    for call in _calls():
+        match call:
+            case ast.Call(
+                func=ast.Name("Counter" | "Histogram" | "Gauge" as kind),
+                args=[ast.Constant(str(name)), _, *labels],
+            ):
+                given = tuple(ast.literal_eval(labels[0])) if labels else ()
+                declared.add(Metric(name, kind.lower(), given))
+    listed = {
+        Metric(quoted(row[0]), row[1], tuple(re.findall(r"`(\w+)`", row[2])))
+        for row in rows(sections(REFERENCE / "metrics.md")["Metrics"])
+    }
+    assert declared == listed
+
+
+def test_no_page_names_a_metric_that_does_not_exist() -> None:
+    known = {quoted(row[0]) for row in rows(sections(REFERENCE / "metrics.md")["Metrics"])}
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"headwater_[a-z_]+_(?:total|seconds)", text)) <= known, page
+
+
+def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
+    said: dict[tuple[str, str], set[str]] = {}
+    for call in _calls():
+        match call:
+            case ast.Call(
+                func=ast.Attribute(ast.Name("log" | "logger"), level),
+                args=[ast.Constant(str(name)), *_],
+            ) if level != "configure":
+                fields = {keyword.arg for keyword in call.keywords if keyword.arg}
+                said.setdefault((name, level.removesuffix("_each")), set()).update(fields)
+    listed = {
+        (quoted(row[0]), row[1]): set(re.findall(r"`(\w+)`", row[2]))
+        for row in rows(sections(REFERENCE / "metrics.md")["Log records"])
+    }
+    assert listed.keys() == said.keys()
+    assert {key: fields - listed[key] for key, fields in said.items() if fields - listed[key]} == {}
+
+
+def test_every_conformance_suite_is_told_of() -> None:
+    # Read and not imported: pytest must be the first to load the suites, to rewrite their asserts.
+    suites = ROOT / "src" / "headwater" / "testing" / "conformance" / "__init__.py"
+    names = set(re.findall(r"\w+Conformance", suites.read_text(encoding="utf-8")))
+    listed = sections(DOCS / "how-to" / "testing.md")["For authors of backends"]
+    assert {quoted(row[0]) for row in rows(listed)} == names
+
+
+def test_json_and_toml_that_is_shown_is_valid() -> None:
+    for page in DOCS.rglob("*.md"):
+        for block in blocks(page):
+            if block.language == "json":
+                msgspec.json.decode(block.text)
+            elif block.language == "toml":
+                msgspec.toml.decode(block.text)

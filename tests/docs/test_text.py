@@ -1,0 +1,68 @@
+"""Links lead somewhere, and the text speaks of the project alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, PAGES, ROOT, name_of, prose
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FOLDERS = ("src", "tests", "examples", "bench", "docs", "requirements", ".ci")
+_SUFFIXES = {".md", ".py", ".toml", ".txt", ".in", ".sql", ".csv", ".sh", ""}
+
+# Put together here, so that this file does not say them.
+_FOREIGN = {
+    "a path of someone's machine": "|".join(
+        re.escape(f"/{folder}/") for folder in ("work", "root", "Users")
+    )
+    + r"|/home/\w",
+    "a host that packages come from": "|".join(
+        map(re.escape, (f"py{'pi'}.org", f"pythonhosted{'.'}org", f"npmjs{'.'}org"))
+    ),
+    "the session in which it was written": r"\b(?:this|earlier|previous|next|last) " + "session",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for target in _LINK.findall(prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{target} is not there"
+        if anchor:
+            assert anchor in _anchors(file), f"{target}: no such heading"
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(page), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    linked = {(DOCS / target).resolve() for target in _LINK.findall(prose(DOCS / "index.md"))}
+    assert set(DOCS.rglob("*.md")) - {DOCS / "index.md"} <= linked
+
+
+def _texts() -> Iterator[Path]:
+    for folder in _FOLDERS:
+        yield from (file for file in (ROOT / folder).rglob("*") if file.suffix in _SUFFIXES)
+    yield from (file for file in ROOT.iterdir() if file.suffix in _SUFFIXES)
+
+
+@pytest.mark.parametrize("what", _FOREIGN)
+def test_no_file_names(what: str) -> None:
+    pattern = re.compile(_FOREIGN[what])
+    found = [
+        f"{name_of(file)}:{number}: {line.strip()}"
+        for file in _texts()
+        if file.is_file() and not file.name.startswith(".coverage")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
