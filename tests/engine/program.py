@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.logs import log
 
 SMALL_FILE = 1 << 20
 
@@ -71,6 +72,7 @@ async def work() -> None:
 def _limit_files(size: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    log.warning("file size limited", size=size)
 
 
 async def roll() -> None:

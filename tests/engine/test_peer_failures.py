@@ -91,6 +91,7 @@ async def test_an_error_of_the_store_does_not_end_the_loop(
         await shared.publish("padding", "u1", {"text": "x" * program.SMALL_FILE})
         await until(lambda: bool(worker.records("worker started")))
         worker.send(signal.SIGUSR1)
+        await until(lambda: bool(worker.records("file size limited")))
         await shared.publish("note", "u1", {"number": 0})
         await until(lambda: bool(worker.records("batch was not committed and is run again")))
         worker.send(signal.SIGUSR2)

@@ -158,6 +158,7 @@ async def test_a_worker_goes_on_after_its_disk_failed_and_loses_nothing(
         await publish_notes(store, range(1))
         await until(lambda: done(store))
         process.send(signal.SIGUSR1)
+        await until(lambda: bool(process.records("file size limited")))
         await publish_notes(store, range(1, 4))
         await until(lambda: bool(process.records("batch was not committed and is run again")))
         process.send(signal.SIGUSR2)
