@@ -10,7 +10,7 @@ from headwater.deadline import Slot
 from headwater.engine import Engine
 from headwater.offload import share
 from headwater.ports import Batch, DeadLetter, Delivery, Handled, Outcome
-from headwater.ticks import REFRESH
+from headwater.ticks import REFRESH, due_of
 from headwater.values import ServiceEvent
 from headwater.workspace import Workspace
 
@@ -24,7 +24,7 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     follow_ups: list[ServiceEvent] = []
 
     async def run(chains: Iterator[list[Delivery]]) -> None:
-        with engine.compute.deadline.slot() as slot:
+        with engine.calls.deadline.slot() as slot:
             for chain in chains:
                 for delivery in chain:
                     await run_one(delivery, slot)
@@ -61,6 +61,8 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
     problem = f"the worker died {deaths} times while it ran this event"
     failures = [Failure(f.name, problem, "", deaths, now) for f in features]
     failed = [feature.name for feature in features]
+    if delivery.event.event_type == REFRESH:
+        failed = [due_of(delivery.event).feature]
     handled = Handled(delivery.event, 0.0, (), failed, triggered=bool(features))
     result = Result(handled, failures)
     return Outcome(

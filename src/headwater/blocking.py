@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from headwater.errors import InvalidInputError
@@ -12,21 +13,30 @@ from headwater.offload import calling_loop
 from headwater.values import ServiceEvent
 
 T = TypeVar("T")
+Id = TypeVar("Id", str, int)
 
 
 class Verbs(Protocol):
     """The verbs that have a blocking form."""
 
-    async def get_feature(self, name: str, entity_id: str) -> Any: ...
+    async def get_feature(self, name: str, entity_id: str | int) -> Any: ...
 
     async def get_features(
-        self, names: Sequence[str], entity_ids: Sequence[str]
-    ) -> dict[str, dict[str, Any]]: ...
+        self, names: Sequence[str], entity_ids: Sequence[Id]
+    ) -> dict[Id, dict[str, Any]]: ...
 
-    async def set_feature(self, name: str, entity_id: str, value: object) -> None: ...
+    async def set_feature(
+        self, name: str, entity_id: str | int, value: object, *, as_of: datetime | None = None
+    ) -> None: ...
 
     async def publish(
-        self, event_type: str, entity_id: str, payload: Mapping[str, Any] | None = None
+        self,
+        event_type: str,
+        entity_id: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
     ) -> ServiceEvent: ...
 
     async def drain(self) -> None: ...
@@ -43,29 +53,49 @@ class Blocking:
     def __init__(self, store: Verbs) -> None:
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def get_feature(self, name: str, entity_id: str) -> Any:
+    def get_feature(self, name: str, entity_id: str | int) -> Any:
         return self._run(self._store.get_feature(name, entity_id))
 
     def get_features(
-        self, names: Sequence[str], entity_ids: Sequence[str]
-    ) -> dict[str, dict[str, Any]]:
+        self, names: Sequence[str], entity_ids: Sequence[Id]
+    ) -> dict[Id, dict[str, Any]]:
         return self._run(self._store.get_features(names, entity_ids))
 
-    def set_feature(self, name: str, entity_id: str, value: object) -> None:
-        self._run(self._store.set_feature(name, entity_id, value))
+    def set_feature(
+        self, name: str, entity_id: str | int, value: object, *, as_of: datetime | None = None
+    ) -> None:
+        self._run(self._store.set_feature(name, entity_id, value, as_of=as_of))
 
     def publish(
-        self, event_type: str, entity_id: str, payload: Mapping[str, Any] | None = None
+        self,
+        event_type: str,
+        entity_id: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
     ) -> ServiceEvent:
-        return self._run(self._store.publish(event_type, entity_id, payload))
+        return self._run(
+            self._store.publish(
+                event_type, entity_id, payload, timestamp=timestamp, event_id=event_id
+            )
+        )
 
     def drain(self) -> None:
         self._run(self._store.drain())
 
     def close(self) -> None:
+        """Closes the store and ends the thread that the verbs ran on."""
         self._run(self._store.close())
+        with self._lock:
+            if self._loop is not None and self._thread is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._loop.close()
+                self._loop = self._thread = None
 
     def _run(self, verb: Coroutine[Any, Any, T]) -> T:
         if _in_a_loop():
@@ -82,9 +112,10 @@ class Blocking:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(
+                self._thread = threading.Thread(
                     target=self._loop.run_forever, name="headwater-sync-verbs", daemon=True
-                ).start()
+                )
+                self._thread.start()
             return self._loop
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 import traceback
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
+from types import TracebackType
 
 import msgspec
 
+from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
-from headwater.deadline import Deadline, DeadlineError, Slot
+from headwater.deadline import Slot
 from headwater.define import FeatureDef
-from headwater.errors import HandlerTimeoutError
-from headwater.offload import Offload, kept_inside
+from headwater.errors import HandlerTimeoutError, HungHandlerError
 from headwater.ports import DeadLetter, Delivery, Handled
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
@@ -23,6 +24,7 @@ from headwater.workspace import Turn, Workspace
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
+_HERE = str(Path(__file__).parent)
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -51,13 +53,10 @@ def pause(attempt: int) -> float:
 class Compute:
     """Runs handlers inside a workspace."""
 
-    def __init__(
-        self, registry: Registry, offload: Offload, clock: Clock, handler_timeout: float
-    ) -> None:
+    def __init__(self, registry: Registry, calls: Calls, clock: Clock) -> None:
         self._registry = registry
-        self._offload = offload
+        self._calls = calls
         self._clock = clock
-        self.deadline = Deadline(handler_timeout)
 
     async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Result:
         """Runs every feature the event triggers, one after the other, in declared order."""
@@ -69,9 +68,8 @@ class Compute:
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:
-            try:
-                await self._run(workspace, feature, event, slot)
-            except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
+            error = await self._attempt(workspace, feature, event, slot)
+            if error is not None:
                 attempts, failure = await self._retry(workspace, feature, event, slot, error)
                 retries += attempts - 1
                 if failure is not None:
@@ -96,46 +94,50 @@ class Compute:
         first_failed_at = self._clock.now()
         for attempt in range(feature.max_retries):
             await self._clock.sleep(pause(attempt))
-            try:
-                await self._run(workspace, feature, event, slot)
-            except Exception as again:  # noqa: BLE001 - a user's handler may raise anything
-                error = again
-            else:
+            again = await self._attempt(workspace, feature, event, slot)
+            if again is None:
                 return attempt + 2, None
+            error = again
         attempts = feature.max_retries + 1
         return attempts, _failure(feature, error, attempts, first_failed_at)
 
-    async def _run(
+    async def _attempt(
         self, workspace: Workspace, feature: FeatureDef, event: ServiceEvent, slot: Slot
-    ) -> None:
+    ) -> Exception | None:
         """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
-        entity_id = feature.entity.native_id(event.entity_id)
         moment = to_micros(event.timestamp)
         while True:
             turn = Turn(workspace, moment, self._clock.micros(), event.event_id)
             try:
-                with slot, turn:
-                    if feature.is_async:
-                        value = await feature.function(entity_id, event)
-                    else:
-                        value = await self._offload.call(feature.function, entity_id, event)
+                with turn:
+                    value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
                     await turn.set(feature, event.entity_id, value)
-            except DeadlineError as error:
-                seconds = self.deadline.seconds
-                raise HandlerTimeoutError(feature.name, event.entity_id, seconds) from error
-            except (asyncio.CancelledError, SystemExit) as error:
-                raise kept_inside(error, feature.name, event.entity_id) from error
+            except HandlerTimeoutError as error:
+                if feature.is_async:
+                    return error
+                seconds = self._calls.deadline.seconds
+                raise HungHandlerError(feature.name, event.entity_id, seconds) from error
+            except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
+                return error
             finally:
                 changes = turn.close()
             if changes is not None:
                 workspace.keep(changes)
-                return
+                return None
 
 
 def _undeclared(feature: str, now: datetime) -> Failure:
     """The failure of a redriven event whose feature is gone: it must not be lost."""
     return Failure(feature, "the feature is no longer declared, or not for this event", "", 1, now)
+
+
+def _own_frames(error: BaseException) -> TracebackType | None:
+    """The error's frames from the user's function on, without those that led to it."""
+    frames = error.__traceback__
+    while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next
+    return frames
 
 
 def _failure(
@@ -144,7 +146,7 @@ def _failure(
     return Failure(
         feature.name,
         f"{type(error).__name__}: {error}",
-        "".join(traceback.format_exception(error)),
+        "".join(traceback.format_exception(type(error), error, _own_frames(error))),
         attempts,
         first_failed_at,
     )

@@ -46,6 +46,18 @@ class EntityDef(msgspec.Struct, frozen=True):
     id_type: type[str] | type[int]
     location: Location
 
+    def text_id(self, entity_id: object) -> str:
+        """The id as it is kept: text, also where the class annotates whole numbers."""
+        if type(entity_id) is int and self.id_type is int:
+            return str(entity_id)
+        if type(entity_id) is not str or not entity_id:
+            raise InvalidInputError(
+                f"{self.id_field} must be a text that is not empty, not {entity_id!r}"
+            )
+        if self.id_type is int:
+            self.native_id(entity_id)
+        return entity_id
+
     def native_id(self, entity_id: str) -> str | int:
         """The id in the type the class annotates, as functions receive it."""
         if self.id_type is str:

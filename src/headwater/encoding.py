@@ -107,12 +107,16 @@ _CHECKS: dict[type, _Check] = {
 }
 
 
-def encode_plain(value: object) -> bytes:
-    """The JSON text of a value in builtin types, refused where JSON would change it."""
+def encode_exact(value: object, decode: Callable[[bytes], Any]) -> bytes:
+    """The value's JSON text, after proof that it decodes to the same value."""
     try:
-        return _ENCODER.encode(plain(value))
-    except (TypeError, UnicodeEncodeError, OverflowError) as error:
+        raw = _ENCODER.encode(plain(value))
+        back = decode(raw)
+    except (TypeError, UnicodeEncodeError, OverflowError, msgspec.ValidationError) as error:
         raise UnstorableError(str(error)) from error
+    if back is not value and not _same(back, value):
+        raise UnstorableError(f"it would come back as {reprlib.repr(back)}")
+    return raw
 
 
 def _same(back: object, value: object) -> bool:
@@ -159,15 +163,9 @@ class Codec:
     def encode(self, value: object) -> bytes:
         """The value's JSON text, after proof that it decodes to the same value."""
         try:
-            raw = encode_plain(value)
-            back = self._decode(raw)
-        except (UnstorableError, msgspec.ValidationError) as error:
+            return encode_exact(value, self._decode)
+        except UnstorableError as error:
             raise FeatureValueError(self.feature, value, self.expected, str(error)) from error
-        if back is not value and not _same(back, value):
-            raise FeatureValueError(
-                self.feature, value, self.expected, f"it would come back as {reprlib.repr(back)}"
-            )
-        return raw
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:
         """The value in its annotated type."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater import graph
+from headwater.calls import Calls
 from headwater.clock import Clock
 from headwater.compute import Compute
 from headwater.connect import connect
@@ -24,6 +25,7 @@ class Engine(msgspec.Struct, frozen=True):
     clock: Clock
     backends: Backends
     offload: Offload
+    calls: Calls
     reader: Reader
     compute: Compute
     refresh: Refresh
@@ -39,19 +41,21 @@ def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
     graph.check(registry.features)
     backends = connect(settings, clock)
     offload = Offload(settings.worker.threads)
+    calls = Calls(offload, settings.worker.handler_timeout)
     return Engine(
         registry,
         settings,
         clock,
         backends,
         offload,
-        Reader(registry, backends.online, offload, clock),
-        Compute(registry, offload, clock, settings.worker.handler_timeout),
+        calls,
+        Reader(registry, backends.online, calls, clock),
+        Compute(registry, calls, clock),
         Refresh(
             registry,
             backends.online,
             backends.offline,
-            offload,
+            calls,
             clock,
             settings.worker.concurrency,
         ),

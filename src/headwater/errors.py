@@ -18,7 +18,8 @@ HeadwaterError
 │   ├── UnknownNameError        … among the declarations
 │   └── UnknownDeadLetterError
 ├── FeatureFailedError          a feature's own function raised
-│   └── HandlerTimeoutError     … or ran longer than it may
+│   ├── HandlerTimeoutError     … or ran longer than it may
+│   └── HungHandlerError        … and cannot be stopped, so its worker has to end
 ├── CommitError                 a batch was not committed and will be read again
 │   ├── LeaseLostError          another worker owns the partition now
 │   └── VersionConflictError    an entity changed while the batch ran
@@ -143,8 +144,8 @@ class DurationError(InvalidInputError, ValueError):
     def __init__(self, given: object) -> None:
         self.given = given
         super().__init__(
-            f"{given!r} is not a duration; write a number and a unit, one of ms, s, m, h, d "
-            "(for example '500ms' or '1.5h'), or pass a timedelta"
+            f"{given!r} is not a duration; write a number above zero and a unit, one of ms, s, m, "
+            "h, d (for example '500ms' or '1.5h'), or pass a timedelta"
         )
 
 
@@ -207,6 +208,18 @@ class HandlerTimeoutError(FeatureFailedError):
 
     def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
         super().__init__(feature, entity_id, f"it ran longer than {seconds:g} s")
+
+
+class HungHandlerError(FeatureFailedError):
+    """A sync handler ran longer than it may; nothing but the end of its process stops it."""
+
+    def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
+        super().__init__(
+            feature,
+            entity_id,
+            f"it has run for {seconds:g} s in a thread that cannot be stopped; the worker ends, "
+            "and the next one counts how often this event did that",
+        )
 
 
 class CommitError(HeadwaterError):

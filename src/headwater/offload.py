@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.answers import Answer, send
-from headwater.errors import FeatureFailedError
 
 T = TypeVar("T")
 Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
@@ -40,18 +39,6 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
 
     async with asyncio.TaskGroup() as group:
         await run(portion(1))
-
-
-def kept_inside(error: BaseException, feature: str, entity_id: str) -> BaseException:
-    """What to raise for a cancellation or an exit that came out of a user's function.
-
-    Only the one who runs this task may cancel it. Whatever else the function lets through, such
-    as the end of something it awaited, would end the worker in its place, and the next one after.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        return error
-    return FeatureFailedError(feature, entity_id, f"it raised {type(error).__name__}")
 
 
 calling_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(

@@ -238,6 +238,7 @@ class OnlineStore(Protocol):
     async def put(self, changes: Sequence[Change]) -> None:
         """Writes values online and to history as one; other values of the entities stay.
 
+        A change that speaks of an earlier moment than the value online goes to history alone.
         A change that is not authoritative, such as a cached computation, does not disturb
         batches that are being run.
         """

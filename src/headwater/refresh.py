@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,11 +10,13 @@ from typing import Any
 import msgspec
 
 from headwater import ticks
+from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
+from headwater.deadline import Slot
 from headwater.define import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.logs import log
-from headwater.offload import Offload, kept_inside, share
+from headwater.offload import share
 from headwater.ports import Change, Delivery, Handled, OfflineStore, OnlineStore, Rows
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
@@ -39,14 +40,14 @@ class Refresh:
         registry: Registry,
         online: OnlineStore,
         offline: OfflineStore,
-        offload: Offload,
+        calls: Calls,
         clock: Clock,
         concurrency: int,
     ) -> None:
         self._registry = registry
         self._online = online
         self._offline = offline
-        self._offload = offload
+        self._calls = calls
         self._clock = clock
         self._concurrency = concurrency
 
@@ -100,38 +101,29 @@ class Refresh:
         failed: list[str] = []
 
         async def run(some: Iterator[str]) -> None:
-            for entity_id in some:
-                try:
-                    await self._run_one(workspace, feature, entity_id, cause)
-                except Exception as error:  # noqa: BLE001 - a user's function may raise anything
-                    failed.append(entity_id)
-                    problem = f"{type(error).__name__}: {error}"
-                    log.warning(
-                        "refresh failed", feature=feature.name, entity_id=entity_id, error=problem
-                    )
-                else:
-                    done.append(entity_id)
+            with self._calls.deadline.slot() as slot:
+                for entity_id in some:
+                    try:
+                        await self._run_one(workspace, feature, entity_id, cause, slot)
+                        done.append(entity_id)
+                    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+                        failed.append(entity_id)
+                        _report(feature, entity_id, error)
 
         await share(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PORTION else None
         return len(done), bool(failed), after
 
     async def _run_one(
-        self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str
+        self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str, slot: Slot
     ) -> None:
         now = self._clock.micros()
-        native_id = feature.entity.native_id(entity_id)
         while True:
             turn = Turn(workspace, now, now, cause)
             try:
                 with turn:
-                    if feature.is_async:
-                        value = await feature.function(native_id)
-                    else:
-                        value = await self._offload.call(feature.function, native_id)
+                    value = await self._calls.call(slot, feature, entity_id)
                 await turn.set(feature, entity_id, value)
-            except (asyncio.CancelledError, SystemExit) as error:
-                raise kept_inside(error, feature.name, entity_id) from error
             finally:
                 changes = turn.close()
             if changes is not None:
@@ -152,6 +144,11 @@ class Refresh:
     async def _already_online(self, changes: list[Change]) -> list[Change]:
         cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
         return [change for change, own in zip(changes, cells, strict=True) if own]
+
+
+def _report(feature: FeatureDef, entity_id: str, error: Exception) -> None:
+    problem = f"{type(error).__name__}: {error}"
+    log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
 
 
 def _portions(changes: list[Change]) -> Iterator[list[Change]]:

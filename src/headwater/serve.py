@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from headwater import graph
+from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
 from headwater.define import EntityDef, FeatureDef
-from headwater.errors import FeatureFailedError, InvalidInputError
-from headwater.offload import Offload, kept_inside
+from headwater.errors import FeatureFailedError, HeadwaterError
 from headwater.ports import Change, OnlineStore
 from headwater.registry import Registry
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
@@ -88,23 +88,22 @@ class Plan(msgspec.Struct, frozen=True):
 class Reader:
     """Serves values of features, whichever way each of them is recomputed."""
 
-    def __init__(
-        self, registry: Registry, online: OnlineStore, offload: Offload, clock: Clock
-    ) -> None:
+    def __init__(self, registry: Registry, online: OnlineStore, calls: Calls, clock: Clock) -> None:
         self._registry = registry
         self._online = online
-        self._offload = offload
+        self._calls = calls
         self._clock = clock
         self._plans: dict[tuple[int | str, ...], Plan] = {}
         self._running: dict[tuple[int, str, str], asyncio.Future[FeatureValue]] = {}
 
-    async def read(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[Row]:
+    async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[Row]:
         """The values of features for each entity, in the order asked."""
         plan = self.plan(names)
-        cells = await self._cells(plan.entity, entity_ids)
+        ids = list(map(plan.entity.text_id, entity_ids))
+        cells = await (current_turn() or self._online).get(plan.entity.name, ids)
         now = self._clock.micros()
         if plan.computed:
-            pairs = zip(entity_ids, cells, strict=True)
+            pairs = zip(ids, cells, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
         else:
             rows = [{f.name: _stored(f, own, now) for f in plan.stored} for own in cells]
@@ -115,31 +114,27 @@ class Reader:
                     reads.note(row[feature.name].as_of)
         return rows
 
-    async def values(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[dict[str, Any]]:
+    async def values(
+        self, names: Sequence[str], entity_ids: Iterable[object]
+    ) -> list[dict[str, Any]]:
         """The bare values of features for each entity; stored ones without any detour."""
         plan = self.plan(names)
-        if plan.computed or current_reads() is not None:
+        if plan.computed or current_reads() is not None or current_turn() is not None:
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
+        ids = list(map(plan.entity.text_id, entity_ids))
         now = self._clock.micros()
-        if current_turn() is None:
-            _check_ids(plan.entity, entity_ids)
-            packed = await self._online.get_packed(plan.entity.name, entity_ids)
-            return [plan.view.values(state, now) for state in packed]
-        return [
-            {feature.name: _stored_value(feature, own, now) for feature in plan.stored}
-            for own in await self._cells(plan.entity, entity_ids)
-        ]
+        packed = await self._online.get_packed(plan.entity.name, ids)
+        return [plan.view.values(state, now) for state in packed]
 
-    async def value(self, name: str, entity_id: str) -> Any:
+    async def value(self, name: str, entity_id: object) -> Any:
         """One bare value; what handlers read most, so without a plan where it is stored."""
         feature = self._registry.feature(name)
         turn = current_turn()
         if turn is None or not feature.stored or current_reads() is not None:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
-        _check_ids(feature.entity, (entity_id,))
-        cells = await turn.cells((feature.entity.name, entity_id))
+        cells = await turn.cells((feature.entity.name, feature.entity.text_id(entity_id)))
         cell = cells.get(name)
         if cell is None or self._expired(cell):
             return feature.default
@@ -147,13 +142,6 @@ class Reader:
 
     def _expired(self, cell: Cell) -> bool:
         return cell.expires_at is not None and cell.expired(self._clock.micros())
-
-    async def _cells(self, entity: EntityDef, entity_ids: Sequence[str]) -> list[Cells]:
-        _check_ids(entity, entity_ids)
-        turn = current_turn()
-        if turn is not None:
-            return await turn.get(entity.name, entity_ids)
-        return await self._online.get(entity.name, entity_ids)
 
     def plan(self, names: Sequence[str]) -> Plan:
         """The plan for reading these features, made at the first request for them."""
@@ -215,32 +203,21 @@ class Reader:
         return await asyncio.shield(running)
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
-        native_id = feature.entity.native_id(entity_id)
-        with noting() as reads:
+        with noting() as reads, self._calls.deadline.slot() as slot:
             try:
-                if feature.is_async:
-                    value = await feature.function(native_id)
-                else:
-                    value = await self._offload.call(feature.function, native_id)
-            except (asyncio.CancelledError, SystemExit) as error:
-                raise kept_inside(error, feature.name, entity_id) from error
+                value = await self._calls.call(slot, feature, entity_id)
+            except HeadwaterError:
+                raise
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise FeatureFailedError(feature.name, entity_id, problem) from error
         now = self._clock.now()
-        as_of = reads.oldest or now
-        cell = make_cell(feature, value, to_micros(as_of), to_micros(now))
-        if feature.kept and current_turn() is None:
+        # What was made from a default speaks of no moment, and is not kept as if it did.
+        as_of = None if reads.incomplete else reads.oldest or now
+        cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
+        if feature.kept and as_of is not None and current_turn() is None:
             await self._online.put([_cached(feature, entity_id, cell)])
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
-
-
-def _check_ids(entity: EntityDef, entity_ids: Iterable[object]) -> None:
-    for entity_id in entity_ids:
-        if type(entity_id) is not str or not entity_id:
-            raise InvalidInputError(
-                f"{entity.id_field} must be a text that is not empty, not {entity_id!r}"
-            )
 
 
 async def _ready(value: FeatureValue) -> FeatureValue:

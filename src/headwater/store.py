@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+import msgspec
 
 from headwater import graph
 from headwater.blocking import Blocking
 from headwater.clock import Clock, SystemClock, to_micros
 from headwater.define import EntityDef, FeatureDef
-from headwater.encoding import UnstorableError, encode_plain
+from headwater.encoding import UnstorableError, encode_exact
 from headwater.engine import Engine, open_engine
 from headwater.errors import EventError, InvalidInputError
 from headwater.ports import DeadLetter, Health, Published
@@ -24,6 +26,10 @@ from headwater.worker import Worker
 from headwater.workspace import current_turn, make_cell, make_change
 
 INTERNAL = "headwater."
+
+Id = TypeVar("Id", str, int)
+
+_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class PublicBus:
@@ -136,28 +142,28 @@ class FeatureStore:
         window = self.settings.ingest.dedup_window if dedup else None
         return await engine.backends.bus.publish(events, dedup_window=window)
 
-    async def get_feature(self, name: str, entity_id: str) -> Any:
+    async def get_feature(self, name: str, entity_id: str | int) -> Any:
         """One feature's value for one entity, in its annotated type; None if there is none."""
         engine = self._engine or await self.open()
         return await engine.reader.value(name, entity_id)
 
     async def get_features(
-        self, names: Sequence[str], entity_ids: Sequence[str]
-    ) -> dict[str, dict[str, Any]]:
+        self, names: Sequence[str], entity_ids: Sequence[Id]
+    ) -> dict[Id, dict[str, Any]]:
         """Many features of many entities in one round trip: values by entity id, then by name."""
         engine = self._engine or await self.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
 
-    async def read(self, names: Sequence[str], entity_ids: Sequence[str]) -> list[Row]:
+    async def read(self, names: Sequence[str], entity_ids: Sequence[str | int]) -> list[Row]:
         """Like get_features, with each value's age and where it came from, in the order asked."""
         engine = await self.open()
         return await engine.reader.read(names, entity_ids)
 
     async def set_feature(
-        self, name: str, entity_id: str, value: object, *, as_of: datetime | None = None
+        self, name: str, entity_id: str | int, value: object, *, as_of: datetime | None = None
     ) -> None:
-        """Writes a value, online and to history.
+        """Writes a value, online and to history; one with an older ``as_of`` to history alone.
 
         Inside a handler the write belongs to the handler: it counts if, and when, the event's
         own value does.
@@ -168,17 +174,32 @@ class FeatureStore:
                 f"feature {name!r} is made anew at every read and cannot be set; give it a ttl, a "
                 "trigger or a refresh interval"
             )
+        entity_id = feature.entity.text_id(entity_id)
         turn = current_turn()
         if turn is not None:
+            if as_of is not None:
+                raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
             await turn.set(feature, entity_id, value)
             return
         engine = await self.open()
-        now = self.clock.now()
-        moment = as_of or now
-        if moment.tzinfo is None:
+        now = self.clock.micros()
+        moment = await self._moment(feature, entity_id) if as_of is None else self._given(as_of)
+        change = make_change(feature, entity_id, make_cell(feature, value, moment, now), "set")
+        await engine.backends.online.put([change])
+
+    async def _moment(self, feature: FeatureDef, entity_id: str) -> int:
+        """Now, or the moment of the value that is replaced if that is later."""
+        engine = await self.open()
+        (cells,) = await engine.backends.online.get(feature.entity.name, [entity_id])
+        before = cells.get(feature.name)
+        return max(self.clock.micros(), before.as_of if before else 0)
+
+    def _given(self, as_of: datetime) -> int:
+        if as_of.tzinfo is None:
             raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
-        cell = make_cell(feature, value, to_micros(moment), to_micros(now))
-        await engine.backends.online.put([make_change(feature, entity_id, cell, "set_feature")])
+        if as_of > self.clock.now() + self.settings.ingest.future_tolerance:
+            raise InvalidInputError(f"as_of {as_of.isoformat()} lies in the future")
+        return to_micros(as_of)
 
     async def dead_letters(
         self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
@@ -218,6 +239,6 @@ def _check_event(event: ServiceEvent, latest: datetime, index: int | None) -> No
             index,
         )
     try:
-        encode_plain(event.payload)
+        encode_exact(event.payload, _decode_payload)
     except UnstorableError as error:
         raise EventError(f"payload cannot be kept: {error}", index) from error

@@ -67,6 +67,7 @@ class Worker:
         await engine.backends.roster.join(self.name)
         log.info("worker started", worker=self.name)
         log.flush()
+        release = True
         try:
             if self._draining:
                 await scheduler.tick()
@@ -81,8 +82,13 @@ class Worker:
                 await self._finish(engine.settings.worker.drain_timeout)
                 for helper in helpers:
                     helper.cancel()
+        except BaseExceptionGroup:
+            # What failed may be an event's doing: unreleased, its partition is suspect to the
+            # next owner.
+            release = False
+            raise
         finally:
-            await self._leave(engine)
+            await self._leave(engine, release=release)
             log.info("worker stopped", worker=self.name)
             log.flush()
 
@@ -102,7 +108,9 @@ class Worker:
                 await asyncio.sleep(_BACKEND_PAUSE)
                 continue
             for batch in batches:
-                lane = self._lanes[batch.lease.partition]
+                lane = self._lanes.get(batch.lease.partition)
+                if lane is None or lane.lease != batch.lease:
+                    continue  # given up while its events were being read; the next owner has them
                 lane.task = group.create_task(self._run(engine, lane, batch))
             if batches:
                 continue
@@ -163,6 +171,12 @@ class Worker:
             lane.attempts = await engine.backends.bus.attempt(lane.lease, delivery.seq)
             lane.counted = delivery.seq
         if lane.attempts > engine.settings.worker.max_deliveries:
+            log.error(
+                "event given up",
+                event_id=delivery.event.event_id,
+                partition=lane.lease.partition,
+                deaths=lane.attempts - 1,
+            )
             return give_up(engine, batch, lane.attempts - 1)
         return await run_batch(engine, batch)
 
@@ -210,12 +224,12 @@ class Worker:
             except BackendError as error:
                 log.error("maintenance failed and will be tried again", error=str(error))
 
-    async def _leave(self, engine: Engine) -> None:
+    async def _leave(self, engine: Engine, *, release: bool) -> None:
         roster = engine.backends.roster
         leases = [lane.lease for lane in self._lanes.values()]
         self._lanes.clear()
         try:
-            if leases:
+            if leases and release:
                 await roster.release(leases)
         finally:
             await roster.leave(self.name)

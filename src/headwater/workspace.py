@@ -163,13 +163,16 @@ class Turn:
 
 
 class Reads:
-    """How old the oldest value is that a function has read."""
+    """How old the oldest value is that a function has read, and whether one had no age."""
 
     def __init__(self) -> None:
         self.oldest: datetime | None = None
+        self.incomplete = False
 
     def note(self, as_of: datetime | None) -> None:
-        if as_of is not None and (self.oldest is None or as_of < self.oldest):
+        if as_of is None:
+            self.incomplete = True
+        elif self.oldest is None or as_of < self.oldest:
             self.oldest = as_of
 
 

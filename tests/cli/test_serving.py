@@ -163,7 +163,7 @@ def test_a_server_says_where_it_is_and_what_to_try(
     monkeypatch.setattr("headwater.cli.serve.serve_http", serve)
     monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
     said = run("serve", "--no-worker").out
-    assert "Headwater serves 6 features of features.py at http://127.0.0.1:8000" in said
+    assert "Headwater serves the features of features.py at http://127.0.0.1:8000" in said
     assert "start `headwater worker features.py`" in said
     assert "http://127.0.0.1:8000/ingest/purchase" in said
     assert "headwater features get total_spend 1 --file features.py" in said

@@ -10,10 +10,12 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.cli.running import run_long
 from headwater.logs import log
 
 SMALL_FILE = 1 << 20
@@ -58,6 +60,13 @@ def hung(user_id: str, event: ServiceEvent) -> bool:
     os._exit(3)
 
 
+@feature(entity=User, trigger="stuck", max_retries=0)
+def stuck(user_id: str, event: ServiceEvent) -> bool:
+    """Waits in its thread for something that never comes."""
+    threading.Event().wait()
+    return True
+
+
 async def work() -> None:
     """Runs a worker until SIGTERM; SIGUSR1 forbids it large files, SIGUSR2 allows them again."""
     worker = Worker(store)
@@ -90,4 +99,4 @@ async def publish() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"work": work, "roll": roll, "publish": publish}[sys.argv[1]]())
+    run_long({"work": work, "roll": roll, "publish": publish}[sys.argv[1]]())

@@ -375,3 +375,9 @@ async def test_a_store_that_was_closed_says_so(store: FeatureStore) -> None:
         await engine.backends.online.get("User", ["u1"])
     with pytest.raises(ClosedError, match="closed"):
         await engine.backends.bus.publish([ServiceEvent("note", "u1")], dedup_window=None)
+
+
+async def test_a_payload_that_json_would_change_is_refused(store: FeatureStore) -> None:
+    for payload in ({1: 2}, {"at": (1, 2)}, {"nan": float("nan")}):
+        with pytest.raises(EventError, match="payload cannot be kept"):
+            await store.publish("buy", "u1", payload)  # type: ignore[arg-type]

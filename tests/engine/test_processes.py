@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -146,6 +147,24 @@ async def died(process: Process, store: FeatureStore) -> bool:
 
     await until(dead_or_done)
     return process.exit_code is not None
+
+
+async def test_a_sync_handler_that_hangs_ends_its_worker_and_takes_no_other_event_with_it(
+    store: FeatureStore, home: Path
+) -> None:
+    fleet = Fleet(home, worker_max_deliveries=1, worker_handler_timeout=0.2)
+    await publish_notes(store, range(2))
+    await store.publish("stuck", "u1")
+    await publish_notes(store, range(2, 4))
+    codes = []
+    while not await done(store):
+        with fleet.start() as process:
+            if await died(process, store):
+                codes.append(process.exit_code)
+    assert codes == [os.EX_SOFTWARE, os.EX_SOFTWARE]
+    assert_in_order(await journals(store), 4)
+    (letter,) = await store.dead_letters()
+    assert (letter.feature, letter.event.event_type) == ("stuck", "stuck")
 
 
 async def test_a_worker_goes_on_after_its_disk_failed_and_loses_nothing(

@@ -15,9 +15,11 @@ from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
 from headwater.errors import (
     FeatureFailedError,
     FeatureValueError,
+    HandlerTimeoutError,
     InvalidInputError,
     NotFoundError,
 )
+from headwater.settings import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, until
 
@@ -443,3 +445,80 @@ async def test_set_feature_writes_online_and_to_history(
         await store.set_feature("line", "u1", "x")
     with pytest.raises(InvalidInputError, match="time zone"):
         await store.set_feature("plan", "u1", "x", as_of=at.replace(tzinfo=None))
+
+
+async def test_a_value_set_with_an_older_moment_goes_to_history_alone(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="x")
+    async def plan(user_id: str, event: ServiceEvent) -> str:
+        return "free"
+
+    await store.set_feature("plan", "u1", "gold")
+    await store.set_feature("plan", "u1", "old", as_of=clock.now() - timedelta(days=1))
+    assert await store.get_feature("plan", "u1") == "gold"
+    assert sorted(await past(store, "plan")) == ["gold", "old"]
+
+
+async def test_a_value_is_not_set_for_the_future_or_for_nobody(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="x")
+    async def plan(user_id: str, event: ServiceEvent) -> str:
+        return "free"
+
+    with pytest.raises(InvalidInputError, match="lies in the future"):
+        await store.set_feature("plan", "u1", "gold", as_of=clock.now() + timedelta(days=1))
+    with pytest.raises(InvalidInputError, match="user_id must be a text that is not empty"):
+        await store.set_feature("plan", "", "gold")
+
+
+async def test_the_stores_verbs_take_whole_numbers_where_the_entity_does(
+    store: FeatureStore,
+) -> None:
+    @entity(store)
+    class Shop:
+        shop_id: int
+
+    @feature(entity=Shop, trigger="sale")
+    async def sales(shop_id: int, event: ServiceEvent) -> int:
+        return (await store.get_feature("sales", shop_id) or 0) + 1
+
+    await store.publish("sale", "7")
+    await store.drain()
+    await store.set_feature("sales", 8, 5)
+    assert await store.get_features(["sales"], [7, 8]) == {7: {"sales": 1}, 8: {"sales": 5}}
+    assert await store.get_feature("sales", "7") == 1
+    with pytest.raises(InvalidInputError, match="must be a whole number"):
+        await store.get_feature("sales", "seven")
+
+
+async def test_what_is_computed_from_a_default_has_no_age_and_is_not_kept(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", default=0.0)
+    async def spent(user_id: str, event: ServiceEvent) -> float:
+        return 10.0
+
+    @feature(entity=user, ttl="1h")
+    async def tier(user_id: str) -> str:
+        return "gold" if await store.get_feature("spent", user_id) else "new"
+
+    (row,) = await store.read(["tier"], ["u1"])
+    assert row["tier"] == FeatureValue("new", None, "computed")
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert await store.get_feature("tier", "u1") == "gold"
+
+
+async def test_an_on_demand_function_may_not_run_for_ever(
+    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user)
+    async def slow(user_id: str) -> int:
+        await asyncio.sleep(60)
+        return 1
+
+    await store.rebind(settings.with_(worker={"handler_timeout": 0.05}), clock)
+    with pytest.raises(HandlerTimeoutError):
+        await store.get_feature("slow", "u1")

@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from headwater.errors import HungHandlerError
 from headwater.logs import log
 from headwater.store import FeatureStore
 
@@ -37,8 +38,14 @@ def run_long(main: Coroutine[Any, Any, T]) -> T:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(main)
+    except* HungHandlerError as hung:
+        # Its thread would keep an orderly exit waiting for ever.
+        for error in hung.exceptions:
+            log.error("worker ends", error=str(error))
+        os._exit(os.EX_SOFTWARE)
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:

@@ -64,9 +64,9 @@ def serve(
 
 
 def _greet(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
-    features, settings = store.registry.features, store.settings
+    settings = store.settings
     where = f"home {settings.home}" if settings.env == "development" else settings.env
-    typer.echo(f"Headwater serves {len(features)} features of {path} at {url} ({where}).")
+    typer.echo(f"Headwater serves the features of {path} at {url} ({where}).")
     if not worker:
         typer.echo(f"Nothing handles events here; start `headwater worker {quote(str(path))}`.")
     typer.echo("\nTry:")

@@ -11,7 +11,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.partitions import partition_of
 from headwater.ports import Change, EntityState
-from headwater.values import Cells, EntityKey, decode_cells, encode_cells
+from headwater.values import Cell, Cells, EntityKey, decode_cells, encode_cells
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
@@ -68,7 +68,7 @@ class SqliteOnlineStore:
                 "SELECT state FROM entities WHERE entity = ? AND entity_id = ?", key
             ).fetchone()
             cells = decode_cells(row[0]) if row else {}
-            cells |= {change.feature: change.cell for change in own}
+            cells |= {c.feature: c.cell for c in own if _replaces(c.cell, cells.get(c.feature))}
             # The version is what running batches compare; a cached computation leaves it alone.
             step = any(change.authoritative for change in own) or row is None
             db.execute(
@@ -98,6 +98,10 @@ class SqliteOnlineStore:
             arguments.append(f"$.{having}")
         rows = self._home.read(f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit))
         return [entity_id for (entity_id,) in rows]
+
+
+def _replaces(cell: Cell, before: Cell | None) -> bool:
+    return before is None or before.as_of <= cell.as_of or before.expired(cell.written_at)
 
 
 @cache

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -76,7 +77,7 @@ class Writer:
                 self._commits += 1
                 if self._commits % _COMMITS_BETWEEN_LOOKS == 0:
                     self._checkpoint(connection)
-        except OSError as error:
+        except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Answer(queued.future, error=failure) for queued in batch]
         # From here on the event loop wants to run: the less is done beside it, the sooner it can.
@@ -111,7 +112,8 @@ class Writer:
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever a job raises is its caller's answer
             if connection.in_transaction:
-                connection.execute("ROLLBACK")
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
             failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
             return [Answer(queued.future, error=failure) for queued in batch]
         return answers
@@ -131,13 +133,13 @@ class Writer:
         return Answer(queued.future, result)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        size = os.stat(self._wal).st_size
-        if size <= CHECKPOINT_BYTES:
-            return
-        # A passive checkpoint waits for nobody; past the second bound a pinned reader is waited
-        # for, because the WAL would grow without end.
-        mode = "RESTART" if size > _RESTART_BYTES else "PASSIVE"
         try:
-            connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except sqlite3.Error as error:
+            size = os.stat(self._wal).st_size
+            if size > CHECKPOINT_BYTES:
+                # A passive checkpoint waits for nobody; past the second bound a pinned reader is
+                # waited for, because the WAL would grow without end.
+                mode = "RESTART" if size > _RESTART_BYTES else "PASSIVE"
+                connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        except (sqlite3.Error, OSError) as error:
+            # The commits before it are durable and must be answered as such.
             log.warning("checkpoint failed and will be tried again", error=str(error))

@@ -26,6 +26,7 @@ from headwater.testing.conformance.suite import (
     value_at,
     value_online,
 )
+from headwater.values import decode_cells
 
 
 class OnlineStoreConformance(Suite):
@@ -50,6 +51,23 @@ class OnlineStoreConformance(Suite):
         (cells,) = await backends.online.get("User", ["u1"])
         assert not cells["clicks"].expired(to_micros(after(4.9)))
         assert cells["clicks"].expired(to_micros(after(5)))
+
+    async def test_a_change_of_an_earlier_moment_than_the_value_online_goes_to_history_alone(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(2, as_of=after(10))])
+        await backends.online.put([change(1, as_of=after(5), written_at=after(20))])
+        assert await value_online(backends) == 2
+        assert await value_at(backends, after(7)) == 1
+        assert await value_at(backends, after(30)) == 2
+
+    async def test_get_packed_gives_the_same_as_the_json_text_of_the_cells(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(7)])
+        known, unknown = await backends.online.get_packed("User", ["u1", "nobody"])
+        assert decode_cells(known) == {"clicks": change(7).cell}
+        assert decode_cells(unknown) == {}
 
     async def test_get_gives_the_values_of_each_entity_in_the_order_asked(
         self, backends: Backends

@@ -1,0 +1,38 @@
+"""Calling a user's function: sync or async, for a limited time, its failures its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.deadline import Deadline, DeadlineError, Slot
+from headwater.define import FeatureDef
+from headwater.errors import FeatureFailedError, HandlerTimeoutError
+from headwater.offload import Offload
+
+
+class Calls:
+    """Runs feature functions with the entity's id in the type that its class annotates."""
+
+    def __init__(self, offload: Offload, seconds: float) -> None:
+        self._offload = offload
+        self.deadline = Deadline(seconds)
+
+    async def call(self, slot: Slot, feature: FeatureDef, entity_id: str, *rest: object) -> object:
+        """What the function returns; raises HandlerTimeoutError when that takes too long."""
+        native_id = feature.entity.native_id(entity_id)
+        try:
+            with slot:
+                if feature.is_async:
+                    return await feature.function(native_id, *rest)
+                return await self._offload.call(feature.function, native_id, *rest)
+        except DeadlineError as error:
+            raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
+        except (asyncio.CancelledError, SystemExit) as error:
+            # Only the one who runs this task may cancel it. Whatever else the function lets
+            # through, such as the end of something it awaited, would end the worker in its place,
+            # and the next worker after it.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            problem = f"it raised {type(error).__name__}"
+            raise FeatureFailedError(feature.name, entity_id, problem) from error
