@@ -35,7 +35,7 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 	$(BIN)/headwater demo
 
 test: $(DEV_READY) ## Run the tests and report coverage (ARGS="-k name" narrows them)
-	$(BIN)/pytest --cov --cov-report=term $(ARGS)
+	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
 check: lint types floors test ## Format, lint, types, import floors, tests, docs
 
