@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from bench.case import Effort
 from bench.features import NAMES, store
 from bench.floors import ENTITIES, Measuring, Rate
 from headwater import ServiceEvent
+from headwater.cli.running import long_runner
 
 PUBLISHERS = 64
 AT_ONCE = 500  # publishes in flight while a round is prepared
@@ -123,8 +122,8 @@ async def calls_per_second(call: Call, seconds: float) -> float:
 def _one_loop(
     measured: Measured, prepare: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> Iterator[Rate]:
-    """Runs every round on the same event loop, of the kind that serve and worker run on."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    """Runs every round on one event loop, in a process set up as serve and worker set theirs up."""
+    with long_runner() as runner:
         if prepare:
             runner.run(prepare())
         try:

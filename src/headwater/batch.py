@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from headwater.compute import Failure, Result, dead_letter
+from headwater.compute import dead_letter
 from headwater.deadline import Slot
 from headwater.engine import Engine
 from headwater.offload import share
-from headwater.ports import Batch, DeadLetter, Delivery, Handled, Outcome
+from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
 from headwater.ticks import REFRESH, due_of
 from headwater.values import ServiceEvent
 from headwater.workspace import Workspace
@@ -36,10 +36,10 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
             if refreshed.follow_up:
                 follow_ups.append(refreshed.follow_up)
             return
-        result = await engine.compute.handle(workspace, delivery, slot)
-        results[delivery.seq] = result.handled
-        if result.failures:
-            dead.extend(_letters(result, delivery, partition, engine.clock.now()))
+        handled = await engine.compute.handle(workspace, delivery, slot)
+        results[delivery.seq] = handled
+        if handled.failures:
+            dead.extend(_letters(handled, delivery, partition, engine.clock.now()))
 
     await share(_chains(batch), run, engine.settings.worker.concurrency)
     return Outcome(
@@ -57,21 +57,23 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
     """The outcome for one event that has killed its worker too often."""
     (delivery,) = batch.deliveries
     now = engine.clock.now()
-    features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
+    tick = delivery.event.event_type == REFRESH
+    if tick:
+        names = [due_of(delivery.event).feature]
+    else:
+        features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
+        names = [feature.name for feature in features]
     problem = f"the worker died {deaths} times while it ran this event"
-    failures = [Failure(f.name, problem, "", deaths, now) for f in features]
-    failed = [feature.name for feature in features]
-    if delivery.event.event_type == REFRESH:
-        failed = [due_of(delivery.event).feature]
-    handled = Handled(delivery.event, 0.0, (), failed, triggered=bool(features))
-    result = Result(handled, failures)
+    failures = [Failure(name, problem, "", deaths, now) for name in names]
+    handled = Handled(delivery.event, 0.0, (), failures, triggered=bool(names))
     return Outcome(
         batch=batch,
         versions={},
         states={},
         changes=(),
-        handled=[result.handled],
-        dead=_letters(result, delivery, batch.lease.partition, now),
+        handled=[handled],
+        # A tick comes again by itself; there is nothing to redrive.
+        dead=[] if tick else _letters(handled, delivery, batch.lease.partition, now),
     )
 
 
@@ -83,5 +85,7 @@ def _chains(batch: Batch) -> list[list[Delivery]]:
     return list(chains.values())
 
 
-def _letters(result: Result, delivery: Delivery, partition: int, now: datetime) -> list[DeadLetter]:
-    return [dead_letter(delivery, partition, failure, now) for failure in result.failures]
+def _letters(
+    handled: Handled, delivery: Delivery, partition: int, now: datetime
+) -> list[DeadLetter]:
+    return [dead_letter(delivery, partition, failure, now) for failure in handled.failures]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import random
 import time
 import traceback
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-
-import msgspec
 
 from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
 from headwater.deadline import Slot
 from headwater.define import FeatureDef
 from headwater.errors import HandlerTimeoutError, HungHandlerError
-from headwater.ports import DeadLetter, Delivery, Handled
+from headwater.ports import DeadLetter, Delivery, Failure, Handled
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
 from headwater.workspace import Turn, Workspace
@@ -25,23 +22,6 @@ from headwater.workspace import Turn, Workspace
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
 _HERE = str(Path(__file__).parent)
-
-
-class Failure(msgspec.Struct, frozen=True, gc=False):
-    """A feature that failed for an event, after how many attempts and with what."""
-
-    feature: str
-    error: str
-    traceback: str
-    attempts: int
-    first_failed_at: datetime
-
-
-class Result(msgspec.Struct, frozen=True, gc=False):
-    """What an event's features did."""
-
-    handled: Handled
-    failures: Sequence[Failure] = ()
 
 
 def pause(attempt: int) -> float:
@@ -58,7 +38,7 @@ class Compute:
         self._calls = calls
         self._clock = clock
 
-    async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Result:
+    async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Handled:
         """Runs every feature the event triggers, one after the other, in declared order."""
         event, began = delivery.event, time.perf_counter()
         updated: list[str] = []
@@ -77,10 +57,8 @@ class Compute:
                     continue
             if feature.codec.kind != "none":
                 updated.append(feature.name)
-        failed = [failure.feature for failure in failures]
         took = time.perf_counter() - began
-        handled = Handled(event, took, updated, failed, retries, triggered=bool(features))
-        return Result(handled, failures)
+        return Handled(event, took, updated, failures, retries, triggered=bool(features))
 
     async def _retry(
         self,

@@ -149,7 +149,7 @@ def _bare(annotation: Any) -> Any:
 class Codec:
     """Turns the values of one feature into JSON text and back."""
 
-    __slots__ = ("_decode", "annotation", "expected", "feature", "kind")
+    __slots__ = ("_decode", "_simple", "annotation", "expected", "feature", "kind")
 
     def __init__(self, feature: str, annotation: Any) -> None:
         self.feature = feature
@@ -158,10 +158,14 @@ class Codec:
             annotation.__name__ if isinstance(annotation, type) else str(annotation)
         )
         self.kind: Kind = _KINDS.get(_bare(annotation), "json")
+        # Values of exactly these types come back as they went in, so that need not be proved.
+        self._simple = annotation if annotation in (float, bool) else None
         self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(annotation).decode
 
     def encode(self, value: object) -> bytes:
         """The value's JSON text, after proof that it decodes to the same value."""
+        if type(value) is self._simple and math.isfinite(value):  # type: ignore[arg-type]
+            return _ENCODER.encode(value)
         try:
             return encode_exact(value, self._decode)
         except UnstorableError as error:

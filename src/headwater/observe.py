@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 import msgspec
-from prometheus_client import Counter, Histogram
+from prometheus_client import REGISTRY, Counter
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from headwater.logs import log
 from headwater.ports import Backends, Batch, Bus, Handled, Lease, Outcome, Published, Tick
@@ -19,14 +24,38 @@ INTERNAL = "headwater."
 UNTRIGGERED = "(untriggered)"
 """The label of all event types that nothing triggers on: callers choose those freely."""
 
+
+class Spread(Collector):
+    """A histogram that takes a batch of values at once, at a fraction of the library's cost."""
+
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        REGISTRY.register(self)
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        for value in values:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self._sum += value
+
+    def collect(self) -> Iterator[Metric]:
+        """The histogram as the library renders it."""
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        yield HistogramMetricFamily(self._name, self._documentation, buckets, self._sum)
+
+
 EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
 EVENTS_FAILED = Counter(
     "headwater_events_failed_total", "Events with a feature that failed for good.", ["event_type"]
 )
-EVENT_SECONDS = Histogram(
+EVENT_SECONDS = Spread(
     "headwater_event_processing_seconds",
     "Time from the start of an event's first feature to the end of its last.",
-    buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30),
+    (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0),
 )
 EVENT_RETRIES = Counter("headwater_event_retries_total", "Handler runs after a failed one.")
 DEAD_LETTERS = Counter("headwater_dead_letters_total", "Dead letters written.", ["feature"])
@@ -100,11 +129,11 @@ def _count_events(events: Sequence[Handled]) -> None:
     for handled in events:
         label = handled.event.event_type if handled.triggered else UNTRIGGERED
         processed[label] += 1
-        EVENT_SECONDS.observe(handled.duration)
-        if handled.failed:
+        if handled.failures:
             EVENTS_FAILED.labels(label).inc()
         if handled.retries:
             EVENT_RETRIES.inc(handled.retries)
+    EVENT_SECONDS.observe_all([handled.duration for handled in events])
     for label, count in processed.items():
         EVENTS_PROCESSED.labels(label).inc(count)
 
@@ -122,10 +151,11 @@ def _record(handled: Handled) -> dict[str, object]:
 
 
 def _count_refresh(handled: Handled) -> None:
-    for name in handled.failed:
+    failed = {failure.feature for failure in handled.failures}
+    for name in failed:
         REFRESHES.labels(name, "failed").inc()
     for name in handled.updated:
-        if name not in handled.failed:
+        if name not in failed:
             REFRESHES.labels(name, "done").inc()
 
 

@@ -92,13 +92,23 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     dead_at: datetime
 
 
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """A feature that failed for an event, after how many attempts and with what."""
+
+    feature: str
+    error: str
+    traceback: str
+    attempts: int
+    first_failed_at: datetime
+
+
 class Handled(msgspec.Struct, frozen=True, gc=False):
     """What became of one event: which features it updated, which failed, and how long it took."""
 
     event: ServiceEvent
     duration: float
     updated: Sequence[str]
-    failed: Sequence[str]
+    failures: Sequence[Failure]
     retries: int = 0
     triggered: bool = False
 
@@ -227,7 +237,7 @@ class OnlineStore(Protocol):
         """The values of each entity, in the order asked, empty for an unknown one."""
         ...
 
-    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes]:
+    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
         """The same as the JSON text of ``Cells``, for readers that want only a part of it."""
         ...
 

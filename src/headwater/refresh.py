@@ -17,7 +17,7 @@ from headwater.define import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.logs import log
 from headwater.offload import share
-from headwater.ports import Change, Delivery, Handled, OfflineStore, OnlineStore, Rows
+from headwater.ports import Change, Delivery, Failure, Handled, OfflineStore, OnlineStore, Rows
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
 from headwater.workspace import Turn, Workspace, make_cell, make_change
@@ -56,25 +56,25 @@ class Refresh:
         began = time.perf_counter()
         tick = ticks.due_of(delivery.event)
         feature = self._registry.features.get(tick.feature)
-        updated, failed, after = 0, False, None
+        updated, failure, after = 0, "", None
         if feature is None or not feature.refresh:
             log.info("tick of a feature that is no longer scheduled", feature=tick.feature)
         elif not ticks.superseded(feature, tick, self._clock.now()):
             try:
                 if feature.sql is None:
-                    updated, failed, after = await self._run_code(
+                    updated, failure, after = await self._run_code(
                         workspace, feature, tick, partition, delivery.event.event_id
                     )
                 else:
                     updated = await self._run_sql(feature, delivery.event.event_id)
             except HeadwaterError as error:
-                failed = True
-                log.error("refresh failed", feature=feature.name, error=str(error))
+                failure = str(error)
+                log.error("refresh failed", feature=feature.name, error=failure)
         handled = Handled(
             delivery.event,
             time.perf_counter() - began,
             [tick.feature] if updated else [],
-            [tick.feature] if failed else [],
+            [Failure(tick.feature, failure, "", 1, self._clock.now())] if failure else [],
         )
         if after is None:
             return Refreshed(handled)
@@ -88,7 +88,7 @@ class Refresh:
         tick: ticks.Due,
         partition: int,
         cause: str,
-    ) -> tuple[int, bool, str | None]:
+    ) -> tuple[int, str, str | None]:
         """Computes the feature for the next portion of this partition's entities."""
         entity_ids = await self._online.entity_ids(
             feature.entity.name,
@@ -112,7 +112,8 @@ class Refresh:
 
         await share(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PORTION else None
-        return len(done), bool(failed), after
+        failure = f"it failed for {len(failed)} of {len(entity_ids)} entities" if failed else ""
+        return len(done), failure, after
 
     async def _run_one(
         self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str, slot: Slot

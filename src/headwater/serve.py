@@ -59,7 +59,7 @@ class View:
         ).decode
         self._fields = attrgetter(*names, "__class__")
 
-    def values(self, packed: bytes, now: int) -> dict[str, Any]:
+    def values(self, packed: bytes | msgspec.Raw, now: int) -> dict[str, Any]:
         """The bare values in an entity's packed state."""
         try:
             cells = self._fields(self._decode(packed))
@@ -136,12 +136,11 @@ class Reader:
             return values[name]
         cells = await turn.cells((feature.entity.name, feature.entity.text_id(entity_id)))
         cell = cells.get(name)
-        if cell is None or self._expired(cell):
+        if cell is None:
+            return feature.default
+        if cell.expires_at is not None and cell.expired(self._clock.micros()):
             return feature.default
         return feature.codec.decode(cell.value)
-
-    def _expired(self, cell: Cell) -> bool:
-        return cell.expires_at is not None and cell.expired(self._clock.micros())
 
     def plan(self, names: Sequence[str]) -> Plan:
         """The plan for reading these features, made at the first request for them."""

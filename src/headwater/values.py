@@ -42,9 +42,22 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
     event_id: str = msgspec.field(default_factory=new_id)
 
     def __post_init__(self) -> None:
-        _check_text("event_type", self.event_type, LONGEST_NAME)
-        _check_text("entity_id", self.entity_id, LONGEST_ID)
-        _check_text("event_id", self.event_id, LONGEST_ID)
+        a, b, c = self.event_type, self.entity_id, self.event_id
+        # One look for what is fine, as nearly all is: a worker makes very many of these.
+        if (
+            type(a) is type(b) is type(c) is str
+            and 0 < len(a) <= LONGEST_NAME
+            and 0 < len(b) <= LONGEST_ID
+            and 0 < len(c) <= LONGEST_ID
+            and (a + b + c).isprintable()
+            and type(self.payload) is dict
+            and type(self.timestamp) is datetime
+            and self.timestamp.tzinfo is not None
+        ):
+            return
+        _check_text("event_type", a, LONGEST_NAME)
+        _check_text("entity_id", b, LONGEST_ID)
+        _check_text("event_id", c, LONGEST_ID)
         if not isinstance(self.payload, dict):
             raise EventError(f"payload must be an object, not {type(self.payload).__name__}")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
@@ -54,13 +67,12 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 def _check_text(field: str, text: object, longest: int) -> None:
-    if type(text) is str and 0 < len(text) <= longest and text.isprintable():
-        return
     if type(text) is not str or not text:
         raise EventError(f"{field} must be a text that is not empty")
     if len(text) > longest:
         raise EventError(f"{field} is longer than {longest} characters")
-    raise EventError(f"{field} has characters that cannot be printed")
+    if not text.isprintable():
+        raise EventError(f"{field} has characters that cannot be printed")
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -44,44 +44,41 @@ def make_change(
     )
 
 
+Staged = dict[EntityKey, dict[str, Change]]
+"""What a turn wrote: changes by entity, then by feature."""
+
+
 class Workspace:
     """The states a batch was read with, and what its handlers have done to them so far."""
 
     def __init__(self, online: OnlineStore, states: Mapping[EntityKey, EntityState]) -> None:
         self._online = online
         self.versions = {key: state.version for key, state in states.items()}
-        self._cells: dict[EntityKey, Cells] = {key: state.cells for key, state in states.items()}
-        self._revisions: dict[EntityKey, int] = {}
+        self.cells: dict[EntityKey, Cells] = {key: state.cells for key, state in states.items()}
+        """The values of every entity loaded so far, as they are now in this batch."""
+        self.revisions: dict[EntityKey, int] = {}
+        """How often this batch has written to an entity."""
         self.changes: list[Change] = []
 
-    def known(self, key: EntityKey) -> Cells | None:
-        """An entity's values as they are now in this batch, if it has been loaded."""
-        return self._cells.get(key)
-
-    async def load(self, key: EntityKey) -> Cells:
-        """The values of an entity that the batch did not come with."""
+    async def load(self, key: EntityKey) -> None:
+        """Loads an entity that the batch did not come with."""
         state = await self._online.get_state(key)
-        if key not in self._cells:
-            self._cells[key] = state.cells
+        if key not in self.cells:
+            self.cells[key] = state.cells
             self.versions[key] = state.version
-        return self._cells[key]
 
-    def revision(self, key: EntityKey) -> int:
-        """How often this batch has written to the entity."""
-        return self._revisions.get(key, 0)
-
-    def keep(self, changes: Sequence[Change]) -> None:
+    def keep(self, staged: Staged) -> None:
         """Takes over what a handler staged."""
-        for change in changes:
-            key = change.key
-            if change.online:
-                self._cells[key] = {**self._cells[key], change.feature: change.cell}
-                self._revisions[key] = self._revisions.get(key, 0) + 1
-        self.changes += changes
+        for key, changes in staged.items():
+            online = {name: change.cell for name, change in changes.items() if change.online}
+            if online:
+                self.cells[key] = {**self.cells[key], **online}
+                self.revisions[key] = self.revisions.get(key, 0) + 1
+            self.changes += changes.values()
 
     def written(self) -> dict[EntityKey, Cells]:
         """The states of the entities that were written to."""
-        return {key: self._cells[key] for key in self._revisions}
+        return {key: self.cells[key] for key in self.revisions}
 
 
 _turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
@@ -110,7 +107,7 @@ class Turn:
         self._moment = moment
         self._now = now
         self._cause = cause
-        self._staged: dict[tuple[EntityKey, str], Change] = {}
+        self._staged: Staged = {}
         self._revisions: dict[EntityKey, int] = {}
         self._open = True
 
@@ -126,15 +123,15 @@ class Turn:
 
     async def cells(self, key: EntityKey) -> Cells:
         """The same for one entity."""
-        cells = self._workspace.known(key)
-        if cells is None:
-            cells = await self._workspace.load(key)
+        if key not in self._workspace.cells:
+            await self._workspace.load(key)
         if key not in self._revisions:
-            self._revisions[key] = self._workspace.revision(key)
-        if not self._staged:
+            self._revisions[key] = self._workspace.revisions.get(key, 0)
+        cells = self._workspace.cells[key]
+        own = self._staged.get(key)
+        if own is None:
             return cells
-        own = {name: c.cell for (at, name), c in self._staged.items() if at == key and c.online}
-        return {**cells, **own} if own else cells
+        return {**cells, **{name: change.cell for name, change in own.items() if change.online}}
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
         """Stages a value; its moment is the event's, or the replaced value's if that is later."""
@@ -149,17 +146,18 @@ class Turn:
             online = feature.order == "stream"
             as_of = before.as_of if online else as_of
         cell = make_cell(feature, value, as_of, self._now)
-        self._staged[key, feature.name] = make_change(
-            feature, entity_id, cell, self._cause, online=online
+        self._staged.setdefault(key, {})[feature.name] = Change(
+            feature.name, key[0], entity_id, feature.codec.kind, cell, self._cause, online
         )
 
-    def close(self) -> list[Change] | None:
+    def close(self) -> Staged | None:
         """Ends the turn: its changes, or None if an entity it wrote to was changed meanwhile."""
         self._open = False
-        for key, _ in self._staged:
-            if self._workspace.revision(key) != self._revisions[key]:
+        revisions = self._workspace.revisions
+        for key in self._staged:
+            if revisions.get(key, 0) != self._revisions[key]:
                 return None
-        return list(self._staged.values())
+        return self._staged
 
 
 class Reads:

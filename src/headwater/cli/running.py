@@ -31,21 +31,27 @@ def run(store: FeatureStore, verb: Callable[[FeatureStore], Awaitable[T]]) -> T:
 
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a server or a worker to its end, on uvloop where it is installed."""
-    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
-    # What is loaded by now stays for good, and what an event makes dies young: looking at all of
-    # it for every few hundred objects would take a tenth of a worker's time.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    """Runs a server or a worker to its end."""
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
+        with long_runner() as runner:
             return runner.run(main)
     except* HungHandlerError as hung:
         # Its thread would keep an orderly exit waiting for ever.
         for error in hung.exceptions:
             log.error("worker ends", error=str(error))
         os._exit(os.EX_SOFTWARE)
+
+
+def long_runner() -> asyncio.Runner:
+    """A runner for a process that stays: on uvloop where it is installed, with a calm collector."""
+    # What is loaded by now stays for good, and what an event makes dies young: looking at all of
+    # it for every few hundred objects would take a tenth of a worker's time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    return asyncio.Runner(
+        loop_factory=import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    )
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:

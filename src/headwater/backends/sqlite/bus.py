@@ -10,14 +10,15 @@ import msgspec
 
 from headwater.backends.sqlite import bulk
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.online import HISTORY, SqliteOnlineStore, change_rows
+from headwater.backends.sqlite.online import HISTORY, change_rows
+from headwater.backends.sqlite.pages import Page, Wanted, read_page, to_batch, wanted
 from headwater.backends.sqlite.roster import SqliteRoster
 from headwater.backends.sqlite.writer import Writer
 from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.partitions import partition_of
-from headwater.ports import Batch, DeadLetter, Delivery, Lease, Outcome, Published, Tick
-from headwater.values import EntityKey, ServiceEvent, encode_cells
+from headwater.ports import Batch, DeadLetter, Lease, Outcome, Published, Tick
+from headwater.values import ServiceEvent, encode_cells
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
@@ -31,13 +32,7 @@ _DEAD_LETTERS = (
     "dead_letters (feature, event_type, event, error, traceback, attempts,"
     " partition, seq, first_failed_at, dead_at)"
 )
-_READ = (
-    f"SELECT seq, only_feature, {_EVENT_COLUMNS} FROM events"
-    " WHERE partition = ? AND seq > ? ORDER BY seq LIMIT ?"
-)
-
 _encode = msgspec.json.Encoder().encode
-_decode_payload = msgspec.json.Decoder(dict).decode
 _EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
 
 
@@ -70,7 +65,6 @@ class SqliteBus:
         home: Home,
         writer: Writer,
         roster: SqliteRoster,
-        online: SqliteOnlineStore,
         clock: Clock,
         group: str,
     ) -> None:
@@ -78,10 +72,11 @@ class SqliteBus:
         self._home = home
         self._writer = writer
         self._roster = roster
-        self._online = online
         self._clock = clock
         self._group = group
         self._cursors = roster.cursors
+        self._wanted: Wanted | None = None
+        self._ahead: dict[int, Page] = {}
 
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
@@ -123,29 +118,25 @@ class SqliteBus:
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
     ) -> list[Batch]:
-        batches = []
+        want = self._wanted = wanted(limit, touches)
+        batches: list[Batch] = []
         for lease in leases:
-            deliveries = self._deliveries(lease.partition, limit)
-            if deliveries:
-                states = self._online.states(_touched(deliveries, touches))
-                batches.append(Batch(lease, deliveries, states))
-                limit -= len(deliveries)
+            batch = to_batch(lease, self._page(lease.partition, want), touches)
+            if batch is not None:
+                batches.append(batch)
+                limit -= len(batch.deliveries)
             if limit <= 0:
                 break
         return batches
 
-    def _deliveries(self, partition: int, limit: int) -> list[Delivery]:
-        rows = self._home.read(_READ, (partition, self._cursors[partition], limit))
-        return [
-            Delivery(
-                seq,
-                ServiceEvent(
-                    event_type, entity_id, _decode_payload(payload), from_micros(at), event_id
-                ),
-                only,
-            )
-            for seq, only, event_id, event_type, entity_id, at, payload in rows
-        ]
+    def _page(self, partition: int, want: Wanted) -> Page:
+        """The next page: the one that the last commit read ahead, if it is still the next."""
+        cursor = self._cursors[partition]
+        ahead = self._ahead.pop(partition, None)
+        if ahead is not None and (ahead.cursor, ahead.limit) == (cursor, want.limit):
+            return ahead
+        with self._home.translated():
+            return read_page(self._home.reader.execute, partition, cursor, want)
 
     async def attempt(self, lease: Lease, seq: int) -> int:
         def job(db: sqlite3.Connection) -> int:
@@ -178,7 +169,13 @@ class SqliteBus:
             bulk.insert(db, _DEAD_LETTERS, dead)
             bulk.insert(db, _EVENTS, follow_ups)
 
-        await self._writer.run(job)
+        def read_ahead(db: sqlite3.Connection) -> None:
+            # In the writer's thread, beside the handlers, while the pages are warm.
+            if self._wanted is not None:
+                page = read_page(db.execute, lease.partition, last, self._wanted)
+                self._ahead[lease.partition] = page
+
+        await self._writer.run(job, then=read_ahead)
         self._cursors[lease.partition] = last
 
     def _advance(self, db: sqlite3.Connection, lease: Lease, last: int) -> None:
@@ -247,13 +244,3 @@ def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:
         to_micros(letter.first_failed_at),
         to_micros(letter.dead_at),
     )
-
-
-def _touched(
-    deliveries: Iterable[Delivery], touches: Mapping[str, Collection[str]]
-) -> set[EntityKey]:
-    return {
-        (entity, delivery.event.entity_id)
-        for delivery in deliveries
-        for entity in touches.get(delivery.event.event_type, ())
-    }

@@ -30,7 +30,7 @@ class SqliteEnvironment:
         self._writer = Writer(self.home, self._waker.wake)
         self.roster = SqliteRoster(self.home, self._writer, group, settings.worker.lease_ttl)
         self.online = SqliteOnlineStore(self.home, self._writer)
-        self.bus = SqliteBus(self.home, self._writer, self.roster, self.online, clock, group)
+        self.bus = SqliteBus(self.home, self._writer, self.roster, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
         self.tail = SqliteTail(self.home)
 

@@ -111,6 +111,7 @@ class Home:
         connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA mmap_size = 1073741824")
         return connection
 
     def check_open(self) -> None:

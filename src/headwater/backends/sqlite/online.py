@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
+
+import msgspec
 
 from headwater.backends.sqlite import bulk
 from headwater.backends.sqlite.home import Home
@@ -18,6 +20,9 @@ HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, 
 _MOST_PARAMETERS = 500
 _UNKNOWN = EntityState(0, {})
 
+_decode_packed = msgspec.json.Decoder(list[tuple[str, int, msgspec.Raw]]).decode
+_decode_states = msgspec.json.Decoder(list[tuple[str, int, Cells]]).decode
+
 
 class SqliteOnlineStore:
     """Reads inline, because a read takes microseconds; writes through the writer's thread."""
@@ -29,31 +34,33 @@ class SqliteOnlineStore:
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
 
-    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes]:
-        states = {entity_id: state for entity_id, _, state in self._rows(entity, entity_ids)}
-        return [states.get(entity_id, b"{}") for entity_id in entity_ids]
+    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
+        found: dict[str, msgspec.Raw] = {}
+        for rows in self._rows(entity, entity_ids):
+            found |= {entity_id: state for entity_id, _, state in _decode_packed(rows)}
+        return [found.get(entity_id, b"{}") for entity_id in entity_ids]
 
     async def get_state(self, key: EntityKey) -> EntityState:
         return self.states([key])[key]
 
     def states(self, keys: Collection[EntityKey]) -> dict[EntityKey, EntityState]:
         """The versioned states of entities; unknown ones at version 0."""
-        found = dict.fromkeys(keys, _UNKNOWN)
+        states = dict.fromkeys(keys, _UNKNOWN)
         by_entity: dict[str, list[str]] = {}
         for entity, entity_id in keys:
             by_entity.setdefault(entity, []).append(entity_id)
         for entity, entity_ids in by_entity.items():
-            for entity_id, version, state in self._rows(entity, entity_ids):
-                found[entity, entity_id] = EntityState(version, decode_cells(state))
-        return found
+            for rows in self._rows(entity, entity_ids):
+                for entity_id, version, cells in _decode_states(rows):
+                    states[entity, entity_id] = EntityState(version, cells)
+        return states
 
-    def _rows(self, entity: str, entity_ids: Sequence[str]) -> list[tuple[str, int, bytes]]:
-        if len(entity_ids) <= _MOST_PARAMETERS:
-            return self._home.read(_select(len(entity_ids)), (entity, *entity_ids))
-        rows: list[tuple[str, int, bytes]] = []
+    def _rows(self, entity: str, entity_ids: Sequence[str]) -> Iterator[bytes]:
+        """The known ones of some entities as JSON, in parts of so many parameters."""
         for start in range(0, len(entity_ids), _MOST_PARAMETERS):
-            rows += self._rows(entity, entity_ids[start : start + _MOST_PARAMETERS])
-        return rows
+            part = entity_ids[start : start + _MOST_PARAMETERS]
+            ((rows,),) = self._home.read(_select(len(part)), (entity, *part))
+            yield rows
 
     async def put(self, changes: Sequence[Change]) -> None:
         await self._writer.run(lambda db: self._put(db, changes))
@@ -106,11 +113,13 @@ def _replaces(cell: Cell, before: Cell | None) -> bool:
 
 @cache
 def _select(count: int) -> str:
+    # One row for all entities, as in the bus; the states are JSON already and are put in as such.
     marks = ", ".join("?" * count)
-    return (
-        "SELECT entity_id, version, state FROM entities"
-        f" WHERE entity = ? AND entity_id IN ({marks})"
-    )
+    return f"""
+    SELECT CAST('[' || coalesce(group_concat(
+        '[' || json_quote(entity_id) || ',' || version || ',' || CAST(state AS TEXT) || ']'
+    ), '') || ']' AS BLOB)
+    FROM entities WHERE entity = ? AND entity_id IN ({marks})"""
 
 
 def change_rows(changes: Iterable[Change]) -> list[tuple[str | bytes | int, ...]]:

@@ -27,6 +27,7 @@ _COMMITS_BETWEEN_LOOKS = 32
 class _Queued(NamedTuple):
     job: Job[Any]
     wake: bool
+    then: Job[None] | None
     future: asyncio.Future[Any]
 
 
@@ -46,16 +47,17 @@ class Writer:
         self._commits = 0
         self._thread.start()
 
-    async def run(self, job: Job[T], *, wake: bool = False) -> T:
+    async def run(self, job: Job[T], *, wake: bool = False, then: Job[None] | None = None) -> T:
         """Runs the job inside a write transaction and returns its result once it is durable.
 
-        With ``wake``, the job gives workers something to do and they are woken.
+        With ``wake``, the job gives workers something to do and they are woken. ``then`` runs
+        after a job that succeeded, outside of its transaction; it is for reading.
         """
         self._home.check_open()
         if self._closed:
             raise ClosedError("this store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Queued(job, wake, future))
+        self._queue.put(_Queued(job, wake, then, future))
         return await future
 
     def close(self) -> None:
@@ -80,6 +82,9 @@ class Writer:
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Answer(queued.future, error=failure) for queued in batch]
+        for queued, answer in zip(batch, answers, strict=True):
+            if queued.then is not None and answer.error is None:
+                self._follow(connection, queued.then)
         # From here on the event loop wants to run: the less is done beside it, the sooner it can.
         send(answers)
         if any(queued.wake for queued in batch):
@@ -100,6 +105,13 @@ class Writer:
         if batch:
             self._queue.put(None)
         return batch
+
+    def _follow(self, connection: sqlite3.Connection, then: Job[None]) -> None:
+        try:
+            then(connection)
+        except sqlite3.Error as error:
+            # What it reads can be read again; what was committed before it stays so.
+            log.warning("reading ahead failed", error=str(error))
 
     def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[Answer]:
         """Runs jobs in one transaction; one that fails takes nothing of the others with it."""
