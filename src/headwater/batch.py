@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 
 from headwater.compute import dead_letter
-from headwater.deadline import Slot
 from headwater.engine import Engine
 from headwater.offload import share
 from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
@@ -25,21 +25,20 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
 
     async def run(chains: Iterator[list[Delivery]]) -> None:
         with engine.calls.deadline.slot() as slot:
-            for chain in chains:
-                for delivery in chain:
-                    await run_one(delivery, slot)
+            for delivery in chain.from_iterable(chains):
+                if delivery.event.event_type == REFRESH:
+                    results[delivery.seq] = await refresh(delivery)
+                    continue
+                handled = await engine.compute.handle(workspace, delivery, slot)
+                results[delivery.seq] = handled
+                if handled.failures:
+                    dead.extend(_letters(handled, delivery, partition, engine.clock.now()))
 
-    async def run_one(delivery: Delivery, slot: Slot) -> None:
-        if delivery.event.event_type == REFRESH:
-            refreshed = await engine.refresh.handle(workspace, delivery, partition)
-            results[delivery.seq] = refreshed.handled
-            if refreshed.follow_up:
-                follow_ups.append(refreshed.follow_up)
-            return
-        handled = await engine.compute.handle(workspace, delivery, slot)
-        results[delivery.seq] = handled
-        if handled.failures:
-            dead.extend(_letters(handled, delivery, partition, engine.clock.now()))
+    async def refresh(delivery: Delivery) -> Handled:
+        refreshed = await engine.refresh.handle(workspace, delivery, partition)
+        if refreshed.follow_up:
+            follow_ups.append(refreshed.follow_up)
+        return refreshed.handled
 
     await share(_chains(batch), run, engine.settings.worker.concurrency)
     return Outcome(

@@ -90,7 +90,7 @@ class Compute:
                 with turn:
                     value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
-                    await turn.set(feature, event.entity_id, value)
+                    turn.stage(feature, event.entity_id, value)
             except HandlerTimeoutError as error:
                 if feature.is_async:
                     return error

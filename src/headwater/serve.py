@@ -135,12 +135,7 @@ class Reader:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
         cells = await turn.cells((feature.entity.name, feature.entity.text_id(entity_id)))
-        cell = cells.get(name)
-        if cell is None:
-            return feature.default
-        if cell.expires_at is not None and cell.expired(self._clock.micros()):
-            return feature.default
-        return feature.codec.decode(cell.value)
+        return _stored_value(feature, cells, self._clock.micros())
 
     def plan(self, names: Sequence[str]) -> Plan:
         """The plan for reading these features, made at the first request for them."""

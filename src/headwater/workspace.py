@@ -125,6 +125,10 @@ class Turn:
         """The same for one entity."""
         if key not in self._workspace.cells:
             await self._workspace.load(key)
+        return self.loaded(key)
+
+    def loaded(self, key: EntityKey) -> Cells:
+        """The same for an entity that the batch has loaded, as it has those of its own events."""
         if key not in self._revisions:
             self._revisions[key] = self._workspace.revisions.get(key, 0)
         cells = self._workspace.cells[key]
@@ -135,12 +139,17 @@ class Turn:
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
         """Stages a value; its moment is the event's, or the replaced value's if that is later."""
+        await self.cells((feature.entity.name, entity_id))
+        self.stage(feature, entity_id, value)
+
+    def stage(self, feature: FeatureDef, entity_id: str, value: object) -> None:
+        """The same for an entity that the batch has loaded."""
         if not self._open:
             raise ClosedError(
                 f"a handler set {feature.name!r} after its run was over; await what it starts"
             )
         key = (feature.entity.name, entity_id)
-        before = (await self.cells(key)).get(feature.name)
+        before = self.loaded(key).get(feature.name)
         as_of, online = self._moment, True
         if before is not None and before.as_of > as_of:
             online = feature.order == "stream"

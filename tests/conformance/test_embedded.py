@@ -28,7 +28,7 @@ class Embedded(Suite):
     @pytest.fixture
     async def connect(self, tmp_path: Path) -> AsyncIterator[Connect]:
         settings = Settings().with_(
-            home=tmp_path, partitions=4, worker={"lease_ttl": 0.5}, offline={"segment_rows": 4}
+            home=tmp_path, partitions=4, worker={"lease_ttl": 2.0}, offline={"segment_rows": 4}
         )
         opened: list[Backends] = []
 

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 # Few sizes, so that the prepared statements are found again.
-_SIZES = (64, 16, 4, 1)
+_SIZES = (128, 64, 32, 16, 8, 4, 2, 1)
 
 Row = Sequence[Any]
 

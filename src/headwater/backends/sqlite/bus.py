@@ -121,10 +121,10 @@ class SqliteBus:
         want = self._wanted = wanted(limit, touches)
         batches: list[Batch] = []
         for lease in leases:
-            batch = to_batch(lease, self._page(lease.partition, want), touches)
-            if batch is not None:
-                batches.append(batch)
-                limit -= len(batch.deliveries)
+            page = self._page(lease.partition, want)
+            if not page.empty:
+                batches.append(to_batch(lease, page, touches, limit))
+                limit -= len(batches[-1].deliveries)
             if limit <= 0:
                 break
         return batches
@@ -133,7 +133,7 @@ class SqliteBus:
         """The next page: the one that the last commit read ahead, if it is still the next."""
         cursor = self._cursors[partition]
         ahead = self._ahead.pop(partition, None)
-        if ahead is not None and (ahead.cursor, ahead.limit) == (cursor, want.limit):
+        if ahead is not None and ahead.cursor == cursor:
             return ahead
         with self._home.translated():
             return read_page(self._home.reader.execute, partition, cursor, want)
@@ -173,7 +173,8 @@ class SqliteBus:
             # In the writer's thread, beside the handlers, while the pages are warm.
             if self._wanted is not None:
                 page = read_page(db.execute, lease.partition, last, self._wanted)
-                self._ahead[lease.partition] = page
+                if not page.empty:
+                    self._ahead[lease.partition] = page
 
         await self._writer.run(job, then=read_ahead)
         self._cursors[lease.partition] = last

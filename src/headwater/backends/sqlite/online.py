@@ -18,6 +18,7 @@ from headwater.values import Cell, Cells, EntityKey, decode_cells, encode_cells
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
 _MOST_PARAMETERS = 500
+_ONE = "SELECT state FROM entities WHERE entity = ? AND entity_id = ?"
 _UNKNOWN = EntityState(0, {})
 
 _decode_packed = msgspec.json.Decoder(list[tuple[str, int, msgspec.Raw]]).decode
@@ -35,6 +36,8 @@ class SqliteOnlineStore:
         return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
 
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
+        if len(entity_ids) == 1:
+            return [state for (state,) in self._home.read(_ONE, (entity, entity_ids[0]))] or [b"{}"]
         found: dict[str, msgspec.Raw] = {}
         for rows in self._rows(entity, entity_ids):
             found |= {entity_id: state for entity_id, _, state in _decode_packed(rows)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,9 +51,12 @@ class Page(NamedTuple):
     """What follows a partition's cursor, not decoded yet."""
 
     cursor: int
-    limit: int
     events: bytes
     states: bytes
+
+    @property
+    def empty(self) -> bool:
+        return self.events == b"[]"
 
 
 class Wanted(NamedTuple):
@@ -78,17 +82,17 @@ def read_page(
     where = {"partition": partition, "cursor": cursor, **want._asdict()}
     (events,) = execute(_EVENTS, where).fetchone()
     (states,) = execute(_STATES, where).fetchone()
-    return Page(cursor, want.limit, events, states)
+    return Page(cursor, events, states)
 
 
-def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]]) -> Batch | None:
-    """A page as the batch that a worker gets; None if there is nothing on it."""
+def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], limit: int) -> Batch:
+    """A page, or as much of it as the limit allows, as the batch that a worker gets."""
     deliveries = [
         Delivery(seq, ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id), only)
-        for seq, only, event_id, event_type, entity_id, at, payload in _decode_events(page.events)
+        for seq, only, event_id, event_type, entity_id, at, payload in islice(
+            _decode_events(page.events), limit
+        )
     ]
-    if not deliveries:
-        return None
     states = dict.fromkeys(_touched(deliveries, touches), _UNKNOWN)
     for entity, entity_id, version, cells in _decode_states(page.states):
         key = (entity, entity_id)
