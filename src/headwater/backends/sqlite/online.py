@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import msgspec
@@ -19,10 +19,10 @@ HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, 
 
 _MOST_PARAMETERS = 500
 _ONE = "SELECT state FROM entities WHERE entity = ? AND entity_id = ?"
+_VERSIONED = "SELECT version, state FROM entities WHERE entity = ? AND entity_id = ?"
 _UNKNOWN = EntityState(0, {})
 
-_decode_packed = msgspec.json.Decoder(list[tuple[str, int, msgspec.Raw]]).decode
-_decode_states = msgspec.json.Decoder(list[tuple[str, int, Cells]]).decode
+_decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
 
 
 class SqliteOnlineStore:
@@ -40,23 +40,12 @@ class SqliteOnlineStore:
             return [state for (state,) in self._home.read(_ONE, (entity, entity_ids[0]))] or [b"{}"]
         found: dict[str, msgspec.Raw] = {}
         for rows in self._rows(entity, entity_ids):
-            found |= {entity_id: state for entity_id, _, state in _decode_packed(rows)}
+            found |= dict(_decode_packed(rows))
         return [found.get(entity_id, b"{}") for entity_id in entity_ids]
 
     async def get_state(self, key: EntityKey) -> EntityState:
-        return self.states([key])[key]
-
-    def states(self, keys: Collection[EntityKey]) -> dict[EntityKey, EntityState]:
-        """The versioned states of entities; unknown ones at version 0."""
-        states = dict.fromkeys(keys, _UNKNOWN)
-        by_entity: dict[str, list[str]] = {}
-        for entity, entity_id in keys:
-            by_entity.setdefault(entity, []).append(entity_id)
-        for entity, entity_ids in by_entity.items():
-            for rows in self._rows(entity, entity_ids):
-                for entity_id, version, cells in _decode_states(rows):
-                    states[entity, entity_id] = EntityState(version, cells)
-        return states
+        rows = self._home.read(_VERSIONED, key)
+        return EntityState(rows[0][0], decode_cells(rows[0][1])) if rows else _UNKNOWN
 
     def _rows(self, entity: str, entity_ids: Sequence[str]) -> Iterator[bytes]:
         """The known ones of some entities as JSON, in parts of so many parameters."""
@@ -116,11 +105,11 @@ def _replaces(cell: Cell, before: Cell | None) -> bool:
 
 @cache
 def _select(count: int) -> str:
-    # One row for all entities, as in the bus; the states are JSON already and are put in as such.
+    # One row for all entities (see pages.py); the states are JSON already and are put in as such.
     marks = ", ".join("?" * count)
     return f"""
     SELECT CAST('[' || coalesce(group_concat(
-        '[' || json_quote(entity_id) || ',' || version || ',' || CAST(state AS TEXT) || ']'
+        '[' || json_quote(entity_id) || ',' || CAST(state AS TEXT) || ']'
     ), '') || ']' AS BLOB)
     FROM entities WHERE entity = ? AND entity_id IN ({marks})"""
 
