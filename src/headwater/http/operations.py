@@ -11,6 +11,7 @@ from headwater.errors import BackendError
 from headwater.http.answers import JSON, Answer
 from headwater.http.routes import Route
 from headwater.http.watch import Watch
+from headwater.logs import log
 from headwater.ports import Health
 from headwater.store import FeatureStore
 
@@ -54,6 +55,12 @@ class Operations:
             parts = [Health("store", ok=False, detail=str(error))]
         if all(part.ok for part in parts):
             return Answer(200, msgspec.json.encode(Readiness("ready", parts)))
+        for part in parts:
+            if not part.ok:
+                log.warning("not ready", part=part.name, detail=part.detail)
+        if self._store.settings.api_keys:
+            # Probes carry no key, and the detail names folders and hosts: the log has it.
+            parts = [msgspec.structs.replace(part, detail="") for part in parts]
         body = msgspec.json.encode(Readiness("not ready", parts))
         return Answer(503, body, JSON, ((b"retry-after", b"1"),))
 
