@@ -59,6 +59,8 @@ def database(path: Path) -> sqlite3.Connection:
     opened = sqlite3.connect(path, isolation_level=None)
     opened.execute("PRAGMA journal_mode = WAL")
     opened.execute("PRAGMA synchronous = FULL")
+    opened.execute("PRAGMA cache_size = -65536")
+    opened.execute("PRAGMA mmap_size = 1073741824")
     opened.executescript(TABLES.read_text())
     opened.executemany(START_CURSOR, [(partition,) for partition in range(PARTITIONS)])
     return opened

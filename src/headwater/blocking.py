@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from headwater.errors import InvalidInputError
-from headwater.offload import calling_loop
+from headwater.offload import caller
 from headwater.values import ServiceEvent
 
 T = TypeVar("T")
@@ -105,8 +105,11 @@ class Blocking:
                 "store itself instead"
             )
         # A handler's context goes along to the loop that runs its batch, and with it its turn.
-        loop = calling_loop.get() or self._own_loop()
-        return asyncio.run_coroutine_threadsafe(verb, loop).result()
+        inside = caller.get()
+        if inside is None:
+            return asyncio.run_coroutine_threadsafe(verb, self._own_loop()).result()
+        with inside.offload.waiting(inside.loop):
+            return asyncio.run_coroutine_threadsafe(verb, inside.loop).result()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -24,8 +24,11 @@ class Calls:
             with slot:
                 if feature.is_async:
                     return await feature.function(native_id, *rest)
-                return await self._offload.call(feature.function, native_id, *rest)
+                slot.pause()
+                return await self._offload.call(slot.run, feature.function, native_id, *rest)
         except DeadlineError as error:
+            if not feature.is_async:
+                self._offload.lose(slot.thread)
             raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:
             # Only the one who runs this task may cancel it. Whatever else the function lets

@@ -21,12 +21,13 @@ from headwater.workspace import Turn, Workspace
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
+_MOST_DOUBLINGS = 16
 _HERE = str(Path(__file__).parent)
 
 
 def pause(attempt: int) -> float:
     """Seconds to wait after a failed attempt: doubling, with jitter, bounded."""
-    doubled: float = _FIRST_PAUSE * 2**attempt
+    doubled: float = _FIRST_PAUSE * 2 ** min(attempt, _MOST_DOUBLINGS)
     return min(_LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.5)
 
 

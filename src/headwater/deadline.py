@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class DeadlineError(Exception):
@@ -15,16 +19,27 @@ class DeadlineError(Exception):
 class Slot:
     """The place of one task under a deadline; each ``with slot:`` in it is limited anew."""
 
-    __slots__ = ("_overdue", "_started", "loop", "task")
+    __slots__ = ("_overdue", "_started", "loop", "task", "thread")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = task
         self.loop = task.get_loop()
         self._started: float | None = None
         self._overdue = False
+        self.thread = 0
 
     def __enter__(self) -> None:
         self._started = time.monotonic()
+
+    def pause(self) -> None:
+        """Stops the clock: what is inside waits for its turn and does not run yet."""
+        self._started = None
+
+    def run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Starts the clock in the thread that runs the function, and runs it."""
+        self.thread = threading.get_ident()
+        self._started = time.monotonic()
+        return function(*arguments)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._started = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
-from types import FrameType
+from copy import deepcopy
+from datetime import datetime, timedelta
+from types import FrameType, NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, get_args, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -27,12 +28,13 @@ from headwater.errors import (
     nearest,
 )
 from headwater.templates import Template, parse_template
-from headwater.values import LONGEST_NAME
+from headwater.values import INTERNAL, LONGEST_NAME
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 DEFAULT_MAX_RETRIES = 3
+_IMMUTABLE = frozenset({NoneType, bool, int, float, str, datetime})
 
 Mode = Literal["triggered", "scheduled", "on_demand", "template"]
 Order = Literal["stream", "event_time"]
@@ -63,11 +65,15 @@ class EntityDef(msgspec.Struct, frozen=True):
         if self.id_type is str:
             return entity_id
         try:
-            return int(entity_id)
+            number = int(entity_id)
         except ValueError:
+            number = None
+        # "07" and "+7" would be other entities under the same number.
+        if number is None or str(number) != entity_id:
             raise InvalidInputError(
                 f"{self.id_field} of {self.name} must be a whole number, not {entity_id!r}"
-            ) from None
+            )
+        return number
 
 
 class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +97,10 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "stream"
     mode: Mode
     """How the value is recomputed."""
+
+    def fallback(self) -> Any:
+        """The default, a new one for each reader where a reader could change it."""
+        return self.default if type(self.default) in _IMMUTABLE else deepcopy(self.default)
 
     @property
     def stored(self) -> bool:
@@ -159,6 +169,16 @@ def _id_field(
     return field, kind
 
 
+def _location(function: Callable[..., Any], caller: FrameType | None) -> Location:
+    plain = inspect.unwrap(function)
+    if inspect.isfunction(plain):
+        return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
+    where = Location(caller.f_code.co_filename, caller.f_lineno) if caller else None
+    raise DeclarationError(
+        f"{function!r} cannot be a feature; decorate a function, written with def", where
+    )
+
+
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
     """What the ``feature`` decorator was given, before it was checked."""
 
@@ -213,11 +233,11 @@ def feature(
         unknown=unknown,
     )
     frame = inspect.currentframe()
-    local_names = frame.f_back.f_locals if frame and frame.f_back else None
+    caller = frame.f_back if frame else None
+    local_names = caller.f_locals if caller else None
 
     def declare(function: F) -> F:
-        code = inspect.unwrap(function).__code__
-        location = Location(code.co_filename, code.co_firstlineno)
+        location = _location(function, caller)
         declared = _entities.get(entity) if isinstance(entity, type) else None
         if declared is None:
             raise DeclarationError(
@@ -336,6 +356,11 @@ def _triggers(
         raise DeclarationError(
             f"feature {name!r}: trigger must be an event type or a list of them", location
         )
+    for event_type in triggers:
+        if event_type.startswith(INTERNAL):
+            raise DeclarationError(
+                f"feature {name!r}: event types that begin with {INTERNAL!r} are reserved", location
+            )
     return tuple(dict.fromkeys(triggers))
 
 

@@ -51,12 +51,12 @@ def plain(value: object) -> Any:
     kind = type(value)
     if kind in _SAFE or (kind is float and math.isfinite(value)):  # type: ignore[arg-type]
         return value
-    if kind is not int:
-        try:
+    try:
+        if kind is not int:
             value = msgspec.to_builtins(value, builtin_types=_BUILTINS, enc_hook=_from_numpy)
-        except (TypeError, OverflowError, RecursionError) as error:
-            raise UnstorableError(str(error)) from error
-    _check(value)
+        _check(value)
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise UnstorableError(str(error)) from error
     return value
 
 

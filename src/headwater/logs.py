@@ -61,14 +61,18 @@ class Log:
             return
         render = self._render
         head = {"timestamp": _now(), "level": "info", "event": event}
-        self._lines += [render({**head, **fields}) for fields in records]
+        lines = [render({**head, **fields}) for fields in records]
+        with self._lock:
+            self._lines += lines
 
     def _record(self, level: Level, event: str, fields: dict[str, Any]) -> None:
         rank = _RANK[level]
         if rank < self._rank:
             return
         record = {"timestamp": _now(), "level": level, "event": event, **fields}
-        self._lines.append(self._render(record))
+        line = self._render(record)
+        with self._lock:
+            self._lines.append(line)
         if rank >= _RANK["warning"] or len(self._lines) >= _BUFFERED_RECORDS:
             self.flush()
 

@@ -16,10 +16,7 @@ from prometheus_client.utils import floatToGoString
 
 from headwater.logs import log
 from headwater.ports import Backends, Batch, Bus, Handled, Lease, Outcome, Published, Tick
-from headwater.values import ServiceEvent
-
-INTERNAL = "headwater."
-"""What the types of Headwater's own events begin with."""
+from headwater.values import INTERNAL, ServiceEvent
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types that nothing triggers on: callers choose those freely."""

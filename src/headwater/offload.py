@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.answers import Answer, send
@@ -16,9 +17,10 @@ from headwater.answers import Answer, send
 T = TypeVar("T")
 Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
 
+_MOST_THREADS = 1_000
 # A thread that is still busy after this long is probably waiting for something, so another joins.
 _PATIENCE_SECONDS = 0.002
-# Answers of quick calls travel back together, those of slow ones at once.
+# Answers of quick calls travel back together, at the latest with the loop's next look.
 _GATHER_SECONDS = 0.0005
 
 
@@ -41,10 +43,16 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
         await run(portion(1))
 
 
-calling_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
-    "headwater_calling_loop", default=None
+class Caller(NamedTuple):
+    """Inside a sync function run here: the loop that waits for it, and who runs it."""
+
+    loop: asyncio.AbstractEventLoop
+    offload: Offload
+
+
+caller: contextvars.ContextVar[Caller | None] = contextvars.ContextVar(
+    "headwater_caller", default=None
 )
-"""Inside a sync function run here: the loop that waits for it."""
 
 
 class _Call(NamedTuple):
@@ -58,14 +66,17 @@ class Offload:
     """Runs sync functions in threads; calls made in one turn of the loop share one hop.
 
     Quick functions are best run one after the other in one thread, waiting ones in many: so one
-    thread starts, and others join while it has not come through.
+    thread starts, and others join while it has not come through. At most ``threads`` work at
+    once; one that waits for the store, or is lost to a function that hangs, gives its place away.
     """
 
     def __init__(self, threads: int) -> None:
         self._most = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="headwater-sync")
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="headwater-sync")
         self._calls: deque[_Call] = deque()
-        self._draining = 0
+        self._answers: list[Answer] = []
+        self._working = 0
+        self._lost: set[int] = set()
         self._scheduled = False
         self._lock = threading.Lock()
 
@@ -74,40 +85,73 @@ class Offload:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
-        context.run(calling_loop.set, loop)
+        context.run(caller.set, Caller(loop, self))
         self._calls.append(_Call(context, function, arguments, future))
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._dispatch, loop)
         return await future
 
-    def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._scheduled = False
+    @contextmanager
+    def waiting(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Gives this thread's place away while it waits for something that may need one."""
         with self._lock:
-            if not self._calls or self._draining >= self._most:
+            self._working -= 1
+        loop.call_soon_threadsafe(self._dispatch, loop)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._working += 1
+
+    def lose(self, thread: int) -> None:
+        """Gives the place away of a thread whose function does not come back."""
+        with self._lock:
+            self._lost.add(thread)
+            self._working -= 1
+
+    def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Adds a thread if calls wait, and looks again soon while there is anything to do."""
+        self._scheduled = False
+        self._flush()
+        with self._lock:
+            if not self._calls and not self._working:
                 return
-            self._draining += 1
-        self._pool.submit(self._drain)
-        loop.call_later(_PATIENCE_SECONDS, self._dispatch, loop)
+            join = bool(self._calls) and self._working < self._most
+            self._working += join
+        if join:
+            self._pool.submit(self._drain)
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_later(_PATIENCE_SECONDS, self._dispatch, loop)
 
     def _drain(self) -> None:
-        answers: list[Answer] = []
         since = time.perf_counter()
         while (call := self._next_call()) is not None:
-            answers.append(_perform(call))
+            answer = _perform(call)
+            with self._lock:
+                self._answers.append(answer)
             if time.perf_counter() - since > _GATHER_SECONDS:
-                send(answers)
-                answers = []
+                self._flush()
                 since = time.perf_counter()
-        send(answers)
+        self._flush()
 
     def _next_call(self) -> _Call | None:
-        """The next call; without one, this thread counts as gone."""
+        """The next call; without one, or without its place, this thread goes."""
+        thread = threading.get_ident()
         with self._lock:
+            if thread in self._lost:
+                self._lost.discard(thread)
+                return None
             if self._calls:
                 return self._calls.popleft()
-            self._draining -= 1
+            self._working -= 1
             return None
+
+    def _flush(self) -> None:
+        with self._lock:
+            answers, self._answers = self._answers, []
+        send(answers)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

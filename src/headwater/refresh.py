@@ -14,7 +14,7 @@ from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
 from headwater.deadline import Slot
 from headwater.define import FeatureDef
-from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
+from headwater.errors import BackendError, FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.logs import log
 from headwater.offload import share
 from headwater.ports import Change, Delivery, Failure, Handled, OfflineStore, OnlineStore, Rows
@@ -67,6 +67,8 @@ class Refresh:
                     )
                 else:
                     updated = await self._run_sql(feature, delivery.event.event_id)
+            except BackendError:
+                raise  # the batch is run again, as for any event
             except HeadwaterError as error:
                 failure = str(error)
                 log.error("refresh failed", feature=feature.name, error=failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 from headwater import ticks
 from headwater.clock import Clock
@@ -25,24 +26,28 @@ class Scheduler:
     async def run(self, stopping: asyncio.Event) -> None:
         """Runs until told to stop."""
         while self._registry.scheduled() and not stopping.is_set():
+            # One moment for both: a timer may fire early, and what tick() does not see as due yet
+            # must be what the wait is for.
+            now = self._clock.now()
             try:
-                await self.tick()
+                await self._publish(now)
             except BackendError as error:
                 log.error("ticks were not published and will be tried again", error=str(error))
             try:
-                async with asyncio.timeout(self._wait()):
+                async with asyncio.timeout(self._wait(now)):
                     await stopping.wait()
             except TimeoutError:
                 continue
 
     async def tick(self) -> None:
         """Publishes the ticks that are due and were not published before."""
-        now = self._clock.now()
+        await self._publish(self._clock.now())
+
+    async def _publish(self, now: datetime) -> None:
         due = [ticks.make_tick(feature, now) for feature in self._registry.scheduled()]
         if due:
             await self._bus.publish_ticks(due)
 
-    def _wait(self) -> float:
-        now = self._clock.now()
+    def _wait(self, now: datetime) -> float:
         next_due = min(ticks.next_due(feature, now) for feature in self._registry.scheduled())
-        return min(_LONGEST_WAIT, (next_due - now).total_seconds())
+        return min(_LONGEST_WAIT, (next_due - self._clock.now()).total_seconds())

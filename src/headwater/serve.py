@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -32,12 +33,15 @@ _MOST_PLANS = 1_000
 _MISSING = FeatureValue(None, None, "missing")
 
 
+_computing: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("headwater_computing", default=())
+"""The features and entities that are being computed here, each for the one before it."""
+
+
 class View:
     """The stored features of a plan as one typed decoder, so that the rest is never made."""
 
     def __init__(self, features: Sequence[FeatureDef]) -> None:
         self._features = features
-        self._defaults = [(feature.name, feature.default) for feature in features]
         # Fields get plain names of their own: a feature may be called anything.
         fields = [
             msgspec.defstruct(
@@ -68,10 +72,10 @@ class View:
             known = decode_cells(packed)
             return {f.name: _stored_value(f, known, now) for f in self._features}
         return {
-            name: default
+            feature.name: feature.fallback()
             if cell is None or (cell.expires_at is not None and cell.expires_at <= now)
             else cell.value
-            for (name, default), cell in zip(self._defaults, cells, strict=False)
+            for feature, cell in zip(self._features, cells, strict=False)
         }
 
 
@@ -184,6 +188,10 @@ class Reader:
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Computes a value; readers of one missing value at the same time share the computation."""
+        chain = _computing.get()
+        if (feature.name, entity_id) in chain:
+            path = " → ".join([*(name for name, _ in chain), feature.name])
+            raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
         if current_turn() is not None:
             # A handler's computations may rest on writes that nobody else sees yet.
             return await self._call(feature, entity_id)
@@ -197,6 +205,7 @@ class Reader:
         return await asyncio.shield(running)
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
+        before = _computing.set((*_computing.get(), (feature.name, entity_id)))
         with noting() as reads, self._calls.deadline.slot() as slot:
             try:
                 value = await self._calls.call(slot, feature, entity_id)
@@ -205,6 +214,8 @@ class Reader:
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise FeatureFailedError(feature.name, entity_id, problem) from error
+            finally:
+                _computing.reset(before)
         now = self._clock.now()
         # What was made from a default speaks of no moment, and is not kept as if it did.
         as_of = None if reads.incomplete else reads.oldest or now
@@ -234,7 +245,7 @@ def _stored(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
 def _stored_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
     cell = cells.get(feature.name)
     if cell is None or (cell.expires_at is not None and cell.expires_at <= now):
-        return feature.default
+        return feature.fallback()
     return feature.codec.decode(cell.value)
 
 
@@ -243,7 +254,9 @@ def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
 
 
 def _absent(feature: FeatureDef) -> FeatureValue:
-    return _MISSING if feature.default is None else FeatureValue(feature.default, None, "default")
+    return (
+        _MISSING if feature.default is None else FeatureValue(feature.fallback(), None, "default")
+    )
 
 
 def _rendered(feature: FeatureDef, row: Row) -> FeatureValue:

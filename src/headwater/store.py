@@ -21,11 +21,9 @@ from headwater.ports import DeadLetter, Health, Published
 from headwater.registry import Registry
 from headwater.serve import Row
 from headwater.settings import Settings, load
-from headwater.values import ServiceEvent
+from headwater.values import INTERNAL, ServiceEvent
 from headwater.worker import Worker
 from headwater.workspace import current_turn, make_cell, make_change
-
-INTERNAL = "headwater."
 
 Id = TypeVar("Id", str, int)
 

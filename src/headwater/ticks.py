@@ -10,9 +10,9 @@ import msgspec
 from headwater.clock import EPOCH
 from headwater.define import FeatureDef
 from headwater.ports import Tick
-from headwater.values import ServiceEvent
+from headwater.values import INTERNAL, ServiceEvent
 
-REFRESH = "headwater.refresh"
+REFRESH = f"{INTERNAL}refresh"
 _SPREAD = 0.1
 _LONGEST_SPREAD = timedelta(seconds=30)
 

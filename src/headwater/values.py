@@ -15,6 +15,9 @@ from uuid_utils import uuid7
 from headwater.clock import from_micros, to_micros
 from headwater.errors import EventError
 
+INTERNAL = "headwater."
+"""What the types of Headwater's own events begin with."""
+
 LONGEST_NAME = 256
 LONGEST_ID = 1024
 

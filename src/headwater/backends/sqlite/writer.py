@@ -109,7 +109,7 @@ class Writer:
     def _follow(self, connection: sqlite3.Connection, then: Job[None]) -> None:
         try:
             then(connection)
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, this thread must go on
             # What it reads can be read again; what was committed before it stays so.
             log.warning("reading ahead failed", error=str(error))
 
