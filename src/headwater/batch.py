@@ -22,12 +22,14 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     results: dict[int, Handled] = {}
     dead: list[DeadLetter] = []
     follow_ups: list[ServiceEvent] = []
+    passed_over = _passed_over(batch)
 
     async def run(chains: Iterator[list[Delivery]]) -> None:
         with engine.calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type == REFRESH:
-                    results[delivery.seq] = await refresh(delivery)
+                    late = delivery.seq in passed_over
+                    results[delivery.seq] = _skipped(delivery) if late else await refresh(delivery)
                     continue
                 handled = await engine.compute.handle(workspace, delivery, slot)
                 results[delivery.seq] = handled
@@ -50,6 +52,24 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
         dead=dead,
         follow_ups=follow_ups,
     )
+
+
+def _skipped(delivery: Delivery) -> Handled:
+    """The end of a tick that is not run because a later one is."""
+    return Handled(delivery.event, 0.0, (), (), skipped=True)
+
+
+def _passed_over(batch: Batch) -> set[int]:
+    """The ticks that missed their time so far that a later one of the feature waits with them."""
+    latest: dict[str, int] = {}
+    earlier: set[int] = set()
+    for delivery in batch.deliveries:
+        event = delivery.event
+        if event.event_type == REFRESH and not due_of(event).after:
+            if event.entity_id in latest:
+                earlier.add(latest[event.entity_id])
+            latest[event.entity_id] = delivery.seq
+    return earlier
 
 
 def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:

@@ -27,7 +27,7 @@ class Calls:
                 slot.pause()
                 return await self._offload.call(slot.run, feature.function, native_id, *rest)
         except DeadlineError as error:
-            if not feature.is_async:
+            if slot.thread:
                 self._offload.lose(slot.thread)
             raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:

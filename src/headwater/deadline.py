@@ -39,7 +39,10 @@ class Slot:
         """Starts the clock in the thread that runs the function, and runs it."""
         self.thread = threading.get_ident()
         self._started = time.monotonic()
-        return function(*arguments)
+        try:
+            return function(*arguments)
+        finally:
+            self.thread = 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._started = None

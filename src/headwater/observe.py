@@ -148,6 +148,8 @@ def _record(handled: Handled) -> dict[str, object]:
 
 
 def _count_refresh(handled: Handled) -> None:
+    if handled.skipped:
+        REFRESHES.labels(handled.event.entity_id, "skipped").inc()
     failed = {failure.feature for failure in handled.failures}
     for name in failed:
         REFRESHES.labels(name, "failed").inc()

@@ -111,6 +111,7 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     failures: Sequence[Failure]
     retries: int = 0
     triggered: bool = False
+    skipped: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):

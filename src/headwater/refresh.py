@@ -50,6 +50,7 @@ class Refresh:
         self._calls = calls
         self._clock = clock
         self._concurrency = concurrency
+        self._running: dict[tuple[str, int], datetime] = {}
 
     async def handle(self, workspace: Workspace, delivery: Delivery, partition: int) -> Refreshed:
         """Runs a tick, or the next portion of one."""
@@ -57,9 +58,10 @@ class Refresh:
         tick = ticks.due_of(delivery.event)
         feature = self._registry.features.get(tick.feature)
         updated, failure, after = 0, "", None
+        skipped = self._overrun(tick, partition)
         if feature is None or not feature.refresh:
             log.info("tick of a feature that is no longer scheduled", feature=tick.feature)
-        elif not ticks.superseded(feature, tick, self._clock.now()):
+        elif not skipped:
             try:
                 if feature.sql is None:
                     updated, failure, after = await self._run_code(
@@ -77,11 +79,21 @@ class Refresh:
             time.perf_counter() - began,
             [tick.feature] if updated else [],
             [Failure(tick.feature, failure, "", 1, self._clock.now())] if failure else [],
+            skipped=skipped,
         )
-        if after is None:
+        if skipped:
             return Refreshed(handled)
+        if after is None:
+            self._running.pop((tick.feature, partition), None)
+            return Refreshed(handled)
+        self._running[tick.feature, partition] = tick.due
         rest = msgspec.structs.replace(tick, after=after)
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
+
+    def _overrun(self, tick: ticks.Due, partition: int) -> bool:
+        """Says whether an earlier run is still on its way through this partition's portions."""
+        running = self._running.get((tick.feature, partition))
+        return not tick.after and running is not None and running < tick.due
 
     async def _run_code(
         self,

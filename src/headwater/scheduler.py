@@ -34,7 +34,7 @@ class Scheduler:
             except BackendError as error:
                 log.error("ticks were not published and will be tried again", error=str(error))
             try:
-                async with asyncio.timeout(self._wait(now)):
+                async with asyncio.timeout(self.wait(now)):
                     await stopping.wait()
             except TimeoutError:
                 continue
@@ -48,6 +48,7 @@ class Scheduler:
         if due:
             await self._bus.publish_ticks(due)
 
-    def _wait(self, now: datetime) -> float:
+    def wait(self, now: datetime) -> float:
+        """Seconds until the first due time after a moment, seen from the present."""
         next_due = min(ticks.next_due(feature, now) for feature in self._registry.scheduled())
         return min(_LONGEST_WAIT, (next_due - self._clock.now()).total_seconds())

@@ -92,6 +92,9 @@ class IngestSettings(msgspec.Struct, frozen=True):
     future_tolerance: Annotated[
         timedelta, Meta(description="how far ahead of our clock an event's timestamp may be")
     ] = timedelta(minutes=5)
+    max_event_bytes: Annotated[int, Meta(ge=1, description="largest payload of an event")] = (
+        1_048_576
+    )
     max_backlog: Annotated[
         int, Meta(ge=0, description="waiting events above which ingest answers 503; 0 for no limit")
     ] = 0

@@ -133,9 +133,10 @@ class FeatureStore:
         self, events: Sequence[ServiceEvent], *, dedup: bool = True
     ) -> list[Published]:
         """Publishes events, all or none; a repeated event id within the window counts once."""
-        latest = self.clock.now() + self.settings.ingest.future_tolerance
+        ingest = self.settings.ingest
+        latest = self.clock.now() + ingest.future_tolerance
         for index, event in enumerate(events):
-            _check_event(event, latest, index if len(events) > 1 else None)
+            _check_event(event, latest, ingest.max_event_bytes, index if len(events) > 1 else None)
         engine = await self.open()
         window = self.settings.ingest.dedup_window if dedup else None
         return await engine.backends.bus.publish(events, dedup_window=window)
@@ -228,7 +229,7 @@ class FeatureStore:
         return await engine.backends.lifecycle.health()
 
 
-def _check_event(event: ServiceEvent, latest: datetime, index: int | None) -> None:
+def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
     if event.event_type.startswith(INTERNAL):
         raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
     if event.timestamp > latest:
@@ -237,6 +238,12 @@ def _check_event(event: ServiceEvent, latest: datetime, index: int | None) -> No
             index,
         )
     try:
-        encode_exact(event.payload, _decode_payload)
+        size = len(encode_exact(event.payload, _decode_payload))
     except UnstorableError as error:
         raise EventError(f"payload cannot be kept: {error}", index) from error
+    if size > largest:
+        raise EventError(
+            f"payload is {size} bytes long, more than the {largest} that an event may have; keep "
+            "what is large elsewhere and send where it is",
+            index,
+        )

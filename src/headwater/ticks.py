@@ -43,11 +43,6 @@ def next_due(feature: FeatureDef, now: datetime) -> datetime:
     return last_due(feature, now) + _interval(feature)
 
 
-def superseded(feature: FeatureDef, tick: Due, now: datetime) -> bool:
-    """Says whether a later tick is due already, so that this one need not start."""
-    return not tick.after and last_due(feature, now) > tick.due
-
-
 def make_tick(feature: FeatureDef, now: datetime) -> Tick:
     """The tick of the latest due time; ticks missed before it coalesce into this one."""
     due = Due(feature.name, last_due(feature, now))

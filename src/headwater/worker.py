@@ -19,6 +19,7 @@ from headwater.values import new_id
 _LONGEST_BEAT = 0.5
 _MAINTENANCE_SECONDS = 5.0
 _BACKEND_PAUSE = 1.0
+_CONFLICTS_BETWEEN_WARNINGS = 10
 
 
 class Opens(Protocol):
@@ -35,6 +36,7 @@ class Lane:
         self.task: asyncio.Task[None] | None = None
         # After a death without an outcome, the events the dead worker may have had are run alone.
         self.alone = batch_size if lease.suspect else 0
+        self.conflicts = 0
         self.counted = 0
         self.attempts = 0
 
@@ -152,8 +154,11 @@ class Worker:
                 lane.alone -= 1
             else:
                 await engine.backends.bus.commit(await run_batch(engine, batch))
+            lane.conflicts = 0
         except VersionConflictError as error:
-            log.debug("batch is run again", reason=str(error))
+            lane.conflicts += 1
+            if lane.conflicts % _CONFLICTS_BETWEEN_WARNINGS == 0:
+                log.warning("batch is run again and again", reason=str(error))
         except LeaseLostError as error:
             log.warning("lease lost", partition=error.partition, worker=self.name)
             self._lanes.pop(error.partition, None)

@@ -381,3 +381,13 @@ async def test_a_payload_that_json_would_change_is_refused(store: FeatureStore) 
     for payload in ({1: 2}, {"at": (1, 2)}, {"nan": float("nan")}):
         with pytest.raises(EventError, match="payload cannot be kept"):
             await store.publish("buy", "u1", payload)  # type: ignore[arg-type]
+
+
+async def test_a_payload_that_is_too_large_is_refused(store: FeatureStore) -> None:
+    with pytest.raises(EventError, match="more than the 1048576 that an event may have"):
+        await store.publish("buy", "u1", {"text": "x" * (1 << 20)})
+    deep: dict[str, object] = {}
+    for _ in range(5_000):
+        deep = {"in": deep}
+    with pytest.raises(EventError, match="payload cannot be kept"):
+        await store.publish("buy", "u1", deep)

@@ -88,7 +88,8 @@ async def test_an_error_of_the_store_does_not_end_the_loop(
     shared: FeatureStore, home: Path
 ) -> None:
     with Fleet(home).start() as worker:
-        await shared.publish("padding", "u1", {"text": "x" * program.SMALL_FILE})
+        for _ in range(3):
+            await shared.publish("padding", "u1", {"text": "x" * (program.SMALL_FILE // 2)})
         # It holds its partitions by then; the one error is to be that of a batch.
         await until(lambda: is_done(shared))
         worker.send(signal.SIGUSR1)

@@ -173,7 +173,8 @@ async def test_a_worker_goes_on_after_its_disk_failed_and_loses_nothing(
     fleet = Fleet(home)
     with fleet.start() as process:
         # The write-ahead log outgrows what the process will be allowed to write; its own does not.
-        await store.publish("padding", "u1", {"text": "x" * program.SMALL_FILE})
+        for _ in range(3):
+            await store.publish("padding", "u1", {"text": "x" * (program.SMALL_FILE // 2)})
         await publish_notes(store, range(1))
         await until(lambda: done(store))
         process.send(signal.SIGUSR1)

@@ -522,3 +522,102 @@ async def test_an_on_demand_function_may_not_run_for_ever(
     await store.rebind(settings.with_(worker={"handler_timeout": 0.05}), clock)
     with pytest.raises(HandlerTimeoutError):
         await store.get_feature("slow", "u1")
+
+
+async def test_a_default_is_a_new_one_for_each_reader(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="tag", default=[])
+    async def tags(user_id: str, event: ServiceEvent) -> list[str]:
+        known: list[str] = await store.get_feature("tags", user_id)
+        known.append(event.payload["tag"])
+        return known
+
+    for user_id, tag in (("u1", "a"), ("u2", "b")):
+        await store.publish("tag", user_id, {"tag": tag})
+    await store.drain()
+    found = await store.get_features(["tags"], ["u1", "u2", "u3"])
+    assert found == {"u1": {"tags": ["a"]}, "u2": {"tags": ["b"]}, "u3": {"tags": []}}
+
+
+@pytest.mark.parametrize("entity_id", ["07", "+7", " 7", "0_7"])
+async def test_a_whole_number_has_one_spelling(store: FeatureStore, entity_id: str) -> None:
+    @entity(store)
+    class Shop:
+        shop_id: int
+
+    @feature(entity=Shop, trigger="sale")
+    async def sales(shop_id: int, event: ServiceEvent) -> int:
+        return 1
+
+    with pytest.raises(InvalidInputError, match="must be a whole number"):
+        await store.get_feature("sales", entity_id)
+
+
+async def test_features_that_read_each_other_in_a_circle_say_so(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    async def hen(user_id: str) -> int:
+        return int(await store.get_feature("egg", user_id))
+
+    @feature(entity=user)
+    def egg(user_id: str) -> int:
+        return int(store.sync.get_feature("hen", user_id))
+
+    with pytest.raises(FeatureFailedError, match="it reads itself: hen → egg → hen"):
+        await store.get_feature("hen", "u1")
+
+
+async def test_sync_functions_that_read_each_other_do_not_run_out_of_threads(
+    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user)
+    def inner(user_id: str) -> str:
+        return user_id
+
+    @feature(entity=user)
+    def outer(user_id: str) -> str:
+        return f"<{store.sync.get_feature('inner', user_id)}>"
+
+    await store.rebind(settings.with_(worker={"threads": 2}), clock)
+    ids = [f"u{number}" for number in range(20)]
+    async with asyncio.timeout(10):
+        found = await store.get_features(["outer"], ids)
+    assert found == {user_id: {"outer": f"<{user_id}>"} for user_id in ids}
+
+
+async def test_a_quick_sync_function_does_not_wait_for_a_slow_one(
+    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    release = threading.Event()
+
+    @feature(entity=user)
+    def slow(user_id: str) -> bool:
+        return release.wait(10)
+
+    @feature(entity=user)
+    def quick(user_id: str) -> int:
+        return 1
+
+    await store.rebind(settings.with_(worker={"threads": 1}), clock)
+    reading = asyncio.gather(store.get_feature("quick", "u1"), asyncio.sleep(0))
+    waiting = asyncio.ensure_future(store.get_feature("slow", "u1"))
+    assert (await reading)[0] == 1
+    release.set()
+    assert await waiting is True
+
+
+async def test_time_in_the_queue_for_a_thread_is_not_time_to_run(
+    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="go")
+    def slow(user_id: str, event: ServiceEvent) -> int:
+        return 1 if threading.Event().wait(0.05) else 2
+
+    await store.rebind(
+        settings.with_(worker={"threads": 1, "handler_timeout": 0.4}, partitions=1), clock
+    )
+    ids = [f"u{number}" for number in range(20)]
+    for user_id in ids:
+        await store.publish("go", user_id)
+    await store.drain()
+    assert await store.get_features(["slow"], ids) == {user_id: {"slow": 2} for user_id in ids}

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.scheduler import Scheduler
 from headwater.settings import Settings
 from headwater.testing import ManualClock
+from headwater.ticks import next_due
 from tests.engine.support import backlog, metric, past, query, records, until
 
 
@@ -399,3 +401,70 @@ async def test_ticks_are_no_events_of_the_users_log(
     clock.advance("5m")
     await store.drain()
     assert await query(store, "SELECT event_type FROM events") == [("seen",)]
+
+
+async def test_a_tick_that_is_read_late_is_run_all_the_same(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    declare_seen(user)
+    runs: list[str] = []
+
+    @feature(entity=user, refresh="1s", materialize=True)
+    async def score(user_id: str) -> int:
+        runs.append(user_id)
+        return len(runs)
+
+    await know(store, "u1")
+    await store.drain()
+    runs.clear()
+    engine = await store.open()
+    for _ in range(3):
+        clock.advance("1s")
+        await Scheduler(engine.registry, engine.backends.bus, clock).tick()
+    clock.advance("1h")
+    skipped = metric("headwater_refreshes_total", feature="score", outcome="skipped")
+    await store.drain()
+    # Four ticks wait together by now, three late ones and that of the drain: the last one is run.
+    assert runs == ["u1"]
+    assert metric("headwater_refreshes_total", feature="score", outcome="skipped") > skipped
+
+
+async def test_a_tick_is_passed_over_while_an_earlier_run_is_on_its_way(
+    store: FeatureStore, user: type, settings: Settings, clock: ManualClock
+) -> None:
+    declare_seen(user)
+    runs: list[str] = []
+
+    @feature(entity=user, refresh="1s", materialize=True)
+    async def score(user_id: str) -> int:
+        runs.append(user_id)
+        clock.advance("10ms")
+        return len(runs)
+
+    await store.rebind(settings.with_(home=settings.home + "/one", partitions=1), clock)
+    ids = [f"u{number:04}" for number in range(1_200)]
+    await store.publish_events(
+        [ServiceEvent("seen", entity_id, {}, clock.now()) for entity_id in ids], dedup=False
+    )
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: len(runs) >= 2 * len(ids))
+    worker.stop()
+    await running
+    # Each run takes twelve of its own intervals; it is never begun before the last one is done.
+    assert runs[: len(ids)] == ids
+    assert runs[len(ids) : 2 * len(ids)] == ids
+
+
+async def test_a_timer_that_fires_early_loses_no_tick(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, refresh="1h", materialize=True)
+    async def score(user_id: str) -> int:
+        return 1
+
+    engine = await store.open()
+    scheduler = Scheduler(engine.registry, engine.backends.bus, clock)
+    clock.advance(next_due(engine.registry.feature("score"), clock.now()) - clock.now())
+    early = clock.now() - timedelta(microseconds=100)
+    assert scheduler.wait(early) <= 0
