@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,25 @@ class Slot:
         if self._started is not None and self._started <= moment and not self._overdue:
             self._overdue = True
             self.task.cancel()
+
+
+@contextmanager
+def ending(seconds: float) -> Iterator[Callable[[], None]]:
+    """Gives a call after which the process ends by force, unless it has left in so many seconds.
+
+    For the end of a process whose functions may refuse to: what was acknowledged is durable.
+    """
+    timer = threading.Timer(seconds, os._exit, (os.EX_SOFTWARE,))
+    timer.daemon = True
+
+    def begin() -> None:
+        if not timer.is_alive() and not timer.finished.is_set():
+            timer.start()
+
+    try:
+        yield begin
+    finally:
+        timer.cancel()
 
 
 class Deadline:

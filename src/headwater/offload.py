@@ -17,6 +17,7 @@ from headwater.answers import Answer, send
 T = TypeVar("T")
 Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
 
+THREAD_NAME = "headwater-sync"
 _MOST_THREADS = 1_000
 # A thread that is still busy after this long is probably waiting for something, so another joins.
 _PATIENCE_SECONDS = 0.002
@@ -72,7 +73,7 @@ class Offload:
 
     def __init__(self, threads: int) -> None:
         self._most = threads
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="headwater-sync")
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix=THREAD_NAME)
         self._calls: deque[_Call] = deque()
         self._answers: list[Answer] = []
         self._working = 0

@@ -102,7 +102,7 @@ def _why_absent(feature: FeatureDef) -> str:
     if feature.triggers:
         return (
             f"nothing has computed {feature.name} yet; it is computed when a worker handles "
-            f"{' or '.join(feature.triggers)}"
+            f"{' or '.join(feature.triggers)}; `headwater dlq list` shows what one could not handle"
         )
     if feature.refresh:
         return (

@@ -4,18 +4,23 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from headwater.errors import HungHandlerError
 from headwater.logs import log
+from headwater.offload import THREAD_NAME
 from headwater.store import FeatureStore
 
 T = TypeVar("T")
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
+
+_THREADS_SECONDS = 1.0
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -34,12 +39,33 @@ def run_long(main: Coroutine[Any, Any, T]) -> T:
     """Runs a server or a worker to its end."""
     try:
         with long_runner() as runner:
-            return runner.run(main)
+            result = runner.run(main)
     except* HungHandlerError as hung:
         # Its thread would keep an orderly exit waiting for ever.
-        for error in hung.exceptions:
+        for error in _leaves(hung):
             log.error("worker ends", error=str(error))
         os._exit(os.EX_SOFTWARE)
+    _end_if_threads_hang()
+    return result
+
+
+def _leaves(group: BaseExceptionGroup[HungHandlerError]) -> Iterator[HungHandlerError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _end_if_threads_hang() -> None:
+    """Ends the process when a sync function still runs: an orderly exit would wait for it."""
+    until = time.monotonic() + _THREADS_SECONDS
+    for thread in threading.enumerate():
+        if thread.name.startswith(THREAD_NAME):
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                log.flush()
+                os._exit(os.EX_OK)
 
 
 def long_runner() -> asyncio.Runner:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from headwater.deadline import ending
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
 from headwater.http.app import App, create_app
@@ -22,6 +23,7 @@ from headwater.store import FeatureStore
 from headwater.worker import Worker
 
 _KEEP_ALIVE_SECONDS = 30
+_FORCE_SECONDS = 5.0
 _CONNECTIONS_WAITING = 2048
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -45,7 +47,7 @@ async def serve(
         await store.open()
         drain = store.settings.worker.drain_timeout
         server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
-        await _run(server, Worker(store) if worker else None)
+        await _run(server, Worker(store) if worker else None, drain)
     finally:
         listener.close()
         app.flush()
@@ -62,8 +64,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"port {port} of {host} is in use; stop what uses it, or set HEADWATER_HTTP_PORT "
-                "to another (0 takes a free one)"
+                f"port {port} of {host} is in use; stop what uses it, or choose another with "
+                "--port or HEADWATER_HTTP_PORT (0 takes a free one)"
             ) from error
         raise ConfigError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
 
@@ -106,7 +108,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _run(server: _Server, worker: Worker | None) -> None:
+async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
     """Runs both until one of them ends, which ends the other; raises what made either fail."""
     serving = asyncio.create_task(server.run_until_stopped())
     working = asyncio.create_task(worker.run()) if worker else None
@@ -123,9 +125,10 @@ async def _run(server: _Server, worker: Worker | None) -> None:
             server.force_exit = True
             if working:
                 working.cancel()
+        end()
         stop()
 
-    with _on_signals(stop_or_give_up):
+    with ending(drain + _FORCE_SECONDS) as end, _on_signals(stop_or_give_up):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -61,8 +61,7 @@ class SqliteRoster:
         return sorted(self._living())
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        # One's own partition is free to oneself: a worker that gave up a lease claims it anew.
-        others = self._living() - {worker}
+        others = self._others(worker)
         owners = dict(
             self._home.read(
                 "SELECT partition, owner FROM cursors WHERE consumer_group = ?", (self._group,)
@@ -71,13 +70,15 @@ class SqliteRoster:
         free = [partition for partition in partitions if owners.get(partition) not in others]
         if not free:
             return []
-        claimed = await self._writer.run(lambda db: self._claim(db, worker, free, others))
+        claimed = await self._writer.run(lambda db: self._claim(db, worker, free))
         self.cursors |= {lease.partition: seq for lease, seq in claimed}
         return [lease for lease, _ in claimed]
 
     def _claim(
-        self, db: sqlite3.Connection, worker: str, partitions: list[int], others: set[str]
+        self, db: sqlite3.Connection, worker: str, partitions: list[int]
     ) -> list[tuple[Lease, int]]:
+        # Looked up again under the lock: who claimed meanwhile may have joined meanwhile, too.
+        others = self._others(worker)
         db.executemany(
             "INSERT OR IGNORE INTO cursors (consumer_group, partition) VALUES (?, ?)",
             [(self._group, partition) for partition in partitions],
@@ -122,6 +123,10 @@ class SqliteRoster:
             return self._members[worker]
         except KeyError:
             raise ClosedError(f"worker {worker} has not joined, or has left") from None
+
+    def _others(self, worker: str) -> set[str]:
+        # One's own partition is free to oneself: a worker that gave up a lease claims it anew.
+        return self._living() - {worker}
 
     def _living(self) -> set[str]:
         return {file.stem for file in self._home.workers.glob("*.lock") if self._alive(file)}
