@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -149,8 +150,10 @@ class Refresh:
         """Runs the query once and writes every entity it gives, or those already online."""
         rows = await self._offline.query(feature.sql or "", self._registry.sources)
         now = self._clock.now()
+        # Many rows take long to encode, and the event loop has others to serve.
+        changes = await asyncio.to_thread(lambda: list(_changes(feature, rows, now, cause)))
         count = 0
-        for portion in _portions(list(_changes(feature, rows, now, cause))):
+        for portion in _portions(changes):
             kept = portion if feature.materialize else await self._already_online(portion)
             await self._online.put(kept)
             count += len(kept)
