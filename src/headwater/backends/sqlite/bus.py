@@ -84,7 +84,9 @@ class SqliteBus:
         now = self._clock.micros()
         rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
         if dedup_window is None:
-            await self._writer.run(lambda db: bulk.insert(db, _EVENTS, rows), wake=True)
+            await self._writer.run(
+                lambda db: bulk.insert(db, _EVENTS, rows), wake=True, single=len(rows) == 1
+            )
             duplicates = [False] * len(rows)
         else:
             expires = now + dedup_window // MICROSECOND

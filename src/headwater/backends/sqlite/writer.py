@@ -27,6 +27,7 @@ _COMMITS_BETWEEN_LOOKS = 32
 class _Queued(NamedTuple):
     job: Job[Any]
     wake: bool
+    single: bool
     then: Job[None] | None
     future: asyncio.Future[Any]
 
@@ -47,17 +48,25 @@ class Writer:
         self._commits = 0
         self._thread.start()
 
-    async def run(self, job: Job[T], *, wake: bool = False, then: Job[None] | None = None) -> T:
+    async def run(
+        self,
+        job: Job[T],
+        *,
+        wake: bool = False,
+        single: bool = False,
+        then: Job[None] | None = None,
+    ) -> T:
         """Runs the job inside a write transaction and returns its result once it is durable.
 
-        With ``wake``, the job gives workers something to do and they are woken. ``then`` runs
+        With ``wake``, the job gives workers something to do and they are woken. A ``single`` job
+        is one statement, which is a transaction by itself when it comes alone. ``then`` runs
         after a job that succeeded, outside of its transaction; it is for reading.
         """
         self._home.check_open()
         if self._closed:
             raise ClosedError("this store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Queued(job, wake, then, future))
+        self._queue.put(_Queued(job, wake, single, then, future))
         return await future
 
     def close(self) -> None:
@@ -115,10 +124,13 @@ class Writer:
 
     def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[Answer]:
         """Runs jobs in one transaction; one that fails takes nothing of the others with it."""
+        first, alone = batch[0], len(batch) == 1
         try:
+            if alone and first.single:
+                return [Answer(first.future, first.job(connection))]
             connection.execute("BEGIN IMMEDIATE")
-            if len(batch) == 1:
-                answers = [Answer(batch[0].future, batch[0].job(connection))]
+            if alone:
+                answers = [Answer(first.future, first.job(connection))]
             else:
                 answers = [self._attempt(connection, queued) for queued in batch]
             connection.execute("COMMIT")
