@@ -97,15 +97,12 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "stream"
     mode: Mode
     """How the value is recomputed."""
+    stored: bool
+    """Whether a read only looks the value up, and never makes it."""
 
     def fallback(self) -> Any:
         """The default, a new one for each reader where a reader could change it."""
         return self.default if type(self.default) in _IMMUTABLE else deepcopy(self.default)
-
-    @property
-    def stored(self) -> bool:
-        """Says whether a read only looks the value up, and never makes it."""
-        return self.mode == "triggered" or self.materialize or self.sql is not None
 
     @property
     def kept(self) -> bool:
@@ -335,6 +332,7 @@ def _feature_def(
         ttl=_span(options.ttl, name, "ttl", location),
         order="event_time" if options.order == "event_time" else "stream",
         mode=_mode(options),
+        stored=bool(triggers) or options.materialize or options.sql is not None,
     )
 
 

@@ -138,7 +138,8 @@ class Reader:
         if turn is None or not feature.stored or current_reads() is not None:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
-        cells = await turn.cells((feature.entity.name, feature.entity.text_id(entity_id)))
+        key = (feature.entity.name, feature.entity.text_id(entity_id))
+        cells = turn.loaded(key) if turn.has(key) else await turn.cells(key)
         return _stored_value(feature, cells, self._clock.micros())
 
     def plan(self, names: Sequence[str]) -> Plan:

@@ -123,9 +123,13 @@ class Turn:
 
     async def cells(self, key: EntityKey) -> Cells:
         """The same for one entity."""
-        if key not in self._workspace.cells:
+        if not self.has(key):
             await self._workspace.load(key)
         return self.loaded(key)
+
+    def has(self, key: EntityKey) -> bool:
+        """Says whether the batch has loaded an entity."""
+        return key in self._workspace.cells
 
     def loaded(self, key: EntityKey) -> Cells:
         """The same for an entity that the batch has loaded, as it has those of its own events."""

@@ -91,11 +91,14 @@ class Writer:
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Answer(queued.future, error=failure) for queued in batch]
-        for queued, answer in zip(batch, answers, strict=True):
-            if queued.then is not None and answer.error is None:
-                self._follow(connection, queued.then)
         # From here on the event loop wants to run: the less is done beside it, the sooner it can.
-        send(answers)
+        send(a for queued, a in zip(batch, answers, strict=True) if queued.then is None)
+        for queued, answer in zip(batch, answers, strict=True):
+            if queued.then is not None:
+                # One by one: the loop works on the first while the next one is read.
+                if answer.error is None:
+                    self._follow(connection, queued.then)
+                send([answer])
         if any(queued.wake for queued in batch):
             self._wake()
 
