@@ -59,7 +59,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     lease_ttl: Annotated[
         float, Meta(gt=0, description="seconds after which a silent worker loses its partitions")
     ] = 10.0
-    concurrency: Annotated[int, Meta(ge=1, description="entities at once in a batch")] = 64
+    concurrency: Annotated[
+        int, Meta(ge=1, description="entities at once in a batch of one partition")
+    ] = 64
     handler_timeout: Annotated[float, Meta(gt=0, description="seconds a function may run")] = 60.0
     threads: Annotated[int, Meta(ge=1, description="threads for functions not async")] = 16
     max_deliveries: Annotated[
