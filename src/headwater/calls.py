@@ -6,7 +6,12 @@ import asyncio
 
 from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
-from headwater.errors import FeatureFailedError, HandlerTimeoutError
+from headwater.errors import (
+    FeatureFailedError,
+    FunctionRaisedError,
+    HandlerTimeoutError,
+    HeadwaterError,
+)
 from headwater.offload import Offload
 
 
@@ -18,7 +23,7 @@ class Calls:
         self.deadline = Deadline(seconds)
 
     async def call(self, slot: Slot, feature: FeatureDef, entity_id: str, *rest: object) -> object:
-        """What the function returns; raises HandlerTimeoutError when that takes too long."""
+        """What the function returns; whatever it raises comes out as one of our own errors."""
         native_id = feature.entity.native_id(entity_id)
         try:
             with slot:
@@ -39,3 +44,7 @@ class Calls:
                 raise
             problem = f"it raised {type(error).__name__}"
             raise FeatureFailedError(feature.name, entity_id, problem) from error
+        except HeadwaterError:
+            raise
+        except Exception as error:
+            raise FunctionRaisedError(feature.name, entity_id, error) from error

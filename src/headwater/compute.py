@@ -13,7 +13,12 @@ from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
 from headwater.deadline import Slot
 from headwater.define import FeatureDef
-from headwater.errors import HandlerTimeoutError, HungHandlerError
+from headwater.errors import (
+    FunctionRaisedError,
+    HandlerTimeoutError,
+    HeadwaterError,
+    HungHandlerError,
+)
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
@@ -97,7 +102,9 @@ class Compute:
                     return error
                 seconds = self._calls.deadline.seconds
                 raise HungHandlerError(feature.name, event.entity_id, seconds) from error
-            except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
+            except FunctionRaisedError as error:
+                return error.raised if error.feature == feature.name else error
+            except HeadwaterError as error:
                 return error
             finally:
                 changes = turn.close()

@@ -18,6 +18,7 @@ HeadwaterError
 │   ├── UnknownNameError        … among the declarations
 │   └── UnknownDeadLetterError
 ├── FeatureFailedError          a feature's own function raised
+│   ├── FunctionRaisedError     … what, it says
 │   ├── HandlerTimeoutError     … or ran longer than it may
 │   └── HungHandlerError        … and cannot be stopped, so its worker has to end
 ├── CommitError                 a batch was not committed and will be read again
@@ -201,6 +202,14 @@ class FeatureFailedError(HeadwaterError):
         self.feature = feature
         self.entity_id = entity_id
         super().__init__(f"feature {feature!r} failed for {entity_id!r}: {problem}")
+
+
+class FunctionRaisedError(FeatureFailedError):
+    """A feature's own function raised this."""
+
+    def __init__(self, feature: str, entity_id: str, raised: Exception) -> None:
+        self.raised = raised
+        super().__init__(feature, entity_id, f"{type(raised).__name__}: {raised}")
 
 
 class HandlerTimeoutError(FeatureFailedError):

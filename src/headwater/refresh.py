@@ -15,7 +15,13 @@ from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
 from headwater.deadline import Slot
 from headwater.define import FeatureDef
-from headwater.errors import BackendError, FeatureFailedError, HeadwaterError, InvalidInputError
+from headwater.errors import (
+    BackendError,
+    FeatureFailedError,
+    FunctionRaisedError,
+    HeadwaterError,
+    InvalidInputError,
+)
 from headwater.logs import log
 from headwater.offload import share
 from headwater.ports import Change, Delivery, Failure, Handled, OfflineStore, OnlineStore, Rows
@@ -121,7 +127,10 @@ class Refresh:
                     try:
                         await self._run_one(workspace, feature, entity_id, cause, slot)
                         done.append(entity_id)
-                    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+                    except FunctionRaisedError as error:
+                        failed.append(entity_id)
+                        _report(feature, entity_id, error.raised)
+                    except HeadwaterError as error:
                         failed.append(entity_id)
                         _report(feature, entity_id, error)
 

@@ -15,7 +15,7 @@ from headwater import graph
 from headwater.calls import Calls
 from headwater.clock import Clock, to_micros
 from headwater.define import EntityDef, FeatureDef
-from headwater.errors import FeatureFailedError, HeadwaterError
+from headwater.errors import FeatureFailedError
 from headwater.ports import Change, OnlineStore
 from headwater.registry import Registry
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
@@ -210,11 +210,6 @@ class Reader:
         with noting() as reads, self._calls.deadline.slot() as slot:
             try:
                 value = await self._calls.call(slot, feature, entity_id)
-            except HeadwaterError:
-                raise
-            except Exception as error:
-                problem = f"{type(error).__name__}: {error}"
-                raise FeatureFailedError(feature.name, entity_id, problem) from error
             finally:
                 _computing.reset(before)
         now = self._clock.now()

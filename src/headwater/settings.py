@@ -299,6 +299,11 @@ def load_with_origins(
     return Loaded(_replaced(Settings(), file | variables), origins)
 
 
+def environment_without_settings() -> dict[str, str]:
+    """The environment of a process that is to run with the defaults, such as the demo's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+
+
 def describe(loaded: Loaded) -> Iterator[Described]:
     """Lists every setting with its value, its origin and what it is for; secrets are masked."""
     for setting in SETTINGS.values():

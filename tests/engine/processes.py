@@ -57,6 +57,10 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def stopped(self) -> None:
+        """Waits until SIGSTOP has taken hold."""
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
     def kill(self) -> None:
         """Kills it as the kernel does when memory runs out."""
         self._process.kill()

@@ -103,10 +103,10 @@ async def test_a_process_that_sleeps_past_its_lease_is_fenced(
         await store.publish("slow_note", "u1", {"number": 0, "begun": str(begun)})
         await until(begun.exists)
         sleeper.send(signal.SIGSTOP)
+        sleeper.stopped()
+        begun.unlink()
         with fleet.start() as other:
-            await until(lambda: bool(other.records("worker started")))
-            begun.unlink()
-            # The other's own run of the handler waits for the file to go, like the first.
+            # The other's own run of the handler shows itself and waits, like the first.
             await until(begun.exists)
             begun.unlink()
             await until(lambda: done(store))

@@ -1,9 +1,9 @@
 """The demo's server: a real `headwater serve` in a child process, and requests to it."""
 
 import http.client
-import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.settings import PREFIX, Settings
+from headwater.settings import Settings, environment_without_settings
 from headwater.store import FeatureStore
 
 _TIMEOUT_SECONDS = 30.0
@@ -40,11 +40,10 @@ class Shop:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.stop)
             self.start()
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(
@@ -67,7 +66,7 @@ class Shop:
             self._process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=_environment(),
+                env=environment_without_settings(),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 # Ctrl-C is for us; we then let the server finish.
@@ -116,8 +115,3 @@ class Shop:
         """The server's own store, opened by this process at the same time."""
         settings = Settings().with_(home=self.folder / ".headwater", log={"level": "error"})
         return FeatureStore(settings=settings)
-
-
-def _environment() -> dict[str, str]:
-    """Our environment without settings of Headwater: the demo is the same for everyone."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}

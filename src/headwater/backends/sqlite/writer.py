@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from headwater.answers import Answer, send
 from headwater.backends.sqlite.home import CHECKPOINT_BYTES, Home
-from headwater.errors import ClosedError
+from headwater.errors import ClosedError, HeadwaterError
 from headwater.logs import log
 
 T = TypeVar("T")
@@ -78,8 +78,15 @@ class Writer:
         self._lock.close()
 
     def _run(self) -> None:
-        while batch := self._next_batch():
-            self._perform(self._connection, batch)
+        batch: list[_Queued] = []
+        try:
+            while batch := self._next_batch():
+                self._perform(self._connection, batch)
+        finally:
+            # Only a mistake of ours ends the thread early: then nobody is left waiting for it.
+            self._closed = True
+            ended = ClosedError("the thread that writes has ended; the traceback says why")
+            send(Answer(queued.future, error=ended) for queued in batch)
 
     def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
         try:
@@ -121,7 +128,7 @@ class Writer:
     def _follow(self, connection: sqlite3.Connection, then: Job[None]) -> None:
         try:
             then(connection)
-        except Exception as error:  # noqa: BLE001 - whatever it is, this thread must go on
+        except sqlite3.Error as error:
             # What it reads can be read again; what was committed before it stays so.
             log.warning("reading ahead failed", error=str(error))
 
@@ -137,7 +144,7 @@ class Writer:
             else:
                 answers = [self._attempt(connection, queued) for queued in batch]
             connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - whatever a job raises is its caller's answer
+        except (sqlite3.Error, HeadwaterError) as error:
             if connection.in_transaction:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
@@ -149,7 +156,7 @@ class Writer:
         connection.execute("SAVEPOINT job")
         try:
             result = queued.job(connection)
-        except Exception as error:
+        except (sqlite3.Error, HeadwaterError) as error:
             if not connection.in_transaction:
                 raise  # SQLite gave up the whole transaction: a full disk, an I/O error
             connection.execute("ROLLBACK TO job")
