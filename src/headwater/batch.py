@@ -11,47 +11,73 @@ from headwater.engine import Engine
 from headwater.offload import share
 from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
 from headwater.ticks import REFRESH, due_of
-from headwater.values import ServiceEvent
+from headwater.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.workspace import Workspace
+
+NO_FEATURE = "(none)"
+"""What a dead letter names where no feature failed, because what was found is no event."""
 
 
 async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     """Runs the features that a batch's events trigger; nothing is durable yet."""
-    workspace = Workspace(engine.backends.online, batch.states)
-    partition = batch.lease.partition
-    results: dict[int, Handled] = {}
-    dead: list[DeadLetter] = []
-    follow_ups: list[ServiceEvent] = []
-    passed_over = _passed_over(batch)
+    running = _Running(engine, batch)
+    await share(_chains(batch), running.run, engine.settings.worker.concurrency)
+    return running.outcome()
 
-    async def run(chains: Iterator[list[Delivery]]) -> None:
-        with engine.calls.deadline.slot() as slot:
+
+class _Running:
+    """A batch at work: what its events see, and what has become of them so far."""
+
+    def __init__(self, engine: Engine, batch: Batch) -> None:
+        self._engine = engine
+        self._batch = batch
+        self._workspace = Workspace(engine.backends.online, batch.states)
+        self._results: dict[str, Handled] = {}
+        self._dead: list[DeadLetter] = []
+        self._follow_ups: list[ServiceEvent] = []
+        self._passed_over = _passed_over(batch)
+
+    async def run(self, chains: Iterator[list[Delivery]]) -> None:
+        """Takes chains of events until there are no more."""
+        compute, workspace, results = self._engine.compute, self._workspace, self._results
+        with self._engine.calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
-                if delivery.event.event_type == REFRESH:
-                    late = delivery.seq in passed_over
-                    results[delivery.seq] = _skipped(delivery) if late else await refresh(delivery)
-                    continue
-                handled = await engine.compute.handle(workspace, delivery, slot)
-                results[delivery.seq] = handled
-                if handled.failures:
-                    dead.extend(_letters(handled, delivery, partition, engine.clock.now()))
+                if delivery.event.event_type.startswith(INTERNAL):
+                    handled = await self._run_internal(delivery)
+                else:
+                    handled = await compute.handle(workspace, delivery, slot)
+                    if handled.failures:
+                        self._bury(handled, delivery)
+                results[delivery.position] = handled
 
-    async def refresh(delivery: Delivery) -> Handled:
-        refreshed = await engine.refresh.handle(workspace, delivery, partition)
+    async def _run_internal(self, delivery: Delivery) -> Handled:
+        if delivery.event.event_type == MALFORMED:
+            handled = _malformed(delivery, self._engine.clock.now())
+            self._bury(handled, delivery)
+            return handled
+        if delivery.position in self._passed_over:
+            return _skipped(delivery)
+        partition = self._batch.lease.partition
+        refreshed = await self._engine.refresh.handle(self._workspace, delivery, partition)
         if refreshed.follow_up:
-            follow_ups.append(refreshed.follow_up)
+            self._follow_ups.append(refreshed.follow_up)
         return refreshed.handled
 
-    await share(_chains(batch), run, engine.settings.worker.concurrency)
-    return Outcome(
-        batch=batch,
-        versions=workspace.versions,
-        states=workspace.written(),
-        changes=workspace.changes,
-        handled=[results[delivery.seq] for delivery in batch.deliveries],
-        dead=dead,
-        follow_ups=follow_ups,
-    )
+    def _bury(self, handled: Handled, delivery: Delivery) -> None:
+        now, partition = self._engine.clock.now(), self._batch.lease.partition
+        self._dead += _letters(handled, delivery, partition, now)
+
+    def outcome(self) -> Outcome:
+        """What the batch did, in the order of its events."""
+        return Outcome(
+            batch=self._batch,
+            versions=self._workspace.versions,
+            states=self._workspace.written(),
+            changes=self._workspace.changes,
+            handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
+            dead=self._dead,
+            follow_ups=self._follow_ups,
+        )
 
 
 def _skipped(delivery: Delivery) -> Handled:
@@ -59,16 +85,22 @@ def _skipped(delivery: Delivery) -> Handled:
     return Handled(delivery.event, 0.0, (), (), skipped=True)
 
 
-def _passed_over(batch: Batch) -> set[int]:
+def _malformed(delivery: Delivery, now: datetime) -> Handled:
+    """The end of what is no event: kept as a dead letter, so that someone sees it."""
+    failure = Failure(NO_FEATURE, str(delivery.event.payload["problem"]), "", 0, now)
+    return Handled(delivery.event, 0.0, (), [failure])
+
+
+def _passed_over(batch: Batch) -> set[str]:
     """The ticks that missed their time so far that a later one of the feature waits with them."""
-    latest: dict[str, int] = {}
-    earlier: set[int] = set()
+    latest: dict[str, str] = {}
+    earlier: set[str] = set()
     for delivery in batch.deliveries:
         event = delivery.event
         if event.event_type == REFRESH and not due_of(event).after:
             if event.entity_id in latest:
                 earlier.add(latest[event.entity_id])
-            latest[event.entity_id] = delivery.seq
+            latest[event.entity_id] = delivery.position
     return earlier
 
 

@@ -148,7 +148,7 @@ def dead_letter(delivery: Delivery, partition: int, failure: Failure, now: datet
         traceback=failure.traceback,
         attempts=failure.attempts,
         partition=partition,
-        seq=delivery.seq,
+        position=delivery.position,
         first_failed_at=failure.first_failed_at,
         dead_at=now,
     )

@@ -16,10 +16,10 @@ from headwater.ports import Backends, Change, LogKind, OfflineStore, PastValue, 
 from headwater.settings import Settings
 
 
-def connect(settings: Settings, clock: Clock) -> Backends:
+async def connect(settings: Settings, clock: Clock) -> Backends:
     """Opens the backends of the chosen environment, watched by metrics and logs."""
     log.configure(settings.log.level, settings.log.format)
-    if settings.env != "development" or settings.redis_url or settings.postgres_url:
+    if settings.env != "development" or settings.redis.url or settings.postgres.url:
         raise ConfigError(
             "this version has the embedded environment only; unset HEADWATER_ENV, "
             "HEADWATER_REDIS_URL and HEADWATER_POSTGRES_URL"
@@ -81,6 +81,11 @@ class OfflineOnFirstUse:
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
     ) -> list[list[PastValue | None]]:
         return await (await self._loaded()).as_of(features, points, known=known)
+
+    async def latest(
+        self, entity: str, *, after: str, limit: int
+    ) -> list[tuple[str, dict[str, PastValue]]]:
+        return await (await self._loaded()).latest(entity, after=after, limit=limit)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         return await (await self._loaded()).query(sql, sources)

@@ -36,10 +36,10 @@ class Engine(msgspec.Struct, frozen=True):
         await self.backends.lifecycle.close()
 
 
-def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
+async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
     """Checks what was declared, connects the backends and wires everything."""
     graph.check(registry.features)
-    backends = connect(settings, clock)
+    backends = await connect(settings, clock)
     offload = Offload(settings.worker.threads)
     calls = Calls(offload, settings.worker.handler_timeout)
     return Engine(

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from headwater.logs import log
-from headwater.ports import Backends, Batch, Bus, Handled, Lease, Outcome, Published, Tick
+from headwater.ports import Backends, Batch, Bus, Handled, Lag, Lease, Outcome, Published, Tick
 from headwater.values import INTERNAL, ServiceEvent
 
 UNTRIGGERED = "(untriggered)"
@@ -88,8 +88,8 @@ class ObservedBus:
     ) -> list[Batch]:
         return await self._inner.read(leases, limit, touches)
 
-    async def attempt(self, lease: Lease, seq: int) -> int:
-        return await self._inner.attempt(lease, seq)
+    async def attempt(self, lease: Lease, position: str) -> int:
+        return await self._inner.attempt(lease, position)
 
     async def commit(self, outcome: Outcome) -> None:
         await self._inner.commit(outcome)
@@ -114,8 +114,11 @@ class ObservedBus:
             )
         log.flush()
 
-    async def wait(self, worker: str, seconds: float) -> None:
-        await self._inner.wait(worker, seconds)
+    async def wait(self, worker: str, seconds: float) -> bool:
+        return await self._inner.wait(worker, seconds)
+
+    async def lag(self) -> list[Lag]:
+        return await self._inner.lag()
 
     async def backlog(self) -> int:
         return await self._inner.backlog()

@@ -6,7 +6,7 @@ a single is a batch of one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from headwater.encoding import Kind
-from headwater.values import Cell, Cells, EntityKey, ServiceEvent
+from headwater.values import Cell, Cells, EntityKey, ServiceEvent, merged
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -38,9 +38,12 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One event at its place in a partition; ``only`` names the single feature of a redrive."""
+    """One event at its position in a partition; ``only`` names the single feature of a redrive.
 
-    seq: int
+    What was found in the log but is no event comes as one of type ``MALFORMED``.
+    """
+
+    position: str
     event: ServiceEvent
     only: str | None = None
 
@@ -77,6 +80,23 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         return (self.entity, self.entity_id)
 
 
+def by_entity(changes: Iterable[Change]) -> dict[EntityKey, list[Change]]:
+    """The changes that are to be seen online, by entity."""
+    found: dict[EntityKey, list[Change]] = {}
+    for change in changes:
+        if change.online:
+            found.setdefault(change.key, []).append(change)
+    return found
+
+
+def newest(changes: Iterable[Change]) -> Cells:
+    """One entity's values after its changes: of each feature the one of the latest moment."""
+    cells: Cells = {}
+    for change in changes:
+        cells = merged(cells, {change.feature: change.cell})
+    return cells
+
+
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     """An event that a feature could not handle, with all it takes to see why and run it again."""
 
@@ -87,7 +107,7 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     traceback: str
     attempts: int
     partition: int
-    seq: int
+    position: str
     first_failed_at: datetime
     dead_at: datetime
 
@@ -136,6 +156,15 @@ class Tick(msgspec.Struct, frozen=True):
     everywhere: bool
 
 
+class Lag(msgspec.Struct, frozen=True):
+    """What waits in one partition: who has it, how many events, and since when the oldest."""
+
+    partition: int
+    owner: str | None
+    waiting: int
+    oldest_at: datetime | None
+
+
 class Bus(Protocol):
     """The durable log of events, in partitions, read by workers that hold leases.
 
@@ -169,7 +198,7 @@ class Bus(Protocol):
         """
         ...
 
-    async def attempt(self, lease: Lease, seq: int) -> int:
+    async def attempt(self, lease: Lease, position: str) -> int:
         """Counts a run of a suspect event durably before it runs; gives the count."""
         ...
 
@@ -180,8 +209,15 @@ class Bus(Protocol):
         """
         ...
 
-    async def wait(self, worker: str, seconds: float) -> None:
-        """Returns when there may be something new for the worker, at the latest after so long."""
+    async def wait(self, worker: str, seconds: float) -> bool:
+        """Returns when there may be something new for the worker, at the latest after so long.
+
+        Says whether workers may have come or gone, so that partitions may be free.
+        """
+        ...
+
+    async def lag(self) -> list[Lag]:
+        """How far the workers of the group are behind in each partition."""
         ...
 
     async def backlog(self) -> int:
@@ -255,6 +291,10 @@ class OnlineStore(Protocol):
         """
         ...
 
+    async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
+        """Writes values that history already holds, by entity id; one online stays if newer."""
+        ...
+
     async def entity_ids(
         self,
         entity: str,
@@ -308,6 +348,15 @@ class OfflineStore(Protocol):
 
         With ``known``, also written by then: exactly what a reader would have been served. Among
         values of one moment, the one written last wins.
+        """
+        ...
+
+    async def latest(
+        self, entity: str, *, after: str, limit: int
+    ) -> list[tuple[str, dict[str, PastValue]]]:
+        """The next ids of an entity in sorted order, each with the last value of every feature.
+
+        The last value is the one that ``as_of`` would give at the end of time.
         """
         ...
 
@@ -392,6 +441,41 @@ class Tail(Protocol):
 
     def prune(self, now: datetime) -> None:
         """Forgets event ids whose dedup window is over, a bounded number of them."""
+        ...
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """Rows on their way from the present to the past: a JSON array, and where it ends.
+
+    A row of history is ``[feature, entity, entity_id, kind, value, as_of, written_at, cause]``; one
+    of events ``[position, received_at, event_type, entity_id, event_id, timestamp, payload]``.
+    Times are microseconds.
+    """
+
+    rows: bytes
+    count: int
+    upto: str
+
+
+class Outbox(Protocol):
+    """What a server of the present has committed and a server of the past has yet to take.
+
+    It is kept by partition. Whoever takes it remembers how far, in the same transaction that
+    keeps the rows, so that each row arrives once however often it is fetched.
+    """
+
+    partitions: int
+
+    async def filled(self) -> set[int]:
+        """The partitions that may have something to take."""
+        ...
+
+    async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
+        """The next rows after a position ("" for the start), none if there are none."""
+        ...
+
+    async def settle(self, partition: int, history: str, events: str) -> None:
+        """Lets go of rows up to these positions; events as far as every group is done with them."""
         ...
 
 

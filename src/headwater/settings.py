@@ -97,6 +97,9 @@ class IngestSettings(msgspec.Struct, frozen=True):
     max_event_bytes: Annotated[int, Meta(ge=1, description="largest payload of an event")] = (
         1_048_576
     )
+    dedup_limit: Annotated[
+        int, Meta(ge=1, description="event ids recognised at most; the oldest are forgotten first")
+    ] = 10_000_000
     max_backlog: Annotated[
         int, Meta(ge=0, description="waiting events above which ingest answers 503; 0 for no limit")
     ] = 0
@@ -109,6 +112,33 @@ class OfflineSettings(msgspec.Struct, frozen=True):
     segment_grace: Annotated[
         timedelta, Meta(description="how long a merged segment stays for those who read it")
     ] = timedelta(minutes=5)
+
+
+class RedisSettings(msgspec.Struct, frozen=True):
+    """Where production keeps what happens now."""
+
+    url: Annotated[str, Meta(description="Redis for events and values", extra=_URL)] = ""
+    prefix: Annotated[
+        str, Meta(min_length=1, description="what the names of all keys begin with")
+    ] = "headwater"
+    timeout: Annotated[float, Meta(gt=0, description="seconds to wait for an answer")] = 5.0
+    connect_timeout: Annotated[
+        float, Meta(gt=0, description="seconds to wait for a connection")
+    ] = 5.0
+
+
+class PostgresSettings(msgspec.Struct, frozen=True):
+    """Where production keeps what happened."""
+
+    url: Annotated[str, Meta(description="Postgres for history", extra=_URL)] = ""
+    schema: Annotated[
+        str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$", description="schema of Headwater's own tables")
+    ] = "headwater"
+    pool_size: Annotated[int, Meta(ge=1, description="most connections of a process")] = 10
+    timeout: Annotated[float, Meta(gt=0, description="seconds a statement may take")] = 60.0
+    connect_timeout: Annotated[
+        float, Meta(gt=0, description="seconds to wait for a connection")
+    ] = 10.0
 
 
 class LogSettings(msgspec.Struct, frozen=True):
@@ -137,8 +167,8 @@ class Settings(msgspec.Struct, frozen=True):
     api_key: Annotated[
         str, Meta(description="key that requests must carry; several with commas", extra=_SECRET)
     ] = ""
-    redis_url: Annotated[str, Meta(description="Redis for events and values", extra=_URL)] = ""
-    postgres_url: Annotated[str, Meta(description="Postgres for history", extra=_URL)] = ""
+    redis: RedisSettings = RedisSettings()
+    postgres: PostgresSettings = PostgresSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
     ingest: IngestSettings = IngestSettings()

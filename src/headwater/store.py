@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -63,6 +64,7 @@ class FeatureStore:
         self.bus = PublicBus(self)
         self.sync = Blocking(self)
         self._engine: Engine | None = None
+        self._opening = asyncio.Lock()
         for name, location in self.settings.sources.items():
             self.source(name, location)
 
@@ -86,7 +88,9 @@ class FeatureStore:
     async def open(self) -> Engine:
         """Opens the backends, once; every verb does it by itself."""
         if self._engine is None:
-            self._engine = open_engine(self.registry, self.settings, self.clock)
+            async with self._opening:
+                if self._engine is None:
+                    self._engine = await open_engine(self.registry, self.settings, self.clock)
         return self._engine
 
     async def close(self) -> None:

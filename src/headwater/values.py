@@ -18,6 +18,9 @@ from headwater.errors import EventError
 INTERNAL = "headwater."
 """What the types of Headwater's own events begin with."""
 
+MALFORMED = f"{INTERNAL}malformed"
+"""The type of what was found in the log and is no event."""
+
 LONGEST_NAME = 256
 LONGEST_ID = 1024
 
@@ -93,6 +96,18 @@ class Cell(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 Cells = dict[str, Cell]
 """All values of one entity, by feature."""
+
+
+def merged(before: Cells, new: Cells) -> Cells:
+    """Values with new ones on top, except where the old one speaks of a later moment."""
+    return before | {
+        name: cell
+        for name, cell in new.items()
+        if (old := before.get(name)) is None
+        or old.as_of <= cell.as_of
+        or old.expired(cell.written_at)
+    }
+
 
 encode_cells = msgspec.json.Encoder().encode
 decode_cells = msgspec.json.Decoder(Cells).decode

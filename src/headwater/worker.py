@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from contextlib import suppress
 from typing import Protocol
 
 from headwater.batch import give_up, run_batch
@@ -37,7 +38,7 @@ class Lane:
         # After a death without an outcome, the events the dead worker may have had are run alone.
         self.alone = batch_size if lease.suspect else 0
         self.conflicts = 0
-        self.counted = 0
+        self.counted = ""
         self.attempts = 0
 
 
@@ -56,6 +57,7 @@ class Worker:
         self._draining = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
+        self._roster_changed = asyncio.Event()
 
     def stop(self) -> None:
         """Asks the worker to finish what it has begun and to return from ``run``."""
@@ -172,9 +174,9 @@ class Worker:
     async def _run_alone(self, engine: Engine, lane: Lane, batch: Batch) -> Outcome:
         """Runs an event that may have killed its worker, counted once for each worker it meets."""
         (delivery,) = batch.deliveries
-        if lane.counted != delivery.seq:
-            lane.attempts = await engine.backends.bus.attempt(lane.lease, delivery.seq)
-            lane.counted = delivery.seq
+        if lane.counted != delivery.position:
+            lane.attempts = await engine.backends.bus.attempt(lane.lease, delivery.position)
+            lane.counted = delivery.position
         if lane.attempts > engine.settings.worker.max_deliveries:
             log.error(
                 "event given up",
@@ -188,7 +190,13 @@ class Worker:
     async def _listen(self, engine: Engine) -> None:
         """Turns news from the bus into a wake-up of the reading loop."""
         while True:
-            await engine.backends.bus.wait(self.name, engine.settings.worker.poll_interval)
+            wait = engine.backends.bus.wait(self.name, engine.settings.worker.poll_interval)
+            try:
+                if await wait:
+                    self._roster_changed.set()
+            except BackendError as error:
+                log.error("news cannot be heard and will be asked for again", error=str(error))
+                await asyncio.sleep(_BACKEND_PAUSE)
             self._changed.set()
 
     async def _tend(self, engine: Engine) -> None:
@@ -199,7 +207,10 @@ class Worker:
                 await self._take_share(engine)
             except BackendError as error:
                 log.error("partitions could not be claimed", error=str(error))
-            await asyncio.sleep(interval)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self._roster_changed.wait()
+            self._roster_changed.clear()
 
     async def _take_share(self, engine: Engine) -> None:
         bus, roster = engine.backends.bus, engine.backends.roster

@@ -33,7 +33,7 @@ class Embedded(Suite):
         opened: list[Backends] = []
 
         async def opening() -> Backends:
-            opened.append(connect_backends(settings, SystemClock()))
+            opened.append(await connect_backends(settings, SystemClock()))
             return opened[-1]
 
         yield opening

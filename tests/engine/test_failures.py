@@ -147,7 +147,7 @@ async def test_a_dead_letter_holds_the_event_the_feature_the_error_and_the_times
     assert "test_failures.py" in letter.traceback
     assert "no price for tea" in letter.traceback
     assert letter.attempts == 3
-    assert letter.seq > 0
+    assert letter.position
     assert began == letter.first_failed_at < letter.dead_at == clock.now()
 
 

@@ -77,7 +77,9 @@ async def test_a_temporary_store_gets_a_clock_for_as_long_as_it_lasts(store: Fea
 
 
 async def test_a_temporary_store_is_embedded_whatever_the_environment_says() -> None:
-    store = FeatureStore(settings=Settings().with_(env="production", redis_url="redis://nowhere"))
+    store = FeatureStore(
+        settings=Settings().with_(env="production", redis={"url": "redis://nowhere"})
+    )
     async with temporary(store):
         await store.publish("buy", "u1")
     assert store.settings.env == "production"

@@ -99,7 +99,7 @@ def test_the_process_is_read_when_nothing_is_given(
         ("HEADWATER_INGEST_DEDUP_WINDOW", "1.5h", "ingest.dedup_window", timedelta(minutes=90)),
         ("HEADWATER_OFFLINE_SEGMENT_GRACE", "30s", "offline.segment_grace", timedelta(seconds=30)),
         ("HEADWATER_LOG_FORMAT", "json", "log.format", "json"),
-        ("HEADWATER_REDIS_URL", "redis://localhost", "redis_url", "redis://localhost"),
+        ("HEADWATER_REDIS_URL", "redis://localhost", "redis.url", "redis://localhost"),
     ],
 )
 def test_a_variable_is_read_in_its_setting_s_type(
@@ -291,7 +291,7 @@ def test_the_list_says_where_each_value_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_passwords_in_addresses_are_masked(tmp_path: Path, url: str, shown: str) -> None:
-    assert listed(tmp_path, {"HEADWATER_REDIS_URL": url})["redis_url"].value == shown
+    assert listed(tmp_path, {"HEADWATER_REDIS_URL": url})["redis.url"].value == shown
 
 
 def test_keys_are_masked_wherever_settings_are_printed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 
-from headwater.backends.duckdb.engine import Session, headline, session, texts
+from headwater.backends.duckdb.engine import Session, headline, session, text, texts
 from headwater.backends.duckdb.layout import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
 from headwater.backends.duckdb.roller import Roller
 from headwater.backends.duckdb.segments import SegmentFolder
@@ -66,6 +66,20 @@ ASOF JOIN candidates
    AND candidates.entity_id = asked.entity_id
    AND (visible_from, as_of, written_at, seq)
        <= (make_timestamptz(moment), TIMESTAMPTZ 'infinity', TIMESTAMPTZ 'infinity', {2**63 - 1})
+"""
+
+_LATEST = f"""
+WITH ids AS (
+    SELECT DISTINCT entity_id FROM headwater.history
+    WHERE entity = {{entity}} AND entity_id > {{after}} ORDER BY entity_id LIMIT {{limit}}
+)
+SELECT entity_id, feature, encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at)
+FROM headwater.history JOIN ids USING (entity_id)
+WHERE entity = {{entity}}
+QUALIFY row_number() OVER (
+    PARTITION BY entity_id, feature ORDER BY as_of DESC, written_at DESC, seq DESC
+) = 1
+ORDER BY entity_id
 """
 
 _AWARE = "TIMESTAMP WITH TIME ZONE"
@@ -129,6 +143,24 @@ class DuckdbOfflineStore:
         duck.run(_PAST.format(visible_from=visible_from, features=names))
         duck.run(_KNOWN if known else _TRUE)
         return duck.run(_LAST.format(features=names)).fetchall()
+
+    async def latest(
+        self, entity: str, *, after: str, limit: int
+    ) -> list[tuple[str, dict[str, PastValue]]]:
+        def work() -> list[tuple[str, dict[str, PastValue]]]:
+            found: dict[str, dict[str, PastValue]] = {}
+            for entity_id, feature, value, as_of, written_at in self._reading(select):
+                past = PastValue(value, from_micros(as_of), from_micros(written_at))
+                found.setdefault(entity_id, {})[feature] = past
+            return list(found.items())
+
+        def select(duck: Session) -> list[tuple[Any, ...]]:
+            snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]
+            open_log(duck, HISTORY, snapshot, self._folder)
+            sql = _LATEST.format(entity=text(entity), after=text(after), limit=limit)
+            return duck.run(sql).fetchall()
+
+        return await asyncio.to_thread(self._guarded, work)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         def work() -> Rows:

@@ -17,7 +17,7 @@ from headwater.backends.sqlite.writer import Writer
 from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.partitions import partition_of
-from headwater.ports import Batch, DeadLetter, Lease, Outcome, Published, Tick
+from headwater.ports import Batch, DeadLetter, Lag, Lease, Outcome, Published, Tick
 from headwater.values import ServiceEvent, encode_cells
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
@@ -140,14 +140,14 @@ class SqliteBus:
         with self._home.translated():
             return read_page(self._home.reader.execute, partition, cursor, want)
 
-    async def attempt(self, lease: Lease, seq: int) -> int:
+    async def attempt(self, lease: Lease, position: str) -> int:
         def job(db: sqlite3.Connection) -> int:
             row = db.execute(
                 "UPDATE cursors SET attempts = iif(attempt_seq = :seq, attempts + 1, 1),"
                 " attempt_seq = :seq"
                 " WHERE consumer_group = :group AND partition = :partition"
                 " AND owner = :owner AND epoch = :epoch RETURNING attempts",
-                {"seq": seq, "group": self._group, **msgspec.structs.asdict(lease)},
+                {"seq": int(position), "group": self._group, **msgspec.structs.asdict(lease)},
             ).fetchone()
             if row is None:
                 raise LeaseLostError(lease.partition, lease.owner)
@@ -156,7 +156,7 @@ class SqliteBus:
         return await self._writer.run(job)
 
     async def commit(self, outcome: Outcome) -> None:
-        lease, last = outcome.batch.lease, outcome.batch.deliveries[-1].seq
+        lease, last = outcome.batch.lease, int(outcome.batch.deliveries[-1].position)
         now = self._clock.micros()
         states = self._state_rows(outcome)
         history = change_rows(outcome.changes)
@@ -204,8 +204,24 @@ class SqliteBus:
             for key, cells in outcome.states.items()
         ]
 
-    async def wait(self, worker: str, seconds: float) -> None:
+    async def wait(self, worker: str, seconds: float) -> bool:
         await self._roster.member(worker).sleeper.wait(seconds)
+        return False  # a worker's end shows in its lock file, which nobody is told about
+
+    async def lag(self) -> list[Lag]:
+        rows = self._home.read(
+            "WITH RECURSIVE parts(partition) AS ("
+            " SELECT 0 UNION ALL SELECT partition + 1 FROM parts WHERE partition < ?)"
+            " SELECT p.partition, c.owner, count(e.seq), min(e.received_at) FROM parts p"
+            " LEFT JOIN cursors c ON c.partition = p.partition AND c.consumer_group = ?"
+            " LEFT JOIN events e ON e.partition = p.partition AND e.seq > coalesce(c.seq, 0)"
+            " GROUP BY p.partition ORDER BY p.partition",
+            (self.partitions, self._group),
+        )
+        return [
+            Lag(partition, owner, waiting, None if oldest is None else from_micros(oldest))
+            for partition, owner, waiting, oldest in rows
+        ]
 
     async def backlog(self) -> int:
         ((count,),) = self._home.read(
@@ -243,7 +259,7 @@ def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:
         letter.traceback,
         letter.attempts,
         letter.partition,
-        letter.seq,
+        int(letter.position),
         to_micros(letter.first_failed_at),
         to_micros(letter.dead_at),
     )

@@ -77,7 +77,7 @@ def _letter(row: tuple[int, bytes, str, str, str, int, int, int, int, int]) -> D
         traceback=traceback,
         attempts=attempts,
         partition=partition,
-        seq=seq,
+        position=str(seq),
         first_failed_at=from_micros(first),
         dead_at=from_micros(dead_at),
     )

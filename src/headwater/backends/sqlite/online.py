@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -12,8 +12,8 @@ from headwater.backends.sqlite import bulk
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.partitions import partition_of
-from headwater.ports import Change, EntityState
-from headwater.values import Cell, Cells, EntityKey, decode_cells, encode_cells
+from headwater.ports import Change, EntityState, by_entity, newest
+from headwater.values import Cells, EntityKey, decode_cells, encode_cells, merged
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
@@ -55,28 +55,31 @@ class SqliteOnlineStore:
             yield rows
 
     async def put(self, changes: Sequence[Change]) -> None:
-        await self._writer.run(lambda db: self._put(db, changes))
+        def job(db: sqlite3.Connection) -> None:
+            for key, own in by_entity(changes).items():
+                # The version is what running batches compare; a cached computation leaves it alone.
+                step = any(change.authoritative for change in own)
+                self._merge(db, key, newest(own), step=step)
+            bulk.insert(db, HISTORY, change_rows(changes))
 
-    def _put(self, db: sqlite3.Connection, changes: Sequence[Change]) -> None:
-        by_key: dict[EntityKey, list[Change]] = {}
-        for change in changes:
-            if change.online:
-                by_key.setdefault(change.key, []).append(change)
-        for key, own in by_key.items():
-            row = db.execute(
-                "SELECT state FROM entities WHERE entity = ? AND entity_id = ?", key
-            ).fetchone()
-            cells = decode_cells(row[0]) if row else {}
-            cells |= {c.feature: c.cell for c in own if _replaces(c.cell, cells.get(c.feature))}
-            # The version is what running batches compare; a cached computation leaves it alone.
-            step = any(change.authoritative for change in own) or row is None
-            db.execute(
-                "INSERT INTO entities (entity, entity_id, partition, version, state)"
-                " VALUES (?, ?, ?, 1, ?) ON CONFLICT (entity, entity_id)"
-                " DO UPDATE SET state = excluded.state, version = version + ?",
-                (*key, partition_of(key[1], self._home.partitions), encode_cells(cells), int(step)),
-            )
-        bulk.insert(db, HISTORY, change_rows(changes))
+        await self._writer.run(job)
+
+    async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
+        def job(db: sqlite3.Connection) -> None:
+            for entity_id, cells in values.items():
+                self._merge(db, (entity, entity_id), cells, step=True)
+
+        await self._writer.run(job)
+
+    def _merge(self, db: sqlite3.Connection, key: EntityKey, new: Cells, *, step: bool) -> None:
+        row = db.execute(_ONE, key).fetchone()
+        cells = merged(decode_cells(row[0]) if row else {}, new)
+        db.execute(
+            "INSERT INTO entities (entity, entity_id, partition, version, state)"
+            " VALUES (?, ?, ?, 1, ?) ON CONFLICT (entity, entity_id)"
+            " DO UPDATE SET state = excluded.state, version = version + ?",
+            (*key, partition_of(key[1], self._home.partitions), encode_cells(cells), int(step)),
+        )
 
     async def entity_ids(
         self,
@@ -97,10 +100,6 @@ class SqliteOnlineStore:
             arguments.append(f"$.{having}")
         rows = self._home.read(f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit))
         return [entity_id for (entity_id,) in rows]
-
-
-def _replaces(cell: Cell, before: Cell | None) -> bool:
-    return before is None or before.as_of <= cell.as_of or before.expired(cell.written_at)
 
 
 @cache

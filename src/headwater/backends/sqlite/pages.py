@@ -88,7 +88,9 @@ def read_page(
 def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], limit: int) -> Batch:
     """A page, or as much of it as the limit allows, as the batch that a worker gets."""
     deliveries = [
-        Delivery(seq, ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id), only)
+        Delivery(
+            str(seq), ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id), only
+        )
         for seq, only, event_id, event_type, entity_id, at, payload in islice(
             _decode_events(page.events), limit
         )

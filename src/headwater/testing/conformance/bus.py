@@ -204,12 +204,12 @@ class BusConformance(Suite):
         leases = await hold(one, "w1")
         batch = await only_batch(one, leases)
         first, second = batch.deliveries
-        assert await one.bus.attempt(batch.lease, first.seq) == 1
-        assert await one.bus.attempt(batch.lease, first.seq) == 2
+        assert await one.bus.attempt(batch.lease, first.position) == 1
+        assert await one.bus.attempt(batch.lease, first.position) == 2
         await one.roster.release(leases)
         batch = await only_batch(other, await hold(other, "w2"))
-        assert await other.bus.attempt(batch.lease, first.seq) == 3
-        assert await other.bus.attempt(batch.lease, second.seq) == 1
+        assert await other.bus.attempt(batch.lease, first.position) == 3
+        assert await other.bus.attempt(batch.lease, second.position) == 1
 
     async def test_a_run_is_not_counted_under_a_lease_that_is_void(
         self, backends: Backends
@@ -217,7 +217,7 @@ class BusConformance(Suite):
         await publish(backends, clicks(1))
         void = await self._superseded(backends)
         with pytest.raises(LeaseLostError):
-            await backends.bus.attempt(void, 1)
+            await backends.bus.attempt(void, "1")
 
     async def test_commit_makes_values_history_dead_letters_follow_ups_and_the_end_durable_as_one(
         self, connect: Connect

@@ -169,7 +169,7 @@ def dead_letter(batch: Batch, feature: str = "clicks", *, at: datetime = START) 
         traceback="Traceback: …",
         attempts=4,
         partition=batch.lease.partition,
-        seq=first.seq,
+        position=first.position,
         first_failed_at=at,
         dead_at=at + timedelta(seconds=3),
     )
