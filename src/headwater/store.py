@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +18,9 @@ from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_exact
 from headwater.engine import Engine, open_engine
 from headwater.errors import EventError, InvalidInputError
-from headwater.ports import DeadLetter, Health, Published
+from headwater.ports import DeadLetter, Health, Lag, Published
 from headwater.registry import Registry
+from headwater.repair import Audit, Progress, Rebuilt, Repair
 from headwater.serve import Row
 from headwater.settings import Settings, load
 from headwater.values import INTERNAL, ServiceEvent
@@ -145,9 +146,15 @@ class FeatureStore:
         window = self.settings.ingest.dedup_window if dedup else None
         return await engine.backends.bus.publish(events, dedup_window=window)
 
-    async def get_feature(self, name: str, entity_id: str | int) -> Any:
+    def get_feature(self, name: str, entity_id: str | int) -> Coroutine[Any, Any, Any]:
         """One feature's value for one entity, in its annotated type; None if there is none."""
-        engine = self._engine or await self.open()
+        # Handlers call nothing more often: once the store is open, the reader's own coroutine does.
+        if self._engine is None:
+            return self._open_and_get(name, entity_id)
+        return self._engine.reader.value(name, entity_id)
+
+    async def _open_and_get(self, name: str, entity_id: str | int) -> Any:
+        engine = await self.open()
         return await engine.reader.value(name, entity_id)
 
     async def get_features(
@@ -205,12 +212,26 @@ class FeatureStore:
         return to_micros(as_of)
 
     async def dead_letters(
-        self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
+        self,
+        *,
+        ids: Collection[str] | None = None,
+        feature: str | None = None,
+        event_type: str | None = None,
+        entity_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
     ) -> list[DeadLetter]:
         """The events that could not be handled, oldest first, each with what went wrong."""
         engine = await self.open()
         return await engine.backends.dead_letters.letters(
-            feature=feature, event_type=event_type, limit=limit
+            ids=ids,
+            feature=feature,
+            event_type=event_type,
+            entity_id=entity_id,
+            since=since,
+            before=before,
+            limit=limit,
         )
 
     async def redrive(self, *ids: str) -> None:
@@ -226,6 +247,24 @@ class FeatureStore:
     async def drain(self) -> None:
         """Handles every waiting event and due tick here, then returns; for tests and scripts."""
         await Worker(self).drain()
+
+    async def lag(self) -> list[Lag]:
+        """What waits in each partition: who has it, how many events, since when the oldest."""
+        engine = await self.open()
+        return await engine.backends.bus.lag()
+
+    async def rebuild(self, *, progress: Progress | None = None) -> Rebuilt:
+        """Restores online values from history; newer ones stay, so workers may be running."""
+        return await (await self._repair()).rebuild(progress)
+
+    async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> Audit:
+        """Compares online values with history; gives the differences, at most so many."""
+        return await (await self._repair()).audit(limit, progress)
+
+    async def _repair(self) -> Repair:
+        engine = await self.open()
+        backends = engine.backends
+        return Repair(self.registry, backends.online, backends.offline, self.clock)
 
     async def health(self) -> list[Health]:
         """Whether each part of the store can do its work."""

@@ -52,10 +52,11 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
         # One look for what is fine, as nearly all is: a worker makes very many of these.
         if (
             type(a) is type(b) is type(c) is str
-            and 0 < len(a) <= LONGEST_NAME
-            and 0 < len(b) <= LONGEST_ID
-            and 0 < len(c) <= LONGEST_ID
-            and (a + b + c).isprintable()
+            and a
+            and b
+            and c
+            and len(text := a + b + c) <= LONGEST_NAME
+            and text.isprintable()
             and type(self.payload) is dict
             and type(self.timestamp) is datetime
             and self.timestamp.tzinfo is not None
@@ -106,6 +107,20 @@ def merged(before: Cells, new: Cells) -> Cells:
         if (old := before.get(name)) is None
         or old.as_of <= cell.as_of
         or old.expired(cell.written_at)
+    }
+
+
+def restored(before: Cells, past: Cells) -> Cells:
+    """Values with those of history where there is none, or one that history has outlived.
+
+    Of one moment the one written last counts, and history may not have it yet: an online value
+    gives way to an older one never, and to one as old neither.
+    """
+    return before | {
+        name: cell
+        for name, cell in past.items()
+        if (own := before.get(name)) is None
+        or (own.as_of, own.written_at) < (cell.as_of, cell.written_at)
     }
 
 

@@ -107,6 +107,9 @@ class Worker:
             self._changed.clear()
             try:
                 batches = await self._next_batches(engine)
+            except LeaseLostError as error:
+                self._lose(error)
+                continue
             except BackendError as error:
                 log.error("events could not be read and will be tried again", error=str(error))
                 await asyncio.sleep(_BACKEND_PAUSE)
@@ -162,14 +165,18 @@ class Worker:
             if lane.conflicts % _CONFLICTS_BETWEEN_WARNINGS == 0:
                 log.warning("batch is run again and again", reason=str(error))
         except LeaseLostError as error:
-            log.warning("lease lost", partition=error.partition, worker=self.name)
-            self._lanes.pop(error.partition, None)
+            self._lose(error)
         except BackendError as error:
             log.error("batch was not committed and is run again", error=str(error))
             await asyncio.sleep(_BACKEND_PAUSE)
         finally:
             lane.task = None
             self._changed.set()
+
+    def _lose(self, error: LeaseLostError) -> None:
+        log.warning("lease lost", partition=error.partition, worker=self.name)
+        self._lanes.pop(error.partition, None)
+        self._roster_changed.set()
 
     async def _run_alone(self, engine: Engine, lane: Lane, batch: Batch) -> Outcome:
         """Runs an event that may have killed its worker, counted once for each worker it meets."""

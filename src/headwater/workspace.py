@@ -44,8 +44,8 @@ def make_change(
     )
 
 
-Staged = dict[EntityKey, dict[str, Change]]
-"""What a turn wrote: changes by entity, then by feature."""
+Staged = dict[tuple[EntityKey, str], Change]
+"""What a turn wrote: the last change of each entity's feature."""
 
 
 class Workspace:
@@ -55,9 +55,9 @@ class Workspace:
         self._online = online
         self.versions = {key: state.version for key, state in states.items()}
         self.cells: dict[EntityKey, Cells] = {key: state.cells for key, state in states.items()}
-        """The values of every entity loaded so far, as they are now in this batch."""
-        self.revisions: dict[EntityKey, int] = {}
-        """How often this batch has written to an entity."""
+        """The values of every entity loaded so far; a write puts new ones in their place."""
+        self.written: dict[EntityKey, Cells] = {}
+        """The values of the entities that were written to."""
         self.changes: list[Change] = []
 
     async def load(self, key: EntityKey) -> None:
@@ -69,16 +69,10 @@ class Workspace:
 
     def keep(self, staged: Staged) -> None:
         """Takes over what a handler staged."""
-        for key, changes in staged.items():
-            online = {name: change.cell for name, change in changes.items() if change.online}
-            if online:
-                self.cells[key] = {**self.cells[key], **online}
-                self.revisions[key] = self.revisions.get(key, 0) + 1
-            self.changes += changes.values()
-
-    def written(self) -> dict[EntityKey, Cells]:
-        """The states of the entities that were written to."""
-        return {key: self.cells[key] for key in self.revisions}
+        for (key, name), change in staged.items():
+            if change.online:
+                self.cells[key] = self.written[key] = {**self.cells[key], name: change.cell}
+            self.changes.append(change)
 
 
 _turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
@@ -88,19 +82,10 @@ _reads: ContextVar[Reads | None] = ContextVar("headwater_reads", default=None)
 class Turn:
     """One run of one handler: it sees its own writes, and they count only if it succeeds.
 
-    It is the current turn of whatever runs inside ``with turn:``.
+    It is the current turn of whatever runs here until it is closed.
     """
 
-    __slots__ = (
-        "_cause",
-        "_moment",
-        "_now",
-        "_open",
-        "_revisions",
-        "_staged",
-        "_token",
-        "_workspace",
-    )
+    __slots__ = ("_cause", "_moment", "_now", "_open", "_seen", "_staged", "_token", "_workspace")
 
     def __init__(self, workspace: Workspace, moment: int, now: int, cause: str) -> None:
         self._workspace = workspace
@@ -108,14 +93,10 @@ class Turn:
         self._now = now
         self._cause = cause
         self._staged: Staged = {}
-        self._revisions: dict[EntityKey, int] = {}
+        # The values of each entity as this turn first saw them, to tell if they were replaced.
+        self._seen: dict[EntityKey, Cells] = {}
         self._open = True
-
-    def __enter__(self) -> None:
         self._token = _turn.set(self)
-
-    def __exit__(self, *_: object) -> None:
-        _turn.reset(self._token)
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         """Values of entities with this turn's writes on top."""
@@ -133,13 +114,16 @@ class Turn:
 
     def loaded(self, key: EntityKey) -> Cells:
         """The same for an entity that the batch has loaded, as it has those of its own events."""
-        if key not in self._revisions:
-            self._revisions[key] = self._workspace.revisions.get(key, 0)
         cells = self._workspace.cells[key]
-        own = self._staged.get(key)
-        if own is None:
+        self._seen.setdefault(key, cells)
+        if not self._staged:
             return cells
-        return {**cells, **{name: change.cell for name, change in own.items() if change.online}}
+        own = {
+            name: change.cell
+            for (entity, name), change in self._staged.items()
+            if entity == key and change.online
+        }
+        return {**cells, **own}
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
         """Stages a value; its moment is the event's, or the replaced value's if that is later."""
@@ -152,23 +136,24 @@ class Turn:
             raise ClosedError(
                 f"a handler set {feature.name!r} after its run was over; await what it starts"
             )
-        key = (feature.entity.name, entity_id)
-        before = self.loaded(key).get(feature.name)
+        name, key = feature.name, (feature.entity.name, entity_id)
+        before = self.loaded(key).get(name)
         as_of, online = self._moment, True
         if before is not None and before.as_of > as_of:
             online = feature.order == "stream"
             as_of = before.as_of if online else as_of
         cell = make_cell(feature, value, as_of, self._now)
-        self._staged.setdefault(key, {})[feature.name] = Change(
-            feature.name, key[0], entity_id, feature.codec.kind, cell, self._cause, online
+        self._staged[key, name] = Change(
+            name, key[0], entity_id, feature.codec.kind, cell, self._cause, online
         )
 
     def close(self) -> Staged | None:
         """Ends the turn: its changes, or None if an entity it wrote to was changed meanwhile."""
         self._open = False
-        revisions = self._workspace.revisions
-        for key in self._staged:
-            if revisions.get(key, 0) != self._revisions[key]:
+        _turn.reset(self._token)
+        now, seen = self._workspace.cells, self._seen
+        for key, _ in self._staged:
+            if now[key] is not seen[key]:
                 return None
         return self._staged
 

@@ -17,6 +17,10 @@ VERBS = {
     "features": "Read and list features.",
     "events": "Publish events.",
     "dlq": "Look at dead letters, run them again or discard them.",
+    "lag": "Show how many events wait, and for how long.",
+    "rebuild": "Restore online values from history.",
+    "audit": "Compare online values with history.",
+    "migrate": "Bring the tables of Postgres up to date.",
     "graph": "Print what depends on what, as Mermaid.",
     "config": "Show the settings and where each comes from.",
 }

@@ -5,12 +5,12 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from headwater.cli.options import AsJson, StoreOption, bare_store, verbs
+from headwater.cli.options import AsJson, StoreOption, bare_store, moment, verbs
 from headwater.cli.output import on_terminal, print_json, print_table, shown
 from headwater.cli.running import run
 from headwater.durations import format_duration
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, DeadLetters
+from headwater.ports import DeadLetter
 from headwater.store import FeatureStore
 
 app = verbs("Look at dead letters, run them again or discard them.")
@@ -19,6 +19,13 @@ _EVERY = 1_000_000_000
 
 Feature = Annotated[str | None, typer.Option(help="Only those of this feature.")]
 EventType = Annotated[str | None, typer.Option(help="Only those of this event type.")]
+EntityId = Annotated[str | None, typer.Option(help="Only those of this entity.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only those given up since: 2h ago, or a time.")
+]
+Before = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only those given up before: 2h ago, or a time.")
+]
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID...", show_default=False, help="Which ones.")
 ]
@@ -26,27 +33,50 @@ Every = Annotated[bool, typer.Option("--all", help="All of them, or all that the
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+class Filters(NamedTuple):
+    """What dead letters have in common that a verb is for."""
+
+    feature: str | None
+    event_type: str | None
+    entity_id: str | None
+    since: datetime | None
+    before: datetime | None
+
+    async def letters(self, store: FeatureStore, limit: int) -> list[DeadLetter]:
+        """Those that fit, oldest first."""
+        return await store.dead_letters(**self._asdict(), limit=limit)
+
+
+def read_filters(
+    now: datetime,
+    feature: str | None,
+    event_type: str | None,
+    entity_id: str | None,
+    since: str | None,
+    before: str | None,
+) -> Filters:
+    """The filters as they were written."""
+    times = [None if text is None else moment(text, now) for text in (since, before)]
+    return Filters(feature, event_type, entity_id, *times)
+
+
 class Selection(NamedTuple):
     """Which dead letters a verb is for."""
 
     ids: list[str] | None
     every: bool
-    feature: str | None
-    event_type: str | None
+    filters: Filters
 
     def check(self) -> None:
         if bool(self.ids) == self.every:
             raise typer.BadParameter("name the dead letters by id, or pass --all")
-        if self.ids and (self.feature or self.event_type):
-            raise typer.BadParameter("--feature and --event-type go with --all, not with ids")
+        if self.ids and any(self.filters):
+            raise typer.BadParameter("filters go with --all, not with ids")
 
-    async def among(self, letters: DeadLetters) -> list[str]:
+    async def among(self, store: FeatureStore) -> list[str]:
         if self.ids:
             return list(dict.fromkeys(self.ids))
-        found = await letters.letters(
-            feature=self.feature, event_type=self.event_type, limit=_EVERY
-        )
-        return [letter.id for letter in found]
+        return [letter.id for letter in await self.filters.letters(store, _EVERY)]
 
 
 @app.command("list")
@@ -54,18 +84,17 @@ def list_(
     *,
     feature: Feature = None,
     event_type: EventType = None,
+    entity_id: EntityId = None,
+    since: Since = None,
+    before: Before = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, oldest first."""
     store = bare_store(file)
-
-    async def read(store: FeatureStore) -> list[DeadLetter]:
-        letters = await _letters(store)
-        return await letters.letters(feature=feature, event_type=event_type, limit=limit)
-
-    letters = run(store, read)
+    filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
+    letters = run(store, lambda store: filters.letters(store, limit))
     if as_json:
         print_json(letters)
     elif letters:
@@ -84,9 +113,8 @@ def show(
     """Show one dead letter whole: the event, the error and where it was raised."""
 
     async def read(store: FeatureStore) -> DeadLetter:
-        for letter in await (await _letters(store)).letters(limit=_EVERY):
-            if letter.id == letter_id:
-                return letter
+        for letter in await store.dead_letters(ids=[letter_id]):
+            return letter
         raise UnknownDeadLetterError(letter_id)
 
     letter = run(bare_store(file), read)
@@ -100,6 +128,8 @@ def show(
         "attempts": letter.attempts,
         "first failed": letter.first_failed_at,
         "given up": letter.dead_at,
+        "partition": letter.partition,
+        "position": letter.position,
         "event type": letter.event.event_type,
         "entity id": letter.event.entity_id,
         "event id": letter.event.event_id,
@@ -118,13 +148,17 @@ def redrive(
     every: Every = False,
     feature: Feature = None,
     event_type: EventType = None,
+    entity_id: EntityId = None,
+    since: Since = None,
+    before: Before = None,
     yes: Yes = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Run dead letters again, each for the feature that failed and no other."""
-    selection = Selection(ids, every, feature, event_type)
-    done = _settle("redrive", selection, bare_store(file), ask=every and not yes)
+    store = bare_store(file)
+    filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
+    done = _settle("redrive", Selection(ids, every, filters), store, ask=every and not yes)
     if as_json:
         print_json({"redriven": done})
     else:
@@ -138,13 +172,17 @@ def discard(
     every: Every = False,
     feature: Feature = None,
     event_type: EventType = None,
+    entity_id: EntityId = None,
+    since: Since = None,
+    before: Before = None,
     yes: Yes = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Throw dead letters away; their events stay in the event log."""
-    selection = Selection(ids, every, feature, event_type)
-    done = _settle("discard", selection, bare_store(file), ask=not yes)
+    store = bare_store(file)
+    filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
+    done = _settle("discard", Selection(ids, every, filters), store, ask=not yes)
     if as_json:
         print_json({"discarded": done})
     else:
@@ -175,21 +213,16 @@ def _settle(
     selection.check()
 
     async def settle(store: FeatureStore) -> list[str]:
-        letters = await _letters(store)
-        ids = await selection.among(letters)
+        ids = await selection.among(store)
         if ids and ask and on_terminal():
             typer.confirm(f"{verb} {_counted(ids)}?", abort=True)
         if verb == "redrive":
-            await letters.redrive(ids)
+            await store.redrive(*ids)
         else:
-            await letters.discard(ids)
+            await store.discard(*ids)
         return ids
 
     return run(store, settle)
-
-
-async def _letters(store: FeatureStore) -> DeadLetters:
-    return (await store.open()).backends.dead_letters
 
 
 def _counted(ids: list[str]) -> str:

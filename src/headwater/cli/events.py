@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from headwater.cli.options import AsJson, StoreOption, bare_store, verbs
+from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs
 from headwater.cli.output import print_json, print_table
 from headwater.cli.running import run
 from headwater.errors import EventError
@@ -121,7 +121,7 @@ def _one_event(
     if event_id is not None:
         line.event_id = event_id
     if timestamp is not None:
-        line.timestamp = _moment(timestamp)
+        line.timestamp = read_time(timestamp)
     return line.event()
 
 
@@ -146,15 +146,6 @@ def _json_or_text(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write it as in 2026-01-31T12:00:00Z"
-        ) from error
 
 
 def _answers(

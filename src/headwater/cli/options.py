@@ -1,13 +1,19 @@
 """Options that several verbs share, and the store that they speak of."""
 
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headwater.durations import to_timedelta
+from headwater.errors import DurationError
 from headwater.loader import load_store
 from headwater.settings import load
 from headwater.store import FeatureStore
+
+EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 
 FileArgument = Annotated[
     Path | None,
@@ -35,6 +41,14 @@ StoreOption = Annotated[
         help="Use the store of this features file; without it, the one of the settings.",
     ),
 ]
+StoreArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE",
+        show_default=False,
+        help="Use the store of this features file; without it, the one of the settings.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 
@@ -51,6 +65,27 @@ def declared_store(given: Path | None) -> FeatureStore:
 def bare_store(given: Path | None) -> FeatureStore:
     """The store of the settings, for verbs that need no declarations, unless a file is named."""
     return load_store(given) if given else FeatureStore()
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A time that was written as such, or as a duration before now."""
+    with suppress(DurationError, OverflowError):
+        return now - to_timedelta(text)
+    with suppress(ValueError):
+        given = datetime.fromisoformat(text)
+        if given.tzinfo is not None:
+            return given
+    raise typer.BadParameter(
+        f"{text!r} is neither a duration such as 2h nor a time with its zone such as {EXAMPLE_TIME}"
+    )
+
+
+def read_time(text: str) -> datetime:
+    """A time in the form of ISO 8601."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no time; write it as in {EXAMPLE_TIME}") from error
 
 
 def verbs(summary: str) -> typer.Typer:

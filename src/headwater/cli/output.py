@@ -1,12 +1,20 @@
 """What verbs print: JSON, tables and notes; colour only on a terminal."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -25,14 +33,35 @@ def print_json_line(data: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints rows under headings: fitted to a terminal, or aligned and never cut elsewhere."""
-    cells = [[shown(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        typer.echo(_aligned([[name.upper() for name in columns], *cells]))
+    if sys.stdout.isatty():
+        Console(highlight=False).print(fitted_table(columns, rows))
         return
+    cells = [[shown(cell) for cell in row] for row in rows]
+    typer.echo(_aligned([[name.upper() for name in columns], *cells]))
+
+
+def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """The table that a terminal shows."""
     table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    return table
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Draws how much is done on a terminal, where a person waits; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+
+        def tell(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield tell
 
 
 def note(text: str) -> None:

@@ -8,11 +8,10 @@ from collections import Counter as Tally
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any
 
 from prometheus_client import Counter, Histogram
 
-from headwater.logs import log
+from headwater.logs import Record, log
 
 OTHER = "(other)"
 """The label of methods that no route has: callers choose them, so they are not counted apart."""
@@ -63,7 +62,7 @@ class Watch:
         _count(answered)
         if self._logs:
             start = time.time() - time.perf_counter()
-            log.info_each("request", [_record(start, each) for each in answered])
+            log.info_each(_record(start, each) for each in answered)
             log.flush()
 
 
@@ -77,17 +76,20 @@ def _count(answered: list[_Answered]) -> None:
         observe[route](ended - began)
 
 
-def _record(start: float, answered: _Answered) -> dict[str, Any]:
+class _Request(Record, frozen=True, gc=False):
+    method: str
+    route: str
+    path: str
+    status: int
+    duration_ms: float
+
+
+def _record(start: float, answered: _Answered) -> _Request:
     method, route, path, status, began, ended = answered
     second, fraction = divmod(start + ended, 1)
-    return {
-        "timestamp": f"{_second(second)}.{int(fraction * 1_000_000):06d}+00:00",
-        "method": method,
-        "route": route,
-        "path": path,
-        "status": status,
-        "duration_ms": round((ended - began) * 1000, 3),
-    }
+    moment = f"{_second(second)}.{int(fraction * 1_000_000):06d}+00:00"
+    took = round((ended - began) * 1000, 3)
+    return _Request(moment, "info", "request", method, route, path, status, took)
 
 
 @lru_cache(8)

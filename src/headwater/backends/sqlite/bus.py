@@ -32,6 +32,14 @@ _DEAD_LETTERS = (
     "dead_letters (feature, event_type, event, error, traceback, attempts,"
     " partition, seq, first_failed_at, dead_at)"
 )
+# Every partition with its owner and how far the group is, also where nobody was yet.
+_PLACES = """
+WITH RECURSIVE parts(partition) AS (
+    SELECT 0 UNION ALL SELECT partition + 1 FROM parts WHERE partition < ?
+), places AS (
+    SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq FROM parts
+    LEFT JOIN cursors c ON c.partition = parts.partition AND c.consumer_group = ?
+)"""
 _encode = msgspec.json.Encoder().encode
 _EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
 
@@ -210,11 +218,8 @@ class SqliteBus:
 
     async def lag(self) -> list[Lag]:
         rows = self._home.read(
-            "WITH RECURSIVE parts(partition) AS ("
-            " SELECT 0 UNION ALL SELECT partition + 1 FROM parts WHERE partition < ?)"
-            " SELECT p.partition, c.owner, count(e.seq), min(e.received_at) FROM parts p"
-            " LEFT JOIN cursors c ON c.partition = p.partition AND c.consumer_group = ?"
-            " LEFT JOIN events e ON e.partition = p.partition AND e.seq > coalesce(c.seq, 0)"
+            f"{_PLACES} SELECT p.partition, p.owner, count(e.seq), min(e.received_at)"
+            " FROM places p LEFT JOIN events e ON e.partition = p.partition AND e.seq > p.seq"
             " GROUP BY p.partition ORDER BY p.partition",
             (self.partitions, self._group),
         )
@@ -225,10 +230,9 @@ class SqliteBus:
 
     async def backlog(self) -> int:
         ((count,),) = self._home.read(
-            "SELECT count(*) FROM events e LEFT JOIN cursors c"
-            " ON c.partition = e.partition AND c.consumer_group = ?"
-            " WHERE e.seq > coalesce(c.seq, 0)",
-            (self._group,),
+            f"{_PLACES} SELECT count(*) FROM places p"
+            " JOIN events e ON e.partition = p.partition AND e.seq > p.seq",
+            (self.partitions, self._group),
         )
         return int(count)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import datetime
 
 import msgspec
 
 from headwater.backends.sqlite.bus import insert_event
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import Clock, from_micros
+from headwater.clock import Clock, from_micros, to_micros
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
 from headwater.values import ServiceEvent
@@ -18,6 +19,16 @@ from headwater.values import ServiceEvent
 _COLUMNS = (
     "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at"
 )
+_LETTERS = f"""
+SELECT {_COLUMNS} FROM dead_letters
+WHERE (?1 IS NULL OR CAST(id AS TEXT) IN (SELECT value FROM json_each(?1)))
+  AND (?2 IS NULL OR feature = ?2)
+  AND (?3 IS NULL OR event_type = ?3)
+  AND (?4 IS NULL OR json_extract(CAST(event AS TEXT), '$.entity_id') = ?4)
+  AND (?5 IS NULL OR dead_at >= ?5)
+  AND (?6 IS NULL OR dead_at < ?6)
+ORDER BY id LIMIT ?7
+"""
 _decode = msgspec.json.Decoder(ServiceEvent).decode
 
 
@@ -30,15 +41,33 @@ class SqliteDeadLetters:
         self._clock = clock
 
     async def letters(
-        self, *, feature: str | None = None, event_type: str | None = None, limit: int = 100
+        self,
+        *,
+        ids: Collection[str] | None = None,
+        feature: str | None = None,
+        event_type: str | None = None,
+        entity_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
     ) -> list[DeadLetter]:
         rows = self._home.read(
-            f"SELECT {_COLUMNS} FROM dead_letters"
-            " WHERE (?1 IS NULL OR feature = ?1) AND (?2 IS NULL OR event_type = ?2)"
-            " ORDER BY id LIMIT ?3",
-            (feature, event_type, limit),
+            _LETTERS,
+            (
+                None if ids is None else msgspec.json.encode(list(ids)).decode(),
+                feature,
+                event_type,
+                entity_id,
+                None if since is None else to_micros(since),
+                None if before is None else to_micros(before),
+                limit,
+            ),
         )
         return [_letter(row) for row in rows]
+
+    async def count(self) -> int:
+        ((count,),) = self._home.read("SELECT count(*) FROM dead_letters", ())
+        return int(count)
 
     async def redrive(self, ids: Sequence[str]) -> None:
         now = self._clock.micros()

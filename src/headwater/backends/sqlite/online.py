@@ -13,7 +13,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.partitions import partition_of
 from headwater.ports import Change, EntityState, by_entity, newest
-from headwater.values import Cells, EntityKey, decode_cells, encode_cells, merged
+from headwater.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
@@ -59,21 +59,26 @@ class SqliteOnlineStore:
             for key, own in by_entity(changes).items():
                 # The version is what running batches compare; a cached computation leaves it alone.
                 step = any(change.authoritative for change in own)
-                self._merge(db, key, newest(own), step=step)
+                self._write(db, key, merged(self._cells(db, key), newest(own)), step=step)
             bulk.insert(db, HISTORY, change_rows(changes))
 
         await self._writer.run(job)
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
         def job(db: sqlite3.Connection) -> None:
-            for entity_id, cells in values.items():
-                self._merge(db, (entity, entity_id), cells, step=True)
+            for entity_id, past in values.items():
+                before = self._cells(db, (entity, entity_id))
+                cells = restored(before, past)
+                if cells != before:
+                    self._write(db, (entity, entity_id), cells, step=True)
 
         await self._writer.run(job)
 
-    def _merge(self, db: sqlite3.Connection, key: EntityKey, new: Cells, *, step: bool) -> None:
+    def _cells(self, db: sqlite3.Connection, key: EntityKey) -> Cells:
         row = db.execute(_ONE, key).fetchone()
-        cells = merged(decode_cells(row[0]) if row else {}, new)
+        return decode_cells(row[0]) if row else {}
+
+    def _write(self, db: sqlite3.Connection, key: EntityKey, cells: Cells, *, step: bool) -> None:
         db.execute(
             "INSERT INTO entities (entity, entity_id, partition, version, state)"
             " VALUES (?, ?, ?, 1, ?) ON CONFLICT (entity, entity_id)"

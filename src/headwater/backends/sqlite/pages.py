@@ -45,6 +45,7 @@ _decode_events = msgspec.json.Decoder(list[_StoredEvent]).decode
 _decode_states = msgspec.json.Decoder(list[_StoredState]).decode
 
 _UNKNOWN = EntityState(0, {})
+_NOTHING = b"[]"
 
 
 class Page(NamedTuple):
@@ -56,7 +57,7 @@ class Page(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        return self.events == b"[]"
+        return self.events == _NOTHING
 
 
 class Wanted(NamedTuple):
@@ -81,6 +82,8 @@ def read_page(
     """The next page of a partition."""
     where = {"partition": partition, "cursor": cursor, **want._asdict()}
     (events,) = execute(_EVENTS, where).fetchone()
+    if events == _NOTHING:
+        return Page(cursor, _NOTHING, _NOTHING)
     (states,) = execute(_STATES, where).fetchone()
     return Page(cursor, events, states)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from collections import Counter as Tally
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import Backends, Lease, Tick
+from headwater.ports import Backends, Lag, Lease, Tick
 from headwater.testing.conformance.suite import (
     MANY,
     START,
@@ -35,6 +36,8 @@ from headwater.values import ServiceEvent
 
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
+CLOCKS_APART = timedelta(seconds=5)
+"""How far a server's clock may be from ours."""
 
 
 class BusConformance(Suite):
@@ -333,13 +336,15 @@ class BusConformance(Suite):
 
     async def test_wait_returns_when_there_may_be_something_new(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
-        await hold(one, "w1")
+        leases = await hold(one, "w1")
         for number in range(3):
+            assert await read(one, leases) == []
             async with asyncio.timeout(10):
                 waiting = asyncio.create_task(one.bus.wait("w1", 60))
                 await asyncio.sleep(0)
                 await publish(other, [click(number=number)])
                 await waiting
+                await one.bus.commit(outcome(await only_batch(one, leases)))
 
     async def test_wait_returns_at_the_latest_after_so_long(self, backends: Backends) -> None:
         await hold(backends, "w1")
@@ -358,6 +363,57 @@ class BusConformance(Suite):
         assert await backends.bus.backlog() == 5
         await backends.bus.commit(outcome(batches[0]))
         assert await backends.bus.backlog() == 5 - len(batches[0].deliveries)
+
+    async def test_lag_lists_every_partition_with_what_waits_in_it(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        every = list(range(one.bus.partitions + 1))
+        idle = await one.bus.lag()
+        assert [lag.partition for lag in idle] == every
+        assert all((lag.owner, lag.waiting, lag.oldest_at) == (None, 0, None) for lag in idle)
+        await publish(one, [click(f"u{n}", n) for n in range(20)])
+        waiting: Tally[int] = Tally()
+        for batch in await read(one, await hold(one)):
+            waiting[batch.lease.partition] = len(batch.deliveries)
+        lags = await other.bus.lag()
+        assert {lag.partition: lag.waiting for lag in lags} == {p: waiting[p] for p in every}
+        assert all((lag.oldest_at is None) == (lag.waiting == 0) for lag in lags)
+
+    async def test_lag_counts_what_was_read_and_not_committed(self, backends: Backends) -> None:
+        await publish(backends, clicks(3))
+        leases = await hold(backends)
+        batch = await only_batch(backends, leases)
+        assert (await self._lag(backends, batch.lease)).waiting == 3
+        await backends.bus.commit(outcome(batch))
+        done = await self._lag(backends, batch.lease)
+        assert (done.waiting, done.oldest_at) == (0, None)
+
+    async def test_lag_says_since_when_the_oldest_event_waits(self, backends: Backends) -> None:
+        began = datetime.now(UTC) - CLOCKS_APART
+        await publish(backends, clicks(1))
+        batch = await only_batch(backends, await hold(backends))
+        first = (await self._lag(backends, batch.lease)).oldest_at
+        assert first is not None
+        assert began <= first <= datetime.now(UTC) + CLOCKS_APART
+        await publish(backends, [click(number=1)])
+        assert (await self._lag(backends, batch.lease)).oldest_at == first
+        await backends.bus.commit(outcome(batch))
+        second = await self._lag(backends, batch.lease)
+        assert second.waiting == 1
+        assert second.oldest_at is not None
+        assert second.oldest_at >= first
+
+    async def test_lag_names_the_owner_of_a_partition_until_it_is_released(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        (held,) = await hold(one, "w1", [0])
+        assert [lag.owner for lag in (await other.bus.lag())[:2]] == ["w1", None]
+        await one.roster.release([held])
+        assert (await other.bus.lag())[0].owner is None
+
+    async def _lag(self, backends: Backends, lease: Lease) -> Lag:
+        """How far the workers are behind in the partition of a lease."""
+        return (await backends.bus.lag())[lease.partition]
 
     async def _superseded(self, backends: Backends) -> Lease:
         """A lease that was good until its partition got another owner."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from headwater.testing.conformance.suite import (
     START,
     Connect,
     Suite,
+    after,
     click,
     dead_letter,
     hold,
@@ -59,6 +62,46 @@ class DeadLettersConformance(Suite):
         (both,) = await listed(feature="visits", event_type="view")
         assert (both.feature, both.event) == ("visits", view)
         assert await listed(feature="visits", event_type="click") == []
+
+    async def test_letters_can_be_listed_by_entity_id_and_by_id(self, backends: Backends) -> None:
+        leases = await hold(backends)
+        for number in range(3):
+            await self._fail(backends, leases, click(f"u{number % 2}", number))
+        listed = backends.dead_letters.letters
+        first, second, third = await listed()
+        assert await listed(entity_id="u0") == [first, third]
+        assert await listed(entity_id="u0", limit=1) == [first]
+        assert await listed(entity_id="u") == []
+        assert await listed(ids=[third.id, first.id]) == [first, third]
+        assert await listed(ids=[second.id, "999999", "no id"]) == [second]
+        assert await listed(ids=[second.id], entity_id="u0") == []
+        assert await listed(ids=[]) == []
+
+    async def test_letters_can_be_listed_by_the_time_they_were_given_up(
+        self, backends: Backends
+    ) -> None:
+        leases = await hold(backends)
+        for number in range(3):
+            await self._fail(backends, leases, click(number=number), at=after(number))
+        listed = backends.dead_letters.letters
+        first, second, third = await listed()
+        assert await listed(since=second.dead_at) == [second, third]
+        assert await listed(before=second.dead_at) == [first]
+        assert await listed(since=second.dead_at, before=third.dead_at) == [second]
+        assert await listed(since=third.dead_at + timedelta(microseconds=1)) == []
+
+    async def test_the_letters_that_wait_are_counted(self, connect: Connect) -> None:
+        backends = await connect()
+        leases = await hold(backends)
+        assert await backends.dead_letters.count() == 0
+        for number in range(3):
+            await self._fail(backends, leases, click(f"u{number}", number))
+        other = (await connect()).dead_letters
+        assert await other.count() == 3
+        first, second, _ = await other.letters()
+        await other.redrive([first.id])
+        await other.discard([second.id])
+        assert await backends.dead_letters.count() == 1
 
     async def test_redrive_publishes_each_again_for_its_failed_feature_alone_and_removes_it(
         self, connect: Connect
@@ -122,11 +165,17 @@ class DeadLettersConformance(Suite):
         assert await backends.dead_letters.letters() == [second]
 
     async def _fail(
-        self, backends: Backends, leases: list[Lease], event: ServiceEvent, feature: str = "clicks"
+        self,
+        backends: Backends,
+        leases: list[Lease],
+        event: ServiceEvent,
+        feature: str = "clicks",
+        *,
+        at: datetime = START,
     ) -> DeadLetter:
         """Publishes an event and commits that a feature could not handle it."""
         await backends.bus.publish([event], dedup_window=None)
         batch = await only_batch(backends, leases)
-        letter = dead_letter(batch, feature)
+        letter = dead_letter(batch, feature, at=at)
         await backends.bus.commit(outcome(batch, dead=[letter]))
         return letter

@@ -156,6 +156,74 @@ class OnlineStoreConformance(Suite):
         await backends.bus.commit(outcome(await only_batch(backends, leases), [change(1)]))
         assert [await value_online(backends), await value_online(backends, "other")] == [1, 9]
 
+    async def test_restore_writes_values_where_online_has_none_and_nothing_to_history(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        await one.online.put([change(1, feature="other")])
+        before = await history_rows(one)
+        mortal = change(6, expires_at=START + timedelta(seconds=5)).cell
+        await one.online.restore("User", {"u1": {"clicks": change(5).cell}, "u2": {"x": mortal}})
+        known, new = await other.online.get("User", ["u1", "u2"])
+        assert known == {"other": change(1).cell, "clicks": change(5).cell}
+        assert new == {"x": mortal}
+        assert await other.online.entity_ids("User", after="", limit=10) == ["u1", "u2"]
+        assert await history_rows(one) == before
+
+    async def test_restore_replaces_a_value_that_is_older(self, backends: Backends) -> None:
+        await backends.online.put([change(1), change(1, feature="twice", written_at=after(1))])
+        await backends.online.restore(
+            "User",
+            {
+                "u1": {
+                    "clicks": change(2, as_of=after(1)).cell,
+                    "twice": change(2, written_at=after(2)).cell,
+                }
+            },
+        )
+        assert [await value_online(backends, name) for name in ("clicks", "twice")] == [2, 2]
+
+    async def test_restore_leaves_a_value_that_is_newer_or_was_written_no_earlier(
+        self, backends: Backends
+    ) -> None:
+        present = [
+            change(1, feature="later", as_of=after(2)),
+            change(1, feature="rewritten", as_of=after(1), written_at=after(9)),
+            change(1, feature="as_old", as_of=after(1)),
+        ]
+        await backends.online.put(present)
+        past = change(0, as_of=after(1)).cell
+        await backends.online.restore("User", {"u1": {each.feature: past for each in present}})
+        values = [await value_online(backends, each.feature) for each in present]
+        assert values == [1, 1, 1]
+
+    async def test_restore_that_changes_nothing_does_not_disturb_batches_being_run(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(1)])
+        await publish(backends, clicks(1))
+        batch = await only_batch(backends, await hold(backends))
+        await backends.online.restore("User", {"u1": {"clicks": change(1).cell}})
+        await backends.bus.commit(outcome(batch, [change(2)]))
+        assert await value_online(backends) == 2
+
+    async def test_restore_that_changes_an_entity_makes_a_batch_being_run_start_anew(
+        self, backends: Backends
+    ) -> None:
+        await publish(backends, clicks(1))
+        leases = await hold(backends)
+        stale = await only_batch(backends, leases)
+        await backends.online.restore("User", {"u1": {"clicks": change(5).cell}})
+        with pytest.raises(VersionConflictError):
+            await backends.bus.commit(outcome(stale, [change(1)]))
+        assert (await only_batch(backends, leases)).states["User", "u1"].cells == {
+            "clicks": change(5).cell
+        }
+
+    async def test_restoring_nothing_is_nothing(self, backends: Backends) -> None:
+        await backends.online.restore("User", {})
+        assert await backends.online.entity_ids("User", after="", limit=10) == []
+
     async def test_entity_ids_come_in_sorted_order_after_the_last_one_asked(
         self, backends: Backends
     ) -> None:

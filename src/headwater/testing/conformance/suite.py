@@ -124,8 +124,11 @@ async def read(backends: Backends, leases: Sequence[Lease], limit: int = MANY) -
 
 
 async def only_batch(backends: Backends, leases: Sequence[Lease]) -> Batch:
-    """The next batch, when there is exactly one."""
-    (batch,) = await read(backends, leases)
+    """The next batch, when there is exactly one; as a worker does, it waits for news of it."""
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        while not (batches := await read(backends, leases)):
+            await backends.bus.wait(leases[0].owner, _POLL_SECONDS)
+    (batch,) = batches
     return batch
 
 

@@ -1,0 +1,85 @@
+"""The production environment: one Valkey and one Postgres that all contestants share."""
+
+import atexit
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+
+from bench.case import Contestant, ContestantFailedError, Effort, Measure, last_line
+from bench.process import ROOT, child, inherited, measuring
+from bench.startup import HEADWATER
+from tests.servers import ServerStartError, postgres, valkey
+
+API_KEY = "bench-key"
+
+_servers = ExitStack()
+atexit.register(_servers.close)
+
+
+@cache
+def redis_url() -> str:
+    """Valkey, started when first needed and stopped with the bench; it writes nothing to disk."""
+    try:
+        return _servers.enter_context(valkey())
+    except ServerStartError as failed:
+        raise ContestantFailedError(last_line(str(failed))) from failed
+
+
+@cache
+def postgres_url() -> str:
+    """Postgres, likewise."""
+    try:
+        return _servers.enter_context(postgres())
+    except ServerStartError as failed:
+        raise ContestantFailedError(last_line(str(failed))) from failed
+
+
+def new_store() -> dict[str, str]:
+    """The environment of a store of its own, empty and ready to be used."""
+    name = f"bench_{secrets.token_hex(4)}"
+    settings = {
+        "HEADWATER_ENV": "production",
+        "HEADWATER_API_KEY": API_KEY,
+        "HEADWATER_REDIS_URL": redis_url(),
+        "HEADWATER_REDIS_PREFIX": name,
+        "HEADWATER_POSTGRES_URL": postgres_url(),
+        "HEADWATER_POSTGRES_SCHEMA": name,
+    }
+    done = subprocess.run(
+        [HEADWATER, "migrate"],
+        cwd=ROOT,
+        env=inherited() | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ContestantFailedError(f"headwater migrate: {last_line(done.stderr)}")
+    return settings
+
+
+def ours(name: str) -> Contestant:
+    """A measure of ours.py over a store in production."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        command = child("ours", name, effort)
+        with measuring(f"redis-ours-{name}", command, new_store()) as measure:
+            yield measure
+
+    return contestant
+
+
+def floor(name: str) -> Contestant:
+    """A measure of redis_floors.py over the same Valkey."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        command = child("redis_floors", name, effort)
+        url = {"BENCH_REDIS_URL": redis_url()}
+        with measuring(f"redis-floor-{name}", command, url) as measure:
+            yield measure
+
+    return contestant

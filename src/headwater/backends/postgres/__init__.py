@@ -1,0 +1,1 @@
+"""The production environment's past: history and events in Postgres."""

@@ -1,0 +1,107 @@
+"""What Postgres and its driver report, in our words and with what to do about it."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from headwater.errors import BackendError, ConfigError, HeadwaterError, SchemaError
+from headwater.settings import SETTINGS, PostgresSettings
+
+FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,  # a TimeoutError too
+)
+"""Everything that goes wrong outside our own code."""
+
+LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    ConnectionError,
+)
+"""What happens to a connection or a transaction through no fault of its own."""
+
+_TABLES_DIFFER = (
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.InvalidSchemaNameError,
+)
+
+_REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+    (
+        (asyncpg.InvalidAuthorizationSpecificationError,),
+        "refuses the user or the password",
+        "correct HEADWATER_POSTGRES_URL",
+    ),
+    (
+        (asyncpg.InvalidCatalogNameError,),
+        "has no such database",
+        "create it, or correct HEADWATER_POSTGRES_URL",
+    ),
+    (
+        (asyncpg.TooManyConnectionsError,),
+        "has no connection left",
+        "raise its max_connections, or lower HEADWATER_POSTGRES_POOL_SIZE",
+    ),
+    (
+        (asyncpg.QueryCanceledError,),
+        "gave a statement up",
+        "raise HEADWATER_POSTGRES_TIMEOUT, or ask for less at once",
+    ),
+    (
+        (asyncpg.DiskFullError,),
+        "has no space left",
+        "free some; what was acknowledged is safe",
+    ),
+    (
+        (asyncpg.ReadOnlySQLTransactionError,),
+        "cannot be written to",
+        "name the primary in HEADWATER_POSTGRES_URL, not a replica",
+    ),
+    (
+        (asyncpg.InsufficientPrivilegeError,),
+        "does not allow it",
+        "grant the right to the user that HEADWATER_POSTGRES_URL names",
+    ),
+    (
+        LOST,
+        "broke the connection off",
+        "see its log, and try again; what was acknowledged is safe",
+    ),
+    (
+        (OSError,),
+        "cannot be reached",
+        "start it, or correct HEADWATER_POSTGRES_URL",
+    ),
+)
+
+
+def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
+    """Our error for one of the driver's, the server's or the network's."""
+    if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
+        return ConfigError(
+            f"HEADWATER_POSTGRES_URL cannot be used: {headline(error)}; write it as "
+            "postgresql://user:password@host:5432/database"
+        )
+    if isinstance(error, _TABLES_DIFFER):
+        return SchemaError(
+            settings.schema, f"are not as they should be ({headline(error)})", "run"
+        )
+    where = SETTINGS["postgres.url"].shown(settings.url)
+    problem, remedy = next(
+        ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
+        ("failed", "see its log; what was acknowledged is safe"),
+    )
+    return BackendError(f"Postgres at {where} {problem}: {headline(error)}; {remedy}")
+
+
+def headline(error: Exception) -> str:
+    """The first line of what the driver or the server says."""
+    return str(error).partition("\n")[0] or type(error).__name__

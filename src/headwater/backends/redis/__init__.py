@@ -1,0 +1,1 @@
+"""Production's present: events, online values, leases and dead letters in Redis or Valkey."""

@@ -1,0 +1,231 @@
+"""The durable log of events in Redis Streams: partitioned, leased, committed with its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.backends.redis.appending import Appending
+from headwater.backends.redis.client import Call, Redis, running, script
+from headwater.backends.redis.dead_letters import RedisDeadLetters
+from headwater.backends.redis.entries import (
+    Page,
+    changes_json,
+    event_fields,
+    lease_text,
+    received_at,
+    to_batch,
+    version_mark,
+    written_state,
+)
+from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.parcels import Parcels, Written
+from headwater.backends.redis.wakes import Wakes
+from headwater.clock import from_micros, to_micros
+from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.logs import log
+from headwater.partitions import partition_of
+from headwater.ports import Batch, Lag, Lease, Outcome, Published, Tick
+from headwater.values import ServiceEvent, encode_cells
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Wanted(NamedTuple):
+    """How much of a partition a reader wants, and which entities' states with it."""
+
+    limit: int
+    touches: bytes
+
+
+class RedisBus:
+    """Appends events durably and commits a batch's effects and its end in one script."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        wakes: Wakes,
+        appending: Appending,
+        dead_letters: RedisDeadLetters,
+        parcels: Parcels,
+    ) -> None:
+        self.partitions = keys.partitions
+        self._redis = redis
+        self._keys = keys
+        self._wakes = wakes
+        self._appending = appending
+        self._dead_letters = dead_letters
+        self._parcels = parcels
+        self._wanted = _Wanted(0, b"{}")
+        self._ahead: dict[int, Page] = {}
+        self._given: dict[int, tuple[str, bytes]] = {}
+        """The first position and the cursor of the batch that each partition was last given."""
+
+    async def publish(
+        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
+    ) -> list[Published]:
+        places: dict[int, list[int]] = {}
+        for place, event in enumerate(events):
+            places.setdefault(partition_of(event.entity_id, self.partitions), []).append(place)
+        calls = [
+            self._appending.call(partition, [events[place] for place in own], dedup_window)
+            for partition, own in places.items()
+        ]
+        answers = await self._redis.calls(calls, as_one=True)
+        duplicates = [False] * len(events)
+        for own, known in zip(places.values(), answers, strict=True):
+            for place, duplicate in zip(own, known, strict=True):
+                duplicates[place] = bool(duplicate)
+        return [
+            Published(event.event_id, duplicate)
+            for event, duplicate in zip(events, duplicates, strict=True)
+        ]
+
+    async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
+        # Each partition remembers its ticks, so publishing them again adds what is missing.
+        calls: list[Call] = []
+        firsts: list[int] = []
+        for tick in ticks:
+            firsts.append(len(calls))
+            targets = range(self.partitions) if tick.everywhere else [self.partitions]
+            calls += [self._ticking(tick, target) for target in targets]
+        answers = await self._redis.calls(calls)
+        befores = [answers[first] for first in firsts]
+        return [None if before is None else from_micros(int(before)) for before in befores]
+
+    def _ticking(self, tick: Tick, partition: int) -> Call:
+        keys = self._keys.parts[partition]
+        event_type, entity_id, event, _ = event_fields(tick.event)
+        return running(
+            script("tick"),
+            [keys.ticks, keys.events, keys.idle],
+            *(self._keys.wake, partition, tick.feature, to_micros(tick.due)),
+            *(event_type, entity_id, event),
+        )
+
+    async def read(
+        self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
+    ) -> list[Batch]:
+        self._wanted = _Wanted(limit, _encode(touches))
+        await self._parcels.send_left(leases)
+        await self._fetch([lease for lease in leases if self._is_unknown(lease)])
+        batches: list[Batch] = []
+        for lease in leases:
+            page = self._ahead.get(lease.partition) if limit > 0 else None
+            if page is not None:
+                del self._ahead[lease.partition]
+                batches.append(to_batch(page, limit))
+                first = batches[-1].deliveries[0].position
+                self._given[lease.partition] = (first, page.cursor)
+                limit -= len(batches[-1].deliveries)
+        return batches
+
+    def _is_unknown(self, lease: Lease) -> bool:
+        """Says whether a partition has to be asked for what follows its cursor."""
+        page = self._ahead.get(lease.partition)
+        if page is not None and page.lease == lease:
+            return False
+        return not self._wakes.is_empty(lease.partition)
+
+    async def _fetch(self, leases: Sequence[Lease]) -> None:
+        heard = [self._wakes.heard(lease.partition) for lease in leases]
+        answers = await self._redis.calls([self._reading(lease) for lease in leases])
+        for lease, before, answer in zip(leases, heard, answers, strict=True):
+            self._keep(lease, before, answer)
+
+    def _reading(self, lease: Lease) -> Call:
+        keys = self._keys.parts[lease.partition]
+        return running(
+            script("read"),
+            [keys.group, keys.events, keys.idle],
+            *(lease_text(lease), self._wanted.limit, keys.entity, self._wanted.touches),
+        )
+
+    def _keep(self, lease: Lease, heard: int, answer: list[Any] | None) -> None:
+        """Keeps a page for the next read."""
+        self._ahead.pop(lease.partition, None)
+        if answer is None:
+            raise LeaseLostError(lease.partition, lease.owner)
+        if answer[1]:
+            self._ahead[lease.partition] = Page(lease, *answer)
+        else:
+            self._wakes.found_empty(lease.partition, heard)
+
+    async def attempt(self, lease: Lease, position: str) -> int:
+        keys = self._keys.parts[lease.partition]
+        call = running(script("attempt"), [keys.group], lease_text(lease), position)
+        count: int | None = await self._redis.call(call)
+        if count is None:
+            raise LeaseLostError(lease.partition, lease.owner)
+        return count
+
+    async def commit(self, outcome: Outcome) -> None:
+        batch, lease = outcome.batch, outcome.batch.lease
+        given, cursor = self._given.pop(lease.partition, ("", b""))
+        if given != batch.deliveries[0].position:
+            raise LeaseLostError(lease.partition, lease.owner)
+        heard = self._wakes.heard(lease.partition)
+        # The next page travels with the answer; should the commit be refused, it is dropped.
+        written = self._parcels.split(outcome)
+        commit, read = self._committing(outcome, written, cursor), self._reading(lease)
+        verdict, page = await self._redis.calls([commit, read])
+        if verdict == b"lease":
+            raise LeaseLostError(lease.partition, lease.owner)
+        if verdict == b"version":
+            raise VersionConflictError(lease.partition)
+        if page is not None:
+            self._keep(lease, heard, page)
+        await self._send_on(lease.partition, parcel=bool(written.parcel), dead=bool(outcome.dead))
+
+    async def _send_on(self, partition: int, *, parcel: bool, dead: bool) -> None:
+        """Takes what a commit left for elsewhere there; if it cannot now, it is taken later."""
+        try:
+            if parcel:
+                await self._parcels.send(partition)
+            if dead:
+                await self._dead_letters.move(partition)
+        except BackendError as error:
+            log.warning("sent on later", partition=partition, error=str(error))
+
+    def _committing(self, outcome: Outcome, written: Written, cursor: bytes) -> Call:
+        lease, deliveries = outcome.batch.lease, outcome.batch.deliveries
+        keys = self._keys.parts[lease.partition]
+        arguments: list[Any] = []
+        for key, cells in written.states.items():
+            version, of = outcome.versions[key], self._keys.of(key[1])
+            state = written_state(version + 1, encode_cells(cells))
+            arguments += (*of.state(key), key[1], version_mark(version), state)
+        arguments += map(_encode, outcome.dead)
+        for event in outcome.follow_ups:
+            arguments += event_fields(event)[:3]
+        return running(
+            script("commit"),
+            [keys.group, keys.events, keys.changes, keys.dead, keys.parcels],
+            *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
+            *(self._keys.group, changes_json(written.changes), written.parcel),
+            *(len(written.states), len(outcome.dead), len(outcome.follow_ups), *arguments),
+        )
+
+    async def wait(self, worker: str, seconds: float) -> bool:
+        return await self._wakes.wait(worker, seconds)
+
+    async def lag(self) -> list[Lag]:
+        answers = await self._redis.calls(
+            [running(script("lag"), [keys.group, keys.events]) for keys in self._keys.parts]
+        )
+        return [
+            Lag(
+                partition,
+                None if owner is None else owner.decode(),
+                waiting,
+                None if oldest is None else from_micros(received_at(oldest.decode())),
+            )
+            for partition, (owner, waiting, oldest) in enumerate(answers)
+        ]
+
+    async def backlog(self) -> int:
+        return sum(lag.waiting for lag in await self.lag())

@@ -1,0 +1,263 @@
+"""Redis as the backends use it: scripts sent to the server that has their slot, errors in words."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from binascii import crc_hqx
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import hiredis
+
+from headwater.backends.redis.wire import Address, Command, Push, Wire, open_wire
+from headwater.errors import BackendError, ClosedError
+
+_SLOTS = 16_384
+_MOST_REDIRECTIONS = 5
+_REDIRECTION_PAUSE = 0.05
+_OLDEST = (7, 0)
+
+
+class Script(NamedTuple):
+    """A script that runs on the server as one step: all of it, or none."""
+
+    name: str
+    source: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """One of the scripts that lie beside this file."""
+    source = (files("headwater.backends.redis") / "scripts" / f"{name}.lua").read_text("utf-8")
+    return Script(name, source, hashlib.sha1(source.encode()).hexdigest())
+
+
+@cache
+def _all_scripts() -> list[Script]:
+    folder = files("headwater.backends.redis") / "scripts"
+    return [script(file.name.removesuffix(".lua")) for file in folder.iterdir()]
+
+
+class Call(NamedTuple):
+    """A command and the key that says which server has to run it."""
+
+    key: str
+    command: Command
+    script: Script | None = None
+
+
+def running(what: Script, keys: Sequence[str], *arguments: Any) -> Call:
+    """The call of a script; the first of its keys says where."""
+    return Call(keys[0], ["EVALSHA", what.sha, len(keys), *keys, *arguments], what)
+
+
+def asking(key: str, *command: Any) -> Call:
+    """The call of a plain command."""
+    return Call(key, command)
+
+
+@cache
+def _slot(key: str) -> int:
+    tag = re.search(r"\{([^}]+)\}", key)
+    return crc_hqx((tag[1] if tag else key).encode(), 0) % _SLOTS
+
+
+class Redis:
+    """One server, or the masters of a cluster, each over one shared connection."""
+
+    def __init__(self, url: str, timeout: float, connect_timeout: float) -> None:
+        self._seed = Address.parse(url)
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._wires: dict[Address, Wire] = {}
+        self._opening = asyncio.Lock()
+        self._slots: list[tuple[int, int, Address]] = []
+        self._stale = False
+        self._closed = False
+        self.clustered = False
+
+    async def open(self) -> None:
+        """Connects to the first server and learns what it is."""
+        (info,) = await self._on(await self._wire(self._seed), [["INFO", "server"]])
+        known = dict(re.findall(r"^(\w+):(.*?)\r?$", info.decode(), re.MULTILINE))
+        version = known.get("redis_version", "0.0")
+        if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+            raise BackendError(
+                f"Redis at {self._seed} is version {version}; Headwater needs 7.0 or newer"
+            )
+        self.clustered = (
+            known.get("redis_mode", known.get("server_mode", "standalone")) == "cluster"
+        )
+        if self.clustered:
+            await self._learn_slots()
+
+    async def call(self, what: Call) -> Any:
+        """Runs one call; its answer."""
+        (reply,) = await self.calls([what])
+        return reply
+
+    async def calls(self, calls: Sequence[Call], *, as_one: bool = False) -> list[Any]:
+        """Runs calls, those for one server in one piece; their answers in order.
+
+        ``as_one`` makes them a transaction, where one server has all of them.
+        """
+        if not calls:
+            return []
+        if not self.clustered:
+            return await self._run(self._seed, calls, as_one=as_one and len(calls) > 1)
+        if self._stale:
+            await self._learn_slots()
+        answers: list[Any] = [None] * len(calls)
+        by_server: dict[Address, list[int]] = {}
+        for place, call in enumerate(calls):
+            by_server.setdefault(self._master(call.key), []).append(place)
+
+        async def run(address: Address, places: list[int]) -> None:
+            replies = await self._run(address, [calls[place] for place in places])
+            for place, reply in zip(places, replies, strict=True):
+                answers[place] = reply
+
+        await asyncio.gather(*(run(address, places) for address, places in by_server.items()))
+        return answers
+
+    async def subscribe(self, channel: str, on_push: Push) -> Wire:
+        """A connection of its own on which a channel's messages arrive."""
+        problem: BackendError | None = None
+        for address in self._servers():
+            try:
+                wire = await open_wire(address, self._timeout, self._connect_timeout, on_push)
+            except BackendError as error:
+                problem = error
+                continue
+            wire.post([["SUBSCRIBE", channel]])
+            return wire
+        raise problem or ClosedError("the store is closed")
+
+    async def close(self) -> None:
+        """Closes all connections and waits for their end."""
+        self._closed = True
+        wires, self._wires = self._wires, {}
+        for wire in wires.values():
+            wire.close()
+            await wire.closed
+
+    async def _run(
+        self, address: Address, calls: Sequence[Call], *, as_one: bool = False
+    ) -> list[Any]:
+        wire = await self._wire(address)
+        commands = [call.command for call in calls]
+        if as_one:
+            *_, replies = await self._on(wire, [["MULTI"], *commands, ["EXEC"]])
+        else:
+            replies = await wire.calls(commands)
+        return [
+            await self._mended(wire, call, reply)
+            if isinstance(reply, hiredis.ReplyError)
+            else reply
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    async def _on(self, wire: Wire, commands: Sequence[Command]) -> list[Any]:
+        replies = await wire.calls(commands)
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise _error(str(reply), str(self._seed))
+        return replies
+
+    async def _mended(self, wire: Wire, call: Call, problem: hiredis.ReplyError) -> Any:
+        """The answer of a call that was refused before it began, and so may be sent again."""
+        for _ in range(_MOST_REDIRECTIONS):
+            kind, _, rest = str(problem).partition(" ")
+            before: list[Command] = []
+            if kind == "NOSCRIPT" and call.script is not None:
+                before = [["SCRIPT", "LOAD", call.script.source]]
+            elif kind in ("MOVED", "ASK"):
+                host, _, port = rest.rpartition(" ")[2].rpartition(":")
+                wire = await self._wire(self._seed.at(host or self._seed.host, int(port)))
+                before = [["ASKING"]] if kind == "ASK" else []
+                if kind == "MOVED":
+                    await self._learn_slots()
+            elif kind == "TRYAGAIN":
+                await asyncio.sleep(_REDIRECTION_PAUSE)
+            else:
+                break
+            *_, reply = await wire.calls([*before, call.command])
+            if not isinstance(reply, hiredis.ReplyError):
+                return reply
+            problem = reply
+        raise _error(str(problem), str(self._seed))
+
+    async def _wire(self, address: Address) -> Wire:
+        wire = self._wires.get(address)
+        if wire is None or not wire.alive:
+            if self._closed:
+                raise ClosedError("the store is closed")
+            async with self._opening:
+                wire = self._wires.get(address)
+                if wire is None or not wire.alive:
+                    wire = await self._open(address)
+        return wire
+
+    async def _open(self, address: Address) -> Wire:
+        try:
+            wire = await open_wire(address, self._timeout, self._connect_timeout)
+        except BackendError:
+            # In a cluster a replica may have taken over; whoever still answers knows which.
+            self._stale = self.clustered
+            raise
+        self._wires[address] = wire
+        await self._on(wire, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()])
+        return wire
+
+    def _master(self, key: str) -> Address:
+        slot = _slot(key)
+        for first, last, address in self._slots:
+            if first <= slot <= last:
+                return address
+        raise BackendError(
+            f"no server of the cluster at {self._seed} has slot {slot}; see `CLUSTER INFO` there"
+        )
+
+    def _servers(self) -> list[Address]:
+        """All servers known so far, those first that answered last."""
+        alive = [address for address, wire in self._wires.items() if wire.alive]
+        return list(dict.fromkeys([*alive, self._seed, *(master for *_, master in self._slots)]))
+
+    async def _learn_slots(self) -> None:
+        """Asks one server after the other who has which slots."""
+        problem: BackendError | None = None
+        for address in self._servers():
+            try:
+                (ranges,) = await self._on(await self._wire(address), [["CLUSTER", "SLOTS"]])
+            except BackendError as error:
+                problem = error
+                continue
+            self._slots = [
+                (first, last, self._seed.at(master[0].decode() or address.host, master[1]))
+                for first, last, master, *_ in ranges
+            ]
+            self._stale = False
+            return
+        raise problem or BackendError(f"no server of the cluster at {self._seed} answers")
+
+
+_REMEDIES = {
+    "OOM": "it is out of memory: give it more, or let workers catch up",
+    "LOADING": "it is still loading its data",
+    "READONLY": "it is a replica: redis.url must name the master",
+    "MISCONF": "it cannot write to its disk: see its log",
+    "NOAUTH": "redis.url must carry its password",
+    "NOPERM": "redis.url's user must be allowed all commands on our keys",
+    "WRONGTYPE": "something else writes to our keys: give one of them another redis.prefix",
+    "CLUSTERDOWN": "the cluster lacks a master: see `CLUSTER INFO` there",
+}
+
+
+def _error(reply: str, where: str) -> BackendError:
+    remedy = _REMEDIES.get(reply.partition(" ")[0])
+    return BackendError(f"Redis at {where} refused: {reply}" + (f"; {remedy}" if remedy else ""))

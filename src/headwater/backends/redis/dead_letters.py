@@ -1,0 +1,143 @@
+"""Dead letters in Redis: written with their partition's commit, kept in one stream for all.
+
+A partition's commit can only write where the partition lies, so its letters are moved from there
+to the stream of all of them: right after the commit, or when somebody next asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from headwater.backends.redis.appending import Appending
+from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.keys import Keys
+from headwater.errors import UnknownDeadLetterError
+from headwater.ports import DeadLetter
+
+_PAGE = 500
+_REDRIVE_WINDOW = timedelta(days=1)
+_decode = msgspec.json.Decoder(DeadLetter).decode
+
+
+class RedisDeadLetters:
+    """Keeps what could not be handled until someone decides about it."""
+
+    def __init__(self, redis: Redis, keys: Keys, appending: Appending) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._appending = appending
+
+    async def letters(
+        self,
+        *,
+        ids: Collection[str] | None = None,
+        feature: str | None = None,
+        event_type: str | None = None,
+        entity_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
+    ) -> list[DeadLetter]:
+        def fits(letter: DeadLetter) -> bool:
+            return (
+                (ids is None or letter.id in ids)
+                and feature in (None, letter.feature)
+                and event_type in (None, letter.event.event_type)
+                and entity_id in (None, letter.event.entity_id)
+                and (since is None or letter.dead_at >= since)
+                and (before is None or letter.dead_at < before)
+            )
+
+        await self._move_all()
+        found: list[DeadLetter] = []
+        async for letter in self._all():
+            if fits(letter):
+                found.append(letter)
+            if len(found) == limit:
+                break
+        return found
+
+    async def count(self) -> int:
+        await self._move_all()
+        count: int = await self._redis.call(asking(self._keys.dead, "XLEN", self._keys.dead))
+        return count
+
+    async def _all(self) -> AsyncIterator[DeadLetter]:
+        start = "-"
+        while entries := await self._range(start, "+", _PAGE):
+            for entry in entries:
+                yield _letter(entry)
+            start = f"({entries[-1][0].decode()}"
+
+    async def redrive(self, ids: Sequence[str]) -> None:
+        letters = [await self._letter(letter_id) for letter_id in ids]
+        # Published under an id of its own, a letter is run again once, whoever asks how often; so
+        # it may be removed afterwards, and nothing is lost in between.
+        calls = [
+            self._appending.call(
+                letter.partition,
+                [msgspec.structs.replace(letter.event, event_id=f"redrive:{letter.id}")],
+                _REDRIVE_WINDOW,
+                letter.feature,
+            )
+            for letter in letters
+        ]
+        await self._redis.calls(calls, as_one=True)
+        await self.discard(ids)
+
+    async def discard(self, ids: Sequence[str]) -> None:
+        for letter_id in ids:
+            _check_id(letter_id)
+        if ids:
+            unknown = await self._redis.call(running(script("take"), [self._keys.dead], *ids))
+            if unknown:
+                raise UnknownDeadLetterError(unknown.decode())
+
+    async def _letter(self, letter_id: str) -> DeadLetter:
+        _check_id(letter_id)
+        for entry in await self._range(letter_id, letter_id, 1):
+            return _letter(entry)
+        raise UnknownDeadLetterError(letter_id)
+
+    async def _range(self, start: str, end: str, count: int) -> list[Any]:
+        key = self._keys.dead
+        entries: list[Any] = await self._redis.call(
+            asking(key, "XRANGE", key, start, end, "COUNT", count)
+        )
+        return entries
+
+    async def _move_all(self) -> None:
+        lengths = await self._redis.calls(
+            [asking(keys.dead, "XLEN", keys.dead) for keys in self._keys.parts]
+        )
+        for partition, length in enumerate(lengths):
+            if length:
+                await self.move(partition)
+
+    async def move(self, partition: int) -> None:
+        """Moves a partition's letters to the stream of all; each arrives there once."""
+        own = self._keys.parts[partition].dead
+        while entries := await self._redis.call(
+            asking(own, "XRANGE", own, "-", "+", "COUNT", _PAGE)
+        ):
+            arguments = [part for position, (_, letter) in entries for part in (position, letter)]
+            await self._redis.call(
+                running(script("move"), [self._keys.dead, self._keys.moved], partition, *arguments)
+            )
+            positions = [position for position, _ in entries]
+            await self._redis.call(asking(own, "XDEL", own, *positions))
+
+
+def _check_id(letter_id: str) -> None:
+    if not re.fullmatch(r"\d{1,20}-\d{1,20}", letter_id):
+        raise UnknownDeadLetterError(letter_id)
+
+
+def _letter(entry: tuple[bytes, list[bytes]]) -> DeadLetter:
+    position, (_, letter) = entry
+    return msgspec.structs.replace(_decode(letter), id=position.decode())

@@ -1,0 +1,130 @@
+"""What lies in the streams, and how it becomes events and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.clock import from_micros
+from headwater.errors import EventError
+from headwater.ports import Batch, Change, Delivery, EntityState, Lease
+from headwater.values import MALFORMED, EntityKey, ServiceEvent, decode_cells
+
+_encode = msgspec.json.Encoder().encode
+_decode_event = msgspec.json.Decoder(ServiceEvent).decode
+_UNKNOWN = EntityState(0, {})
+_VERSION_DIGITS = 16
+_MILLISECOND = 1_000
+# Type, entity id, JSON and, for a redrive, the only feature: each after its name.
+_EVENT_FIELDS = [b"t", b"k", b"e", b"o"]
+
+Entry = tuple[bytes, list[bytes]]
+
+
+def event_fields(event: ServiceEvent, only: str = "") -> tuple[str, str, bytes, str]:
+    """An event's type, entity id, JSON, and the only feature it is for."""
+    return event.event_type, event.entity_id, _encode(event), only
+
+
+def changes_json(changes: Iterable[Change]) -> bytes:
+    """Changes as rows of history, or nothing if there are none."""
+    rows = [
+        (
+            change.feature,
+            change.entity,
+            change.entity_id,
+            change.kind,
+            change.cell.value,
+            change.cell.as_of,
+            change.cell.written_at,
+            change.cause,
+        )
+        for change in changes
+    ]
+    return _encode(rows) if rows else b""
+
+
+def written_state(version: int, cells: bytes) -> bytes:
+    """A state as it lies in Redis: its version in sixteen digits, then its cells."""
+    return f"{version:0{_VERSION_DIGITS}d}".encode() + cells
+
+
+def version_mark(version: int) -> str:
+    """What the state of this version begins with; nothing for an entity without one."""
+    return f"{version:0{_VERSION_DIGITS}d}" if version else ""
+
+
+def read_version(state: bytes | None) -> int:
+    return int(state[:_VERSION_DIGITS]) if state else 0
+
+
+def read_cells(state: bytes | None) -> bytes:
+    return state[_VERSION_DIGITS:] if state else b"{}"
+
+
+def read_state(state: bytes | None) -> EntityState:
+    """A version and its cells."""
+    return EntityState(read_version(state), decode_cells(read_cells(state))) if state else _UNKNOWN
+
+
+def lease_text(lease: Lease) -> str:
+    """A lease as the scripts compare it."""
+    return f"{lease.owner}:{lease.epoch}"
+
+
+class Page(NamedTuple):
+    """What follows a partition's cursor, not decoded yet."""
+
+    lease: Lease
+    cursor: bytes
+    entries: Sequence[Entry]
+    states: Sequence[bytes]
+
+
+def to_batch(page: Page, limit: int) -> Batch:
+    """A page, or as much of it as the limit allows, as the batch that a worker gets."""
+    deliveries = [_delivery(entry) for entry in islice(page.entries, limit)]
+    own = {delivery.event.entity_id for delivery in deliveries}
+    states: dict[EntityKey, EntityState] = {}
+    asked = iter(page.states)
+    for entity, entity_id, state in zip(asked, asked, asked, strict=True):
+        key = (entity.decode(), entity_id.decode())
+        if key[1] in own:
+            states[key] = read_state(state)
+    return Batch(page.lease, deliveries, states)
+
+
+def _delivery(entry: Entry) -> Delivery:
+    position, fields = entry[0].decode(), entry[1]
+    event = read_event(fields)
+    if isinstance(event, ServiceEvent):
+        only = fields[7].decode() if len(fields) > len(_EVENT_FIELDS) + 2 else None
+        return Delivery(position, event, only)
+    return Delivery(position, _malformed(position, fields, event))
+
+
+def read_event(fields: Sequence[bytes]) -> ServiceEvent | str:
+    """The event in an entry's fields, or what is wrong with them."""
+    if list(fields[::2]) not in (_EVENT_FIELDS[:3], _EVENT_FIELDS):
+        return "its fields are not those of an event"
+    try:
+        event = _decode_event(fields[5])
+    except (msgspec.MsgspecError, EventError, UnicodeDecodeError) as error:
+        return str(error)
+    if (event.event_type.encode(), event.entity_id.encode()) != (fields[1], fields[3]):
+        return "its type or entity id differs from its event's"
+    return event
+
+
+def _malformed(position: str, fields: Sequence[bytes], problem: str) -> ServiceEvent:
+    texts = [field.decode(errors="backslashreplace") for field in fields]
+    payload: dict[str, Any] = {"problem": f"malformed entry: {problem}", "fields": texts}
+    return ServiceEvent(MALFORMED, position, payload, from_micros(received_at(position)))
+
+
+def received_at(position: str) -> int:
+    """The moment in a position, in microseconds."""
+    return int(position.partition("-")[0]) * _MILLISECOND

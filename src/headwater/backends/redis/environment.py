@@ -1,0 +1,115 @@
+"""Opening the Redis side of the production environment."""
+
+from __future__ import annotations
+
+import re
+
+from headwater.backends.redis.appending import Appending
+from headwater.backends.redis.bus import RedisBus
+from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.dead_letters import RedisDeadLetters
+from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.online import RedisOnlineStore
+from headwater.backends.redis.outbox import RedisOutbox
+from headwater.backends.redis.parcels import Parcels
+from headwater.backends.redis.roster import RedisRoster
+from headwater.backends.redis.wakes import Wakes
+from headwater.clock import Clock
+from headwater.errors import BackendError, ConfigError
+from headwater.ports import Health
+from headwater.settings import Settings
+from headwater.values import new_id
+
+_FORMAT = 1
+
+
+class RedisEnvironment:
+    """Everything that lives in one Redis, and the end of it."""
+
+    def __init__(self, redis: Redis, settings: Settings, clock: Clock, store_id: str) -> None:
+        keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
+        appending = Appending(keys, clock, settings.ingest.dedup_limit)
+        self.store_id = store_id
+        self._redis = redis
+        self._keys = keys
+        self._wakes = Wakes(redis, keys.wake)
+        self.dead_letters = RedisDeadLetters(redis, keys, appending)
+        self.online = RedisOnlineStore(redis, keys)
+        parcels = Parcels(redis, keys, self.online)
+        self.bus = RedisBus(redis, keys, self._wakes, appending, self.dead_letters, parcels)
+        self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
+        self.outbox = RedisOutbox(redis, keys)
+
+    async def health(self) -> list[Health]:
+        """Whether Redis answers, still has this store, and keeps what it acknowledges."""
+        try:
+            meta = await self._redis.call(asking(self._keys.meta, "HGET", self._keys.meta, "store"))
+        except BackendError as error:
+            return [Health("redis", ok=False, detail=str(error))]
+        if meta is None or meta.decode() != self.store_id:
+            problem = "Redis has lost its data since this process began; restart it"
+            return [Health("redis", ok=False, detail=problem)]
+        return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
+
+    async def _weaknesses(self) -> list[str]:
+        """What may lose acknowledged events, as far as Redis says how it is set up."""
+        names = ("appendonly", "appendfsync", "maxmemory-policy")
+        try:
+            known = await self._redis.call(asking(self._keys.meta, "CONFIG", "GET", *names))
+        except BackendError:
+            return []  # a managed Redis does not tell
+        pairs = iter(part.decode() for part in known)
+        setup = dict(zip(pairs, pairs, strict=True))
+        weak = []
+        if setup.get("appendonly") == "no":
+            weak.append("appendonly is off: what is acknowledged is lost when Redis dies")
+        elif setup.get("appendfsync") != "always":
+            weak.append("appendfsync is not always: the last second is lost when the machine dies")
+        if setup.get("maxmemory-policy", "noeviction") != "noeviction":
+            weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
+        return weak
+
+    async def close(self) -> None:
+        await self._wakes.close()
+        await self._redis.close()
+
+
+async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
+    """Connects, and founds the store where there is none yet."""
+    _check_prefix(settings.redis.prefix)
+    redis = Redis(settings.redis.url, settings.redis.timeout, settings.redis.connect_timeout)
+    try:
+        await redis.open()
+        store_id = await _found(redis, settings)
+    except BaseException:
+        await redis.close()
+        raise
+    return RedisEnvironment(redis, settings, clock, store_id)
+
+
+async def _found(redis: Redis, settings: Settings) -> str:
+    """Writes down what is fixed when a store is made, or checks it where it was."""
+    key = f"{settings.redis.prefix}:meta"
+    fixed = {"format": _FORMAT, "partitions": settings.partitions, "store": new_id()}
+    await redis.calls([asking(key, "HSETNX", key, name, value) for name, value in fixed.items()])
+    version, partitions, store_id = await redis.call(asking(key, "HMGET", key, *fixed))
+    if int(version) > _FORMAT:
+        raise BackendError(
+            f"the store in Redis was made by a newer version of Headwater (format {int(version)}, "
+            f"this one knows {_FORMAT}); upgrade Headwater here"
+        )
+    if int(partitions) != settings.partitions:
+        raise ConfigError(
+            f"the store in Redis was made with {int(partitions)} partitions, the settings say "
+            f"{settings.partitions}; the number is fixed when a store is made: set "
+            f"HEADWATER_PARTITIONS={int(partitions)}, or choose another redis.prefix"
+        )
+    found: str = store_id.decode()
+    return found
+
+
+def _check_prefix(prefix: str) -> None:
+    if not re.fullmatch(r"[\w.:-]+", prefix):
+        raise ConfigError(
+            f"redis.prefix {prefix!r} may have letters, digits, '_', '.', ':' and '-' only"
+        )

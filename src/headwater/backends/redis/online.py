@@ -1,0 +1,175 @@
+"""Present values in Redis: one packed value per entity, written together with its history."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.backends.redis.client import Call, Redis, asking, running, script
+from headwater.backends.redis.entries import (
+    changes_json,
+    read_cells,
+    read_state,
+    read_version,
+    written_state,
+)
+from headwater.backends.redis.keys import Keys, PartitionKeys
+from headwater.partitions import partition_of
+from headwater.ports import Change, EntityState, by_entity, newest
+from headwater.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
+
+
+class Sender(NamedTuple):
+    """Where changes come from that must arrive once, in order: a partition, and which parcel."""
+
+    partition: str = ""
+    parcel: str = ""
+
+
+class _Write(NamedTuple):
+    """New values for entities of one partition, and the rows they are in history."""
+
+    keys: PartitionKeys
+    sender: Sender
+    values: dict[EntityKey, Cells]
+    steps: set[EntityKey]
+    changes: list[Change]
+
+
+_Combine = Callable[[Cells, Cells], Cells]
+
+
+class RedisOnlineStore:
+    """Reads in one round trip for each server; writes if nobody else wrote meanwhile."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
+        return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
+
+    async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
+        states = await self._states([(entity, entity_id) for entity_id in entity_ids])
+        return [read_cells(state) for state in states]
+
+    async def get_state(self, key: EntityKey) -> EntityState:
+        (state,) = await self._states([key])
+        return read_state(state)
+
+    async def _states(self, keys: Sequence[EntityKey]) -> list[bytes | None]:
+        names = [self._keys.of(key[1]).state(key)[0] for key in keys]
+        if not names:
+            return []
+        if not self._redis.clustered:
+            states: list[bytes | None] = await self._redis.call(asking(names[0], "MGET", *names))
+            return states
+        # Keys of different slots cannot be asked for together.
+        return await self._redis.calls([asking(name, "GET", name) for name in names])
+
+    async def put(self, changes: Sequence[Change]) -> None:
+        await self.take(changes, Sender())
+
+    async def take(self, changes: Sequence[Change], sender: Sender) -> None:
+        """Puts changes; what a sender's parcel brings again has been here and is left."""
+        writes: dict[int, _Write] = {}
+        for change in changes:
+            self._write(writes, change.entity_id, sender).changes.append(change)
+        for write in writes.values():
+            for key, own in by_entity(write.changes).items():
+                write.values[key] = newest(own)
+                # The version is what running batches compare; a cached computation leaves it alone.
+                if any(change.authoritative for change in own):
+                    write.steps.add(key)
+        await self._apply(writes, merged)
+
+    async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
+        writes: dict[int, _Write] = {}
+        for entity_id, cells in values.items():
+            write = self._write(writes, entity_id, Sender())
+            write.values[entity, entity_id] = cells
+            write.steps.add((entity, entity_id))
+        await self._apply(writes, restored)
+
+    def _write(self, writes: dict[int, _Write], entity_id: str, sender: Sender) -> _Write:
+        partition = partition_of(entity_id, self._keys.partitions)
+        if partition not in writes:
+            writes[partition] = _Write(self._keys.parts[partition], sender, {}, set(), [])
+        return writes[partition]
+
+    async def _apply(self, writes: dict[int, _Write], combine: _Combine) -> None:
+        """Writes until every partition has taken its part; each takes all of it or nothing."""
+        while writes:
+            keys = list(chain.from_iterable(write.values for write in writes.values()))
+            before = dict(zip(keys, await self._states(keys), strict=True))
+            answers = await self._redis.calls(
+                [_putting(write, before, combine) for write in writes.values()]
+            )
+            writes = {
+                partition: write
+                for (partition, write), done in zip(writes.items(), answers, strict=True)
+                if not done
+            }
+
+    async def entity_ids(
+        self,
+        entity: str,
+        *,
+        after: str,
+        limit: int,
+        partition: int | None = None,
+        having: str | None = None,
+    ) -> list[str]:
+        found: list[str] = []
+        while len(found) < limit:
+            ids = await self._next_ids(entity, after, limit, partition)
+            if not ids:
+                break
+            after = ids[-1]
+            found += ids if having is None else await self._having(having, entity, ids)
+        return found[:limit]
+
+    async def _next_ids(
+        self, entity: str, after: str, limit: int, partition: int | None
+    ) -> list[str]:
+        parts = self._keys.parts[:-1] if partition is None else [self._keys.parts[partition]]
+        start = f"({after}" if after else "-"
+        answers = await self._redis.calls(
+            [
+                asking(own, "ZRANGEBYLEX", own, start, "+", "LIMIT", 0, limit)
+                for own in (f"{keys.ids}{entity}" for keys in parts)
+            ]
+        )
+        return [entity_id.decode() for entity_id in islice(heapq.merge(*answers), limit)]
+
+    async def _having(self, feature: str, entity: str, entity_ids: Sequence[str]) -> list[str]:
+        cells = await self.get(entity, entity_ids)
+        return [
+            entity_id for entity_id, own in zip(entity_ids, cells, strict=True) if feature in own
+        ]
+
+
+def _putting(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _Combine) -> Call:
+    arguments: list[Any] = []
+    for key, new in write.values.items():
+        old = before[key]
+        known = decode_cells(read_cells(old))
+        cells = combine(known, new)
+        if cells == known and not write.changes:
+            continue
+        version = read_version(old) + (key in write.steps or old is None)
+        arguments += (
+            *write.keys.state(key),
+            key[1],
+            old or b"",
+            written_state(version, encode_cells(cells)),
+        )
+    return running(
+        script("put"),
+        [write.keys.changes, write.keys.arrived],
+        *(changes_json(write.changes), *write.sender, *arguments),
+    )

@@ -1,0 +1,32 @@
+#!lua
+-- Takes a partition that no other living worker holds.
+-- KEYS: group, lease, events
+-- ARGV: worker, its time to live in milliseconds, name of the group
+-- Returns the epoch, and 1 if its last owner died; nothing if another holds it.
+local holder = redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[1] then
+  return false
+end
+if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
+  -- A new group begins with the oldest entry there is, never with the next; one whose state was
+  -- lost goes on where the stream says it was.
+  redis.pcall('XGROUP', 'CREATE', KEYS[3], ARGV[3], '0', 'MKSTREAM')
+  local cursor = '0-0'
+  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
+    if group[2] == ARGV[3] then
+      cursor = group[8]
+    end
+  end
+  local waiting = #redis.call('XRANGE', KEYS[3], '(' .. cursor, '+')
+  local info = redis.call('XINFO', 'STREAM', KEYS[3])
+  for i = 1, #info, 2 do
+    if info[i] == 'entries-added' then
+      redis.call('HSET', KEYS[1], 'cursor', cursor, 'read', info[i + 1] - waiting)
+    end
+  end
+end
+local owner = redis.call('HGET', KEYS[1], 'owner')
+local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'lease', ARGV[1] .. ':' .. epoch)
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return {epoch, owner and owner ~= ARGV[1] and 1 or 0}

@@ -1,0 +1,19 @@
+#!lua
+-- How far a group is behind in a partition.
+-- KEYS: group, events
+-- Returns the owner, the number of entries that wait, and the id of the oldest.
+local held = redis.call('HMGET', KEYS[1], 'owner', 'cursor', 'read')
+local oldest = redis.call('XRANGE', KEYS[2], held[2] and '(' .. held[2] or '-', '+', 'COUNT', 1)
+if #oldest == 0 then
+  return {held[1], 0, false}
+end
+local waiting = redis.call('XLEN', KEYS[2])
+if held[3] then
+  local info = redis.call('XINFO', 'STREAM', KEYS[2])
+  for i = 1, #info, 2 do
+    if info[i] == 'entries-added' then
+      waiting = info[i + 1] - tonumber(held[3])
+    end
+  end
+end
+return {held[1], waiting, oldest[1][1]}

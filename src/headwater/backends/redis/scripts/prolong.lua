@@ -1,0 +1,9 @@
+#!lua
+-- Prolongs a lease, unless it is void; returns whether it is good.
+-- KEYS: group, lease
+-- ARGV: lease, worker, its time to live in milliseconds
+if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+return 1

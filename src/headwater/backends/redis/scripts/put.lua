@@ -1,0 +1,37 @@
+#!lua
+-- Writes the states of entities, if each is still what it was, and their changes to history.
+-- KEYS: changes, how far each partition's parcels have arrived here
+-- ARGV: changes as JSON ('' for none), the partition that sends a parcel ('' for none) and the
+--       parcel's id, then for each state: key, key of the ids, id, the state before ('' for none),
+--       the state after
+-- Returns 1, or 0 if one of them has changed and nothing was written.
+local function parts(id)
+  local ms, n = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(n)
+end
+
+if ARGV[2] ~= '' then
+  local ms, n = parts(redis.call('HGET', KEYS[2], ARGV[2]) or '0-0')
+  local own_ms, own_n = parts(ARGV[3])
+  if own_ms < ms or (own_ms == ms and own_n <= n) then
+    return 1
+  end
+end
+for i = 4, #ARGV, 5 do
+  if (redis.call('GET', ARGV[i]) or '') ~= ARGV[i + 3] then
+    return 0
+  end
+end
+if ARGV[2] ~= '' then
+  redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+end
+for i = 4, #ARGV, 5 do
+  redis.call('SET', ARGV[i], ARGV[i + 4])
+  if ARGV[i + 3] == '' then
+    redis.call('ZADD', ARGV[i + 1], 0, ARGV[i + 2])
+  end
+end
+if ARGV[1] ~= '' then
+  redis.call('XADD', KEYS[1], '*', 'c', ARGV[1])
+end
+return 1

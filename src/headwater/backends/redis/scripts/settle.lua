@@ -1,0 +1,42 @@
+#!lua
+-- Lets go of what the past has taken: changes, and events that every group is done with as well.
+-- KEYS: changes, events, outbox
+-- ARGV: last change taken, last event taken ('' for none)
+local function parts(id)
+  local ms, n = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(n)
+end
+
+local function before(a, b)
+  local a_ms, a_n = parts(a)
+  local b_ms, b_n = parts(b)
+  return a_ms < b_ms or (a_ms == b_ms and a_n < b_n)
+end
+
+local function trim(key, last)
+  local ms, n = string.match(last, '^(%d+)-(%d+)$')
+  redis.call('XTRIM', key, 'MINID', '=', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
+end
+
+if ARGV[1] ~= '' then
+  trim(KEYS[1], ARGV[1])
+end
+if ARGV[2] == '' then
+  return 1
+end
+local taken = redis.call('HGET', KEYS[3], 'events')
+if not taken or before(taken, ARGV[2]) then
+  redis.call('HSET', KEYS[3], 'events', ARGV[2])
+end
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  local last = ARGV[2]
+  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[2])) do
+    for i = 1, #group, 2 do
+      if group[i] == 'last-delivered-id' and before(group[i + 1], last) then
+        last = group[i + 1]
+      end
+    end
+  end
+  trim(KEYS[2], last)
+end
+return 1

@@ -1,0 +1,90 @@
+"""`headwater lag`: what waits in each partition."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from headwater.cli.options import AsJson, StoreArgument, bare_store, verbs
+from headwater.cli.output import fitted_table, on_terminal, print_json, print_table
+from headwater.cli.running import run
+from headwater.durations import format_duration
+from headwater.ports import Lag
+from headwater.store import FeatureStore
+
+app = verbs("Show how many events wait.")
+
+_COLUMNS = ("partition", "owner", "waiting", "oldest")
+_WATCH_SECONDS = 1.0
+
+
+@app.command()
+def lag(
+    file: StoreArgument = None,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many events wait in each partition, since when the oldest does, and who has it."""
+    store = bare_store(file)
+    if watch:
+        if as_json or not on_terminal():
+            raise typer.BadParameter("--watch is for a person at a terminal")
+        with suppress(KeyboardInterrupt):
+            run(store, _watch)
+        return
+    lags = run(store, lambda store: store.lag())
+    now = store.clock.now()
+    if as_json:
+        oldest = oldest_of(lags)
+        print_json(
+            {
+                "waiting": sum(lag.waiting for lag in lags),
+                "oldest_at": oldest,
+                "age_ms": age_ms(oldest, now),
+                "partitions": lags,
+            }
+        )
+    else:
+        print_table(_COLUMNS, lag_rows(lags, now))
+
+
+def lag_rows(lags: Sequence[Lag], now: datetime) -> list[tuple[object, ...]]:
+    """The rows of the table: one for each partition, and one for all."""
+    rows: list[tuple[object, ...]] = [
+        (lag.partition, lag.owner, lag.waiting, _age(lag.oldest_at, now)) for lag in lags
+    ]
+    owners = len({lag.owner for lag in lags if lag.owner})
+    who = f"{owners} worker{'' if owners == 1 else 's'}"
+    waiting = sum(lag.waiting for lag in lags)
+    return [*rows, ("all", who, waiting, _age(oldest_of(lags), now))]
+
+
+def oldest_of(lags: Sequence[Lag]) -> datetime | None:
+    """Since when the oldest event of all partitions waits."""
+    return min((lag.oldest_at for lag in lags if lag.oldest_at), default=None)
+
+
+def age_ms(since: datetime | None, now: datetime) -> int | None:
+    """How long ago a moment was; a server's clock may be a little ahead of ours."""
+    return None if since is None else max(0, int((now - since).total_seconds() * 1000))
+
+
+def _age(since: datetime | None, now: datetime) -> str | None:
+    age = age_ms(since, now)
+    return None if age is None else format_duration(age)
+
+
+async def _watch(store: FeatureStore) -> None:
+    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+        while True:
+            rows = lag_rows(await store.lag(), store.clock.now())
+            live.update(fitted_table(_COLUMNS, rows), refresh=True)
+            await asyncio.sleep(_WATCH_SECONDS)

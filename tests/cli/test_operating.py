@@ -1,0 +1,206 @@
+"""The verbs of whoever operates a store: lag, rebuild, audit, migrate, dead letters by filter."""
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.cli import lag as lag_verb
+from headwater.cli import output
+from headwater.ports import Lag
+from tests.cli.conftest import Run
+from tests.cli.test_verbs import drain
+
+
+def lose_online(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / ".headwater" / "headwater.db")) as db, db:
+        db.execute("DELETE FROM entities")
+
+
+@pytest.fixture
+def bought(folder: Path, run: Run) -> None:
+    """A store in which something happened."""
+    for user in ("u1", "u2"):
+        run("events", "publish", "purchase", user, "amount=2.5")
+    run("events", "publish", "visit", "u1")
+    drain(folder)
+
+
+def test_lag_shows_each_partition_and_all_of_them(folder: Path, run: Run) -> None:
+    for user in ("u1", "u2", "u3"):
+        run("events", "publish", "visit", user)
+    heading, *rows, total = run("lag").out.splitlines()
+    assert heading.split() == ["PARTITION", "OWNER", "WAITING", "OLDEST"]
+    assert [row.split()[0] for row in rows] == [str(number) for number in range(17)]
+    assert sum(int(row.split()[2]) for row in rows) == 3
+    assert total.split()[:4] == ["all", "0", "workers", "3"]
+    shown = run("lag", "features.py", "--json").json
+    assert shown["waiting"] == 3
+    assert shown["age_ms"] >= 0
+    oldest = min(part["oldest_at"] for part in shown["partitions"] if part["waiting"])
+    assert shown["oldest_at"] == oldest
+    drain(folder)
+    shown = run("lag", "--json").json
+    assert (shown["waiting"], shown["oldest_at"], shown["age_ms"]) == (0, None, None)
+
+
+def test_lag_is_watched_at_a_terminal_until_ctrl_c(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("lag", "--watch").code == 2
+    looks: list[int] = []
+
+    async def interrupted(store: FeatureStore) -> list[Lag]:
+        looks.append(len(looks))
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+        return [Lag(0, "somebody", 70 + len(looks), None)]
+
+    monkeypatch.setattr(lag_verb, "on_terminal", lambda: True)
+    monkeypatch.setattr(lag_verb, "_WATCH_SECONDS", 0)
+    monkeypatch.setattr(FeatureStore, "lag", interrupted)
+    shown = run("lag", "--watch")
+    assert shown.code == 0
+    assert "somebody" in shown.out
+    assert "72" in shown.out
+
+
+@pytest.mark.usefixtures("bought")
+def test_a_lost_online_store_is_noticed_and_rebuilt(folder: Path, run: Run) -> None:
+    assert run("audit").out == "4 values of 2 entities: all as in history.\n"
+    lose_online(folder)
+    differs = run("audit", "features.py")
+    assert differs.code == 1
+    heading, *rows = differs.out.splitlines()
+    assert heading.split()[:4] == ["ENTITY", "ENTITY", "ID", "FEATURE"]
+    assert len(rows) == 4
+    assert any(row.split()[:5] == ["User", "u1", "total_spend", "–", "–"] for row in rows)
+    assert "`headwater rebuild`" in differs.err
+    rebuilt = run("rebuild", "--json")
+    assert rebuilt.json == {"entity_ids": 2, "values": 4}
+    assert run("audit").code == 0
+    assert run("features", "get", "total_spend", "u2", "--json").json[0]["value"] == 2.5
+    assert "the 4 last values of the 2 entities" in run("rebuild", "features.py").out
+
+
+@pytest.mark.usefixtures("bought")
+def test_an_audit_as_json_has_both_sides_and_says_when_there_is_more(
+    folder: Path, run: Run
+) -> None:
+    agrees = run("audit", "--json")
+    assert agrees.code == 0
+    assert agrees.json == {
+        "entity_ids": 2,
+        "values": 4,
+        "differences": [],
+        "not_compared": [],
+        "complete": True,
+    }
+    lose_online(folder)
+    differs = run("audit", "--json", "--limit", "1")
+    assert differs.code == 1
+    assert differs.json["complete"] is False
+    (difference,) = differs.json["differences"]
+    assert difference["online"] is None
+    assert difference["history"].keys() == {"value", "as_of"}
+    assert "more than 1 differences" in run("audit", "--limit", "1").err
+
+
+def test_what_is_kept_as_a_cache_is_said_not_to_be_compared(folder: Path, run: Run) -> None:
+    cached = (
+        (folder / "features.py")
+        .read_text()
+        .replace("@feature(entity=User)\ndef shout", '@feature(entity=User, ttl="1h")\ndef shout')
+    )
+    (folder / "features.py").write_text(cached)
+    assert run("features", "get", "shout", "u1").code == 0
+    shown = run("audit")
+    assert shown.code == 0
+    assert "Not compared, because what is kept of them is a cache: shout." in shown.err
+
+
+@pytest.mark.usefixtures("bought")
+def test_progress_is_drawn_on_a_terminal_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("rebuild").err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with output.progress_bar("Rebuilding") as tell:
+        assert tell is not None
+        tell(1, 2)
+    drawn = run("rebuild")
+    assert drawn.code == 0
+    assert "last values" in drawn.out
+
+
+def test_the_embedded_store_has_nothing_to_migrate(run: Run) -> None:
+    assert run("migrate").out == (
+        "Nothing to migrate: the embedded store sees to its tables itself.\n"
+    )
+    assert run("migrate", "--json").json == {"migrated": []}
+
+
+def test_a_migration_without_both_servers_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_ENV", "production")
+    refused = run("migrate")
+    assert refused.code == 1
+    assert "redis.url and postgres.url must be set" in refused.err
+
+
+@pytest.fixture
+def letters(folder: Path, run: Run) -> list[str]:
+    """The ids of three dead letters: purchases that lack their amount."""
+    for user in ("u1", "u2", "u1"):
+        run("events", "publish", "purchase", user, "currency=EUR")
+    drain(folder)
+    return [str(letter["id"]) for letter in run("dlq", "list", "--json").json]
+
+
+def test_dead_letters_are_listed_by_entity_and_time(run: Run, letters: list[str]) -> None:
+    def listed(*options: str) -> list[str]:
+        return [str(letter["id"]) for letter in run("dlq", "list", *options, "--json").json]
+
+    whose = {i: run("dlq", "show", i, "--json").json["event"]["entity_id"] for i in letters}
+    assert listed("--entity-id", "u2") == [i for i in letters if whose[i] == "u2"]
+    assert listed("--since", "1h") == letters
+    assert listed("--before", "1h") == []
+    assert listed("--since", "2020-01-01T00:00:00Z", "--before", "2120-01-01T00:00:00+02:00")
+    third = run("dlq", "show", letters[2], "--json").json
+    assert letters[2] in listed("--since", third["dead_at"])
+    assert letters[2] not in listed("--before", third["dead_at"])
+
+
+def test_a_dead_letter_is_shown_with_its_place_in_the_log(run: Run, letters: list[str]) -> None:
+    whole = run("dlq", "show", letters[0], "--json").json
+    shown = run("dlq", "show", letters[0]).out
+    assert f"\npartition     {whole['partition']}\n" in shown
+    assert f"\nposition      {whole['position']}\n" in shown
+    for told in ("total_spend", "KeyError: 'amount'", "attempts", "first failed", "given up"):
+        assert told in shown
+    assert "Traceback" in shown
+
+
+def test_dead_letters_are_settled_by_filter(run: Run, letters: list[str]) -> None:
+    assert run("dlq", "discard", "--all", "--before", "1h").out == "0 dead letters discarded.\n"
+    assert run("dlq", "redrive", "--all", "--entity-id", "u2").out.startswith("1 dead letter ")
+    assert run("dlq", "discard", "--all", "--since", "1h", "--entity-id", "u1").out == (
+        "2 dead letters discarded.\n"
+    )
+    assert run("dlq", "list").out == "No dead letters.\n"
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ("yesterday", "neither a duration such as 2h nor a time"),
+        ("2026-01-31T12:00:00", "a time with its zone"),
+        ("999999999d", "neither a duration"),
+    ],
+)
+def test_a_time_that_is_none_is_a_usage_error(run: Run, when: str, told: str) -> None:
+    shown = run("dlq", "list", "--since", when)
+    assert shown.code == 2
+    assert told in shown.err
