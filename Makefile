@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+SERVERS ?= .servers
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +24,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types floors bench lock clean
+.PHONY: help install demo test check format lint types floors bench up down lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -55,6 +56,12 @@ format: $(DEV_READY) ## Format the code and mend what the linter can mend
 
 bench: $(DEV_READY) ## Run the benchmarks
 	$(BIN)/python -m bench $(ARGS)
+
+up: $(DEV_READY) ## Run Valkey and Postgres until Ctrl-C, with data that stays (SERVERS=folder)
+	@$(BIN)/python -m dev.up $(SERVERS)
+
+down: $(DEV_READY) ## Stop what `make up` started
+	@$(BIN)/python -m dev.up --stop $(SERVERS)
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt

@@ -1,1 +1,1 @@
-"""The benchmark: ours beside bare floors and beside Fabra, as ratios measured in one run."""
+"""The benchmark: ours beside bare floors and beside peers, as ratios measured in one run."""

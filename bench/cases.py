@@ -1,14 +1,15 @@
 """The cases: every row of the table with its contestants and its targets."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import msgspec
-
-from bench import web
+from bench import production, visible, web
 from bench.case import (
+    AtMostMilliseconds,
     AtMostSeconds,
+    AtMostTimesFloor,
     Case,
     Contestant,
     Effort,
@@ -17,9 +18,13 @@ from bench.case import (
     TimesFloor,
     TimesPeer,
 )
-from bench.fabra import peer
-from bench.process import measuring, python, scratch
+from bench.fabra import peer as fabra
+from bench.feast import peer as feast
+from bench.process import child, measuring, scratch
 from bench.startup import HEADWATER, seconds_of
+
+CORES = os.cpu_count() or 1
+ENOUGH_CORES = 4  # for two workers, the server and whoever measures
 
 
 def in_child(module: str, name: str) -> Contestant:
@@ -29,8 +34,7 @@ def in_child(module: str, name: str) -> Contestant:
     def contestant(effort: Effort) -> Iterator[Measure]:
         label = f"{module}-{name}"
         with scratch(label) as home:
-            given = msgspec.json.encode(effort).decode()
-            command = python("-m", "bench.child", f"bench.{module}", name, home, given)
+            command = child(module, name, home, effort)
             with measuring(label, command, {"HEADWATER_HOME": str(home)}) as measure:
                 yield measure
 
@@ -44,7 +48,8 @@ CASES = (
         ours=in_child("ours", "worker"),
         floor=in_child("floors", "worker"),
         floor_is="the same SQLite transactions",
-        peer=peer.worker,
+        peer=fabra.worker,
+        peer_is=fabra.NAME,
         targets=(TimesFloor(0.4), TimesPeer(10)),
     ),
     Case(
@@ -85,8 +90,68 @@ CASES = (
         ours=web.ours,
         floor=web.floor,
         floor_is="bare ASGI on the same uvicorn",
-        peer=peer.http_read,
+        peer=fabra.http_read,
+        peer_is=fabra.NAME,
         targets=(TimesFloor(0.4),),
+    ),
+    Case(
+        name="redis worker",
+        unit="events/s",
+        ours=production.workers(1),
+        floor=production.floor("worker"),
+        floor_is="same Valkey: a script to read, one to commit",
+        peer=fabra.worker,
+        peer_is=fabra.NAME,
+        targets=(TimesFloor(0.7), TimesPeer(10)),
+    ),
+    Case(
+        name="redis worker, 2 processes",
+        unit="events/s",
+        ours=production.workers(2),
+        floor=production.workers(1),
+        floor_is="ours with 1 process",
+        targets=(TimesFloor(1.6),) if CORES >= ENOUGH_CORES else (),
+    ),
+    Case(
+        name="redis publish → visible",
+        unit="ms",
+        ours=visible.ours,
+        floor=visible.floor,
+        floor_is="same Valkey: XADD, blocking XREAD, MSET",
+        targets=(
+            AtMostMilliseconds(3),
+            AtMostMilliseconds(15, "p99_ms"),
+            AtMostTimesFloor(3),
+            AtMostTimesFloor(3, "p99_ms"),
+        ),
+    ),
+    Case(
+        name="redis read 1x10",
+        unit="calls/s",
+        ours=production.ours("read_one"),
+        floor=production.floor("read_one"),
+        floor_is="same Valkey: MGET + decode",
+        peer=feast.reading(ids=1),
+        peer_is=feast.NAME,
+        targets=(TimesFloor(0.667),),
+    ),
+    Case(
+        name="redis read 100x10",
+        unit="calls/s",
+        ours=production.ours("read_hundred"),
+        floor=production.floor("read_hundred"),
+        floor_is="same Valkey: MGET + decode",
+        peer=feast.reading(ids=100),
+        peer_is=feast.NAME,
+        targets=(TimesFloor(0.5),),
+    ),
+    Case(
+        name="redis HTTP ingest",
+        unit="req/s",
+        ours=web.ingest_ours,
+        floor=web.ingest_floor,
+        floor_is="same Valkey and uvicorn: bare ASGI, one XADD",
+        targets=(TimesFloor(0.6),),
     ),
     Case(
         name="import headwater",

@@ -20,6 +20,11 @@ async def total_spend(user_id: str, event: ServiceEvent) -> float:
     return before + float(event.payload["amount"])
 
 
+@feature(entity=User, trigger="ping")
+async def sent_at(user_id: str, event: ServiceEvent) -> float:
+    return float(event.payload["sent"])
+
+
 def numbered(number: int) -> Callable[[str, ServiceEvent], float]:
     def handler(user_id: str, event: ServiceEvent) -> float:
         return float(event.payload["base"]) + number

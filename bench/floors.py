@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bench.case import Effort
+from bench.case import Effort, Figure
 from bench.process import ROOT
 
 BATCH = 100
@@ -48,7 +48,7 @@ MOVE_CURSOR = """
 
 State = dict[str, list[Any]]  # feature → [value, as_of, written_at, expires_at]
 Rate = Callable[[], float]
-Measuring = Callable[[Path, Effort], AbstractContextManager[Rate]]
+Measuring = Callable[[str, Effort], AbstractContextManager[Callable[[], float | Figure]]]
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
@@ -119,9 +119,9 @@ def work_off(db: sqlite3.Connection, partition: int) -> None:
 
 
 @contextmanager
-def worker(home: Path, effort: Effort) -> Iterator[Rate]:
+def worker(home: str, effort: Effort) -> Iterator[Rate]:
     """Events per second of a read-modify-write loop over a durable log."""
-    with closing(database(home / "floor.db")) as db:
+    with closing(database(Path(home) / "floor.db")) as db:
 
         def rate() -> float:
             db.execute("BEGIN IMMEDIATE")
@@ -136,23 +136,23 @@ def worker(home: Path, effort: Effort) -> Iterator[Rate]:
 
 
 @contextmanager
-def read_one(home: Path, effort: Effort) -> Iterator[Rate]:
+def read_one(home: str, effort: Effort) -> Iterator[Rate]:
     """SELECT + decode of one entity with ten features, per second."""
     with _reading(home, effort, ids=1) as rate:
         yield rate
 
 
 @contextmanager
-def read_hundred(home: Path, effort: Effort) -> Iterator[Rate]:
+def read_hundred(home: str, effort: Effort) -> Iterator[Rate]:
     """SELECT + decode of a hundred entities with ten features each, per second."""
     with _reading(home, effort, ids=100) as rate:
         yield rate
 
 
 @contextmanager
-def _reading(home: Path, effort: Effort, *, ids: int) -> Iterator[Rate]:
+def _reading(home: str, effort: Effort, *, ids: int) -> Iterator[Rate]:
     wanted = [f"u{number}" for number in range(ids)]
-    with closing(database(home / "floor.db")) as db:
+    with closing(database(Path(home) / "floor.db")) as db:
         fill_states(db, [f"u{number}" for number in range(ENTITIES)], NAMES)
 
         def read() -> dict[str, dict[str, Any]]:
@@ -163,10 +163,10 @@ def _reading(home: Path, effort: Effort, *, ids: int) -> Iterator[Rate]:
 
 
 @contextmanager
-def commit(home: Path, effort: Effort) -> Iterator[Rate]:
+def commit(home: str, effort: Effort) -> Iterator[Rate]:
     """Durable commits of one event row per second."""
     row = event(1)
-    with closing(database(home / "floor.db")) as db:
+    with closing(database(Path(home) / "floor.db")) as db:
 
         def publish() -> None:
             db.execute("BEGIN IMMEDIATE")

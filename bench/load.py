@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         if not self.expected or len(received) < self.expected:
             return
         self.tally.latencies.append(time.perf_counter() - self.sent_at)
-        if not received.startswith(b"HTTP/1.1 200"):
+        if not received.startswith(b"HTTP/1.1 2"):
             self.tally.errors += 1
         self.received, self.expected = b"", 0
         self.send()
@@ -79,15 +79,17 @@ def response_length(received: bytes) -> int:
     return head_end + 4 + int(head[start : head.index(b"\r\n", start)])
 
 
-def requests_for(path: str, headers: list[str]) -> Iterator[bytes]:
-    """GET requests for ever; `{n}` in the path counts round the entities."""
-    lines = "".join(f"{header}\r\n" for header in headers)
-    return itertools.cycle(
-        [
-            f"GET {path.replace('{n}', str(n))} HTTP/1.1\r\nHost: bench\r\n{lines}\r\n".encode()
-            for n in range(IDS)
-        ]
-    )
+def requests_for(path: str, headers: list[str], body: str) -> Iterator[bytes]:
+    """Requests for ever, POST with a body and else GET; `{n}` counts round the entities."""
+    return itertools.cycle([request(path, headers, body, str(n)) for n in range(IDS)])
+
+
+def request(path: str, headers: list[str], body: str, number: str) -> bytes:
+    path, body = path.replace("{n}", number), body.replace("{n}", number)
+    lines = [f"{'POST' if body else 'GET'} {path} HTTP/1.1", "Host: bench", *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body.encode())}"]
+    return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
 
 async def generate(
@@ -127,10 +129,11 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("path")
     parser.add_argument("--header", action="append", default=[])
+    parser.add_argument("--body", default="")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()
-    requests = requests_for(given.path, given.header)
+    requests = requests_for(given.path, given.header, given.body)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         result = runner.run(generate(given.port, requests, given.connections, given.seconds))
     sys.stdout.write(json.dumps(result) + "\n")

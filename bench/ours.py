@@ -5,12 +5,12 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from bench.case import Effort
+from bench.case import Effort, Figure
 from bench.features import NAMES, store
 from bench.floors import ENTITIES, Measuring, Rate
+from bench.pings import Watch, events_in, paced
 from headwater import ServiceEvent
 from headwater.cli.running import long_runner
 
@@ -18,7 +18,7 @@ PUBLISHERS = 64
 AT_ONCE = 500  # publishes in flight while a round is prepared
 
 Call = Callable[[], Awaitable[object]]
-Measured = Callable[[], Coroutine[Any, Any, float]]
+Taken = TypeVar("Taken", float, Figure)
 
 
 def purchase(number: int) -> ServiceEvent:
@@ -37,7 +37,7 @@ async def publish_all(events: list[ServiceEvent]) -> None:
 
 
 @contextmanager
-def worker(home: Path, effort: Effort) -> Iterator[Rate]:
+def worker(where: str, effort: Effort) -> Iterator[Rate]:
     """Events per second through a read-modify-write handler, durable, one log record each."""
 
     async def rate() -> float:
@@ -51,14 +51,84 @@ def worker(home: Path, effort: Effort) -> Iterator[Rate]:
 
 
 @contextmanager
-def read_one(home: Path, effort: Effort) -> Iterator[Rate]:
+def fill(where: str, effort: Effort) -> Iterator[Rate]:
+    """Publishes what the worker processes of a round drain; how many events those are."""
+    events = [purchase(number) for number in range(effort.server_events)]
+
+    async def publish() -> float:
+        for start in range(0, len(events), AT_ONCE):
+            await store.publish_events(events[start : start + AT_ONCE], dedup=False)
+        return len(events)
+
+    with _one_loop(publish) as measure:
+        yield measure
+
+
+@contextmanager
+def drain(where: str, effort: Effort) -> Iterator[Rate]:
+    """Seconds until no event waits, here or in another worker's hands."""
+
+    async def seconds() -> float:
+        start = time.perf_counter()
+        await store.drain()
+        return time.perf_counter() - start
+
+    with _one_loop(seconds) as measure:
+        yield measure
+
+
+@contextmanager
+def maintain(where: str, effort: Effort) -> Iterator[Rate]:
+    """Seconds until all that was handled is history in Postgres."""
+
+    async def seconds() -> float:
+        engine = await store.open()
+        start = time.perf_counter()
+        await engine.backends.offline.maintain()
+        return time.perf_counter() - start
+
+    with _one_loop(seconds) as measure:
+        yield measure
+
+
+@contextmanager
+def ping(where: str, effort: Effort) -> Iterator[Rate]:
+    """Publishes events at a steady pace; how many a second it came to."""
+
+    async def rate() -> float:
+        start = time.perf_counter()
+        for entity_id in paced(effort.seconds):
+            await store.publish("ping", entity_id, {"sent": time.monotonic()})
+        return events_in(effort.seconds) / (time.perf_counter() - start)
+
+    with _one_loop(rate) as measure:
+        yield measure
+
+
+@contextmanager
+def watch(where: str, effort: Effort) -> Iterator[Callable[[], Figure]]:
+    """How long it takes until the values of those events can be read."""
+    watching = Watch()
+
+    async def figure() -> Figure:
+        for ids in watching.looks(effort.seconds):
+            rows = await store.get_features(["sent_at"], ids)
+            watching.saw(ids, [rows[entity_id]["sent_at"] for entity_id in ids])
+        return watching.figure()
+
+    with _one_loop(figure) as measure:
+        yield measure
+
+
+@contextmanager
+def read_one(where: str, effort: Effort) -> Iterator[Rate]:
     """get_features of one entity with ten features, per second."""
     with _reading(effort, ids=1) as measure:
         yield measure
 
 
 @contextmanager
-def read_hundred(home: Path, effort: Effort) -> Iterator[Rate]:
+def read_hundred(where: str, effort: Effort) -> Iterator[Rate]:
     """get_features of a hundred entities with ten features each, per second."""
     with _reading(effort, ids=100) as measure:
         yield measure
@@ -80,14 +150,14 @@ def _reading(effort: Effort, *, ids: int) -> Iterator[Rate]:
 
 
 @contextmanager
-def publish(home: Path, effort: Effort) -> Iterator[Rate]:
+def publish(where: str, effort: Effort) -> Iterator[Rate]:
     """Events per second that one client publishes, each durable before the next."""
     with _publishing(effort, publishers=1) as measure:
         yield measure
 
 
 @contextmanager
-def publish_concurrently(home: Path, effort: Effort) -> Iterator[Rate]:
+def publish_concurrently(where: str, effort: Effort) -> Iterator[Rate]:
     """Events per second that 64 clients publish, each waiting until its own is durable."""
     with _publishing(effort, publishers=PUBLISHERS) as measure:
         yield measure
@@ -120,8 +190,9 @@ async def calls_per_second(call: Call, seconds: float) -> float:
 
 @contextmanager
 def _one_loop(
-    measured: Measured, prepare: Callable[[], Coroutine[Any, Any, None]] | None = None
-) -> Iterator[Rate]:
+    measured: Callable[[], Coroutine[Any, Any, Taken]],
+    prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> Iterator[Callable[[], Taken]]:
     """Runs every round on one event loop, in a process set up as serve and worker set theirs up."""
     with long_runner() as runner:
         if prepare:
@@ -134,6 +205,11 @@ def _one_loop(
 
 MEASURES: dict[str, Measuring] = {
     "worker": worker,
+    "fill": fill,
+    "drain": drain,
+    "maintain": maintain,
+    "ping": ping,
+    "watch": watch,
     "read_one": read_one,
     "read_hundred": read_hundred,
     "publish": publish,

@@ -1,7 +1,6 @@
 """Other processes: one that measures on request, one that serves until it is no longer needed."""
 
 import http.client
-import json
 import os
 import shutil
 import socket
@@ -13,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from bench.case import ContestantFailedError, Figure, last_line
+import msgspec
+
+from bench.case import ContestantFailedError, Effort, Figure, last_line
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".bench"
@@ -58,7 +59,7 @@ def measuring(
                 answer = ""
             if not answer:
                 raise ContestantFailedError(_last_words(log))
-            return Figure(value=json.loads(answer)["value"])
+            return msgspec.json.decode(answer, type=Figure)
 
         try:
             yield measure
@@ -111,6 +112,12 @@ def python(*arguments: str | Path) -> list[str | Path]:
     return [sys.executable, *arguments]
 
 
+def child(module: str, name: str, where: str | Path, effort: Effort) -> Command:
+    """The command of a process that takes a measure of this package, in a folder or at a URL."""
+    given = msgspec.json.encode(effort).decode()
+    return python("-m", "bench.child", f"bench.{module}", name, where, given)
+
+
 @contextmanager
 def _log(name: str) -> Iterator[Path]:
     """A file that takes everything the process says, logs included."""
@@ -131,7 +138,7 @@ def _running(
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=ROOT,
-            env=_inherited() | dict(environment or {}),
+            env=inherited() | dict(environment or {}),
             stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
             stdout=subprocess.PIPE if pipes else said,
             stderr=said,
@@ -150,7 +157,7 @@ def _running(
                 process.stdout.close()
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """The environment without what would configure a contestant behind the bench's back."""
     return {
         name: value

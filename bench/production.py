@@ -4,10 +4,11 @@ import atexit
 import secrets
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
 
-from bench.case import Contestant, ContestantFailedError, Effort, Measure, last_line
+from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
 from bench.process import ROOT, child, inherited, measuring
 from bench.startup import HEADWATER
 from tests.servers import ServerStartError, postgres, valkey
@@ -65,7 +66,7 @@ def ours(name: str) -> Contestant:
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        command = child("ours", name, effort)
+        command = child("ours", name, "", effort)
         with measuring(f"redis-ours-{name}", command, new_store()) as measure:
             yield measure
 
@@ -77,9 +78,34 @@ def floor(name: str) -> Contestant:
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        command = child("redis_floors", name, effort)
-        url = {"BENCH_REDIS_URL": redis_url()}
-        with measuring(f"redis-floor-{name}", command, url) as measure:
+        command = child("redis_floors", name, redis_url(), effort)
+        with measuring(f"redis-floor-{name}", command) as measure:
+            yield measure
+
+    return contestant
+
+
+def workers(processes: int) -> Contestant:
+    """Events per second through a read-modify-write handler in so many worker processes."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        store = new_store()
+        with ExitStack() as stack:
+
+            def entered(name: str, number: int = 0) -> Measure:
+                label = f"redis-ours-{name}-{number}"
+                return stack.enter_context(measuring(label, child("ours", name, "", effort), store))
+
+            fill = entered("fill")
+            drains = [entered("drain", number) for number in range(processes)]
+
+            def measure() -> Figure:
+                events = fill().value
+                with ThreadPoolExecutor(processes) as pool:
+                    taken = list(pool.map(lambda drain: drain(), drains))
+                return Figure(events / max(figure.value for figure in taken))
+
             yield measure
 
     return contestant

@@ -9,12 +9,13 @@ from rich.table import Table
 from bench.case import Figure, Outcome
 
 NOTHING = "-"
+_FORMATS = {"s": ".3f", "ms": ".2f"}  # rates are whole numbers
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
     shown = Table(box=box.SIMPLE, pad_edge=False)
     shown.add_column("measure", no_wrap=True)
-    for heading in ("ours", "floor", "Fabra", "÷ floor", "÷ Fabra"):
+    for heading in ("ours", "floor", "peer", "÷ floor", "÷ peer"):
         shown.add_column(heading, justify="right")
     shown.add_column("floor is")
     shown.add_column("target")
@@ -23,7 +24,9 @@ def table(outcomes: Sequence[Outcome]) -> Table:
         case, figures = outcome.case, outcome.figures
         shown.add_row(
             f"{case.name}, {case.unit}",
-            *(_figure(figure, case.unit) for figure in (figures.ours, figures.floor, figures.peer)),
+            _figure(figures.ours, case.unit),
+            _figure(figures.floor, case.unit),
+            _figure(figures.peer, case.unit) + (f"\n{case.peer_is}" if figures.peer else ""),
             _times(figures.of_floor),
             _times(figures.of_peer),
             case.floor_is,
@@ -50,9 +53,10 @@ def plain(outcome: Outcome) -> dict[str, object]:
         "ours": figures.ours and vars(figures.ours),
         "floor": figures.floor and vars(figures.floor),
         "floor_is": outcome.case.floor_is,
-        "fabra": figures.peer and vars(figures.peer),
+        "peer": figures.peer and vars(figures.peer),
+        "peer_is": outcome.case.peer_is,
         "ours_to_floor": figures.of_floor,
-        "ours_to_fabra": figures.of_peer,
+        "ours_to_peer": figures.of_peer,
         "targets": {t.text: t.met(figures) for t in outcome.case.targets},
         "rounds": outcome.rounds,
         "failures": outcome.failures,
@@ -62,7 +66,7 @@ def plain(outcome: Outcome) -> dict[str, object]:
 def _figure(figure: Figure | None, unit: str) -> str:
     if figure is None:
         return NOTHING
-    number = f"{figure.value:.3f}" if unit == "s" else f"{figure.value:,.0f}"
+    number = f"{figure.value:{_FORMATS.get(unit, ',.0f')}}"
     return f"{number}\np99 {figure.detail['p99_ms']:.1f} ms" if figure.detail else number
 
 

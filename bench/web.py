@@ -1,4 +1,4 @@
-"""HTTP reads as contestants: a server under the load generator."""
+"""HTTP reads and ingest as contestants: a server under the load generator."""
 
 import http.client
 import json
@@ -9,19 +9,23 @@ from contextlib import closing, contextmanager
 from bench.case import ContestantFailedError, Effort, Figure, Measure, last_line
 from bench.load import IDS
 from bench.process import ROOT, Command, free_port, python, scratch, serving, status
+from bench.production import API_KEY, new_store, redis_url
 from bench.startup import HEADWATER
 
 CONNECTIONS = 32
-API_KEY = "bench-key"
 PATH = "/v1/features/total_spend?entity_id=u{n}"
+INGEST = "/ingest/purchase"
+EVENT = '{"entity_id": "u{n}", "payload": {"amount": 1.5}}'
 
 # Above this share of one core the load generator, not the server, sets the rate.
 CLIENT_BOUND = 0.9
 
 
-def loaded(port: int, headers: Mapping[str, str], effort: Effort) -> Measure:
+def loaded(
+    port: int, headers: Mapping[str, str], effort: Effort, path: str = PATH, body: str = ""
+) -> Measure:
     """A measure that puts the server under load for one round."""
-    command = python("-m", "bench.load", str(port), PATH)
+    command = python("-m", "bench.load", str(port), path, "--body", body)
     command += ["--connections", str(CONNECTIONS), "--seconds", str(effort.seconds)]
     for name, value in headers.items():
         command += ["--header", f"{name}: {value}"]
@@ -74,6 +78,30 @@ def ours(effort: Effort) -> Iterator[Measure]:
         settings = {"HEADWATER_HOME": str(home), "HEADWATER_API_KEY": API_KEY}
         with serving("ours-http", command, ready, settings):
             yield loaded(port, headers, effort)
+
+
+@contextmanager
+def ingest_floor(effort: Effort) -> Iterator[Measure]:
+    """A bare ASGI app on the same uvicorn: one XADD, and nothing else."""
+    port = free_port()
+    command = python("-m", "bench.ingest_floor_app", redis_url(), str(port))
+    with serving("redis-floor-ingest", command, lambda: listens(port)):
+        yield loaded(port, {}, effort, INGEST, EVENT)
+
+
+@contextmanager
+def ingest_ours(effort: Effort) -> Iterator[Measure]:
+    """`headwater serve` as anyone runs it whose workers are elsewhere."""
+    port = free_port()
+    headers = {"X-API-Key": API_KEY}
+    command: Command = [HEADWATER, "serve", "bench/features.py", "--no-worker", "--port", str(port)]
+    with serving("redis-ours-ingest", command, lambda: listens(port), new_store()):
+        yield loaded(port, headers, effort, INGEST, EVENT)
+
+
+def listens(port: int) -> bool:
+    """Whether the server answers, whatever it says."""
+    return status(port, "/healthz", {}) is not None
 
 
 def ingest(port: int, headers: Mapping[str, str]) -> None:

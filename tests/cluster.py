@@ -52,3 +52,9 @@ def _is_ok(node: redis.Redis) -> bool:
         else dict(line.split(":") for line in info.decode().splitlines() if ":" in line)
     )
     return known["cluster_state"] == "ok" and int(known["cluster_known_nodes"]) == MASTERS
+
+
+def masters(url: str) -> list[redis.Redis]:
+    """A client for each master of a cluster."""
+    slots = redis.Redis.from_url(url).execute_command("CLUSTER SLOTS")
+    return [redis.Redis(host=host.decode(), port=port) for _, _, (host, port, *_), *_ in slots]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from headwater.settings import Settings
+from tests.cluster import cluster
 from tests.servers import postgres, valkey
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
@@ -40,3 +41,10 @@ def production(redis_url: str, postgres_url: str) -> Settings:
         redis={"url": redis_url, "prefix": f"test-{own}"},
         postgres={"url": postgres_url, "schema": f"test_{own}"},
     )
+
+
+@pytest.fixture(scope="session")
+def cluster_url() -> Iterator[str]:
+    """One of three masters of a real cluster."""
+    with cluster() as url:
+        yield url

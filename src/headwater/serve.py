@@ -139,7 +139,10 @@ class Reader:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
         key = (feature.entity.name, feature.entity.text_id(entity_id))
-        cells = turn.loaded(key) if turn.has(key) else await turn.cells(key)
+        try:
+            cells = turn.loaded(key)
+        except KeyError:
+            cells = await turn.cells(key)
         cell = cells.get(name)
         if cell is None or (cell.expires_at and cell.expires_at <= self._clock.micros()):
             return feature.fallback()

@@ -71,6 +71,10 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     drain_timeout: Annotated[
         float, Meta(gt=0, description="seconds a stopping worker may take to finish its batch")
     ] = 30.0
+    metrics_port: Annotated[
+        int,
+        Meta(ge=0, le=65_535, description="port of a worker's metrics and probes; 0 for none"),
+    ] = 0
 
 
 class HttpSettings(msgspec.Struct, frozen=True):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Protocol
 
 from headwater.batch import give_up, run_batch
 from headwater.engine import Engine
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.gauges import keep_current
 from headwater.logs import log
 from headwater.partitions import wanted_by
-from headwater.ports import Batch, Lease, Outcome
+from headwater.ports import Batch, Health, Lease, Outcome
 from headwater.scheduler import Scheduler
 from headwater.values import new_id
 
@@ -54,6 +56,7 @@ class Worker:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._store = store
         self._lanes: dict[int, Lane] = {}
+        self._alive_until = 0.0
         self._draining = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
@@ -63,6 +66,15 @@ class Worker:
         """Asks the worker to finish what it has begun and to return from ``run``."""
         self._stopping.set()
         self._changed.set()
+
+    def health(self) -> Health:
+        """Whether the worker takes part: it has begun, shows that it lives, and is to go on."""
+        if self._stopping.is_set():
+            return Health("worker", ok=False, detail="it finishes what it has begun, and stops")
+        if time.monotonic() > self._alive_until:
+            detail = "it could not show that it lives, so that others may take its partitions"
+            return Health("worker", ok=False, detail=detail)
+        return Health("worker", ok=True)
 
     async def run(self) -> None:
         """Consumes events until stopped, then finishes what it has begun."""
@@ -80,6 +92,7 @@ class Worker:
                     group.create_task(self._tend(engine)),
                     group.create_task(self._listen(engine)),
                     group.create_task(self._maintain(engine)),
+                    group.create_task(keep_current(engine.backends, engine.clock, self._lanes)),
                     group.create_task(scheduler.run(self._stopping)),
                 ]
                 await self._read(engine, group)
@@ -222,6 +235,7 @@ class Worker:
     async def _take_share(self, engine: Engine) -> None:
         bus, roster = engine.backends.bus, engine.backends.roster
         living = await roster.beat(self.name, [lane.lease for lane in self._lanes.values()])
+        self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         # One partition beyond the entities' own carries the ticks of SQL features.
         share = wanted_by(self.name, living, range(bus.partitions + 1))
         surplus = [

@@ -104,16 +104,15 @@ class Turn:
 
     async def cells(self, key: EntityKey) -> Cells:
         """The same for one entity."""
-        if not self.has(key):
+        if key not in self._workspace.cells:
             await self._workspace.load(key)
         return self.loaded(key)
 
-    def has(self, key: EntityKey) -> bool:
-        """Says whether the batch has loaded an entity."""
-        return key in self._workspace.cells
-
     def loaded(self, key: EntityKey) -> Cells:
-        """The same for an entity that the batch has loaded, as it has those of its own events."""
+        """The same for an entity that the batch has loaded, as it has those of its own events.
+
+        Raises KeyError for any other.
+        """
         cells = self._workspace.cells[key]
         self._seen.setdefault(key, cells)
         if not self._staged:

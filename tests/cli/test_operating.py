@@ -138,7 +138,7 @@ def test_the_embedded_store_has_nothing_to_migrate(run: Run) -> None:
     assert run("migrate").out == (
         "Nothing to migrate: the embedded store sees to its tables itself.\n"
     )
-    assert run("migrate", "--json").json == {"migrated": []}
+    assert run("migrate", "--json").json == {"versions": []}
 
 
 def test_a_migration_without_both_servers_is_refused(

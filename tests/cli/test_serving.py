@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,6 +44,13 @@ def ask(url: str, method: str, path: str, body: object = None) -> tuple[int, Any
         return answer.status, json.loads(answer.read())
     finally:
         connection.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def value_after_all(folder: Path, name: str, entity_id: str) -> Any:
@@ -98,6 +106,25 @@ def test_a_worker_works_beside_a_server_that_handles_nothing(
     ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})
     wait_until(lambda: ask(url, "GET", "/v1/features/visits?entity_id=u1")[1]["value"] == 1)
     assert worker.end(signal.SIGINT).code == 0
+
+
+def test_a_worker_has_metrics_and_probes_on_a_port_of_its_own(
+    folder: Path, run: Run, start: Start
+) -> None:
+    port = free_port()
+    worker = start("worker", "features.py", "--metrics-port", str(port))
+    said = worker.next_line()
+    assert said["worker"]
+    assert said["url"] == f"http://127.0.0.1:{port}"
+    wait_until(lambda: ask(said["url"], "GET", "/readyz")[0] == 200)
+    run("events", "publish", "visit", "u1")
+    refused = run("worker", "--metrics-port", str(port))
+    assert refused.code == 1
+    assert "choose another" in refused.err
+    ended = worker.end()
+    assert ended.code == 0
+    assert "worker stopped" in ended.err
+    assert value_after_all(folder, "visits", "u1") == 1
 
 
 def test_a_second_signal_ends_a_worker_at_once(folder: Path, run: Run, start: Start) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+import asyncpg
 import pytest
 
 from headwater.clock import SystemClock
@@ -19,6 +21,8 @@ from headwater.testing.conformance import (
     RosterConformance,
 )
 from headwater.testing.conformance.suite import Suite
+from headwater.values import ServiceEvent
+from tests.cluster import masters
 
 
 class Production(Suite):
@@ -58,5 +62,50 @@ class TestPostgresOfflineStore(Production, OfflineStoreConformance):
     """History and events in tables, fed by the outbox."""
 
     @pytest.fixture
-    def orders(self) -> Mapping[str, str]:
-        return {"orders": "orders"}
+    async def orders(self, connect: Connect, production: Settings) -> Mapping[str, str]:
+        await connect()
+        database = await asyncpg.connect(production.postgres.url)
+        table = f"{production.postgres.schema}.orders"
+        await database.execute(
+            f"CREATE TABLE {table} (user_id text, amount int);"
+            f"INSERT INTO {table} VALUES ('u1', 1), ('u1', 2), ('u2', 5)"
+        )
+        await database.close()
+        return {"orders": "a table of that name"}
+
+
+class Cluster(Production):
+    """The same with three masters in place of one server."""
+
+    @pytest.fixture
+    def production(self, cluster_url: str, production: Settings) -> Settings:
+        return production.with_(redis={"url": cluster_url})
+
+    async def test_every_master_owns_partitions(self, connect: Connect, cluster_url: str) -> None:
+        backends = await connect()
+        events = [ServiceEvent("click", f"u{number}", {"number": number}) for number in range(100)]
+        await backends.bus.publish(events, dedup_window=None)
+        sizes = [
+            len(await asyncio.to_thread(master.keys, "*events")) for master in masters(cluster_url)
+        ]
+        assert all(sizes), sizes
+
+
+class TestClusterBus(Cluster, BusConformance):
+    """The log of events over three masters."""
+
+
+class TestClusterRoster(Cluster, RosterConformance):
+    """Beats and leases over three masters."""
+
+
+class TestClusterDeadLetters(Cluster, DeadLettersConformance):
+    """Dead letters of all masters in a stream of one."""
+
+
+class TestClusterOnlineStore(Cluster, OnlineStoreConformance):
+    """Present values over three masters."""
+
+
+class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
+    """History fed by the outboxes of three masters."""

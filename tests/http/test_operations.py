@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore
-from headwater.http.app import App
+from headwater.http.app import create_app
 from headwater.http.routes import Route
 from tests.http.conftest import MakeStore, Serving, client_of, damage, wait_until
 
@@ -167,4 +167,4 @@ async def test_the_document_says_what_a_route_takes_and_gives(client: httpx.Asyn
 
 
 def routes(store: FeatureStore) -> list[Route]:
-    return App(store).routes
+    return create_app(store).routes

@@ -17,11 +17,11 @@ app = verbs("Bring the tables of Postgres up to date.")
 def migrate(*, as_json: AsJson = False) -> None:
     """Bring the tables of Postgres up to date, once however many run it at the same time."""
     settings = load()
-    steps = asyncio.run(migrate_backends(settings))
+    versions = asyncio.run(migrate_backends(settings))
     if as_json:
-        print_json({"migrated": steps})
-    elif steps:
-        typer.echo("\n".join(f"done: {step}" for step in steps))
+        print_json({"versions": versions})
+    elif versions:
+        typer.echo(f"The tables are at version {versions[-1]} now.")
     elif on_servers(settings):
         typer.echo("Nothing to migrate: the tables are up to date.")
     else:

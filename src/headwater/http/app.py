@@ -19,11 +19,20 @@ from headwater.http.problems import answer_problem, log_problem
 from headwater.http.routes import Endpoint, Resource, Route, Router
 from headwater.http.watch import Watch
 from headwater.store import FeatureStore
+from headwater.worker import Worker
 
 
 def create_app(store: FeatureStore) -> App:
     """The application that serves a store, to be run by ``serve`` or mounted in another."""
-    return App(store)
+    watch = Watch(logs=store.settings.http.access_log)
+    return App(store, Guard(store.settings), watch, routes_of(store, watch))
+
+
+def create_worker_app(store: FeatureStore, worker: Worker) -> App:
+    """The application of a worker that serves nothing but its own metrics and probes."""
+    watch = Watch(logs=store.settings.http.access_log)
+    guard = Guard(store.settings, serves_data=False)
+    return App(store, guard, watch, Operations(store, watch, worker).routes())
 
 
 def routes_of(store: FeatureStore, watch: Watch) -> list[Route]:
@@ -46,13 +55,14 @@ def routes_of(store: FeatureStore, watch: Watch) -> list[Route]:
 class App:
     """Finds the route, lets the caller in, calls, counts."""
 
-    def __init__(self, store: FeatureStore) -> None:
-        settings = store.settings
+    def __init__(
+        self, store: FeatureStore, guard: Guard, watch: Watch, routes: list[Route]
+    ) -> None:
         self._store = store
-        self._guard = Guard(settings)
-        self._watch = Watch(logs=settings.http.access_log)
-        self.routes = routes_of(store, self._watch)
-        self._router = Router(self.routes, settings.http.max_body_bytes)
+        self._guard = guard
+        self._watch = watch
+        self.routes = routes
+        self._router = Router(routes, store.settings.http.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

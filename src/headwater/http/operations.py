@@ -14,6 +14,7 @@ from headwater.http.watch import Watch
 from headwater.logs import log
 from headwater.ports import Health
 from headwater.store import FeatureStore
+from headwater.worker import Worker
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -30,11 +31,12 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class Operations:
-    """Answers probes and scrapes."""
+    """Answers probes and scrapes; for a worker's own port, also whether it takes part."""
 
-    def __init__(self, store: FeatureStore, watch: Watch) -> None:
+    def __init__(self, store: FeatureStore, watch: Watch, worker: Worker | None = None) -> None:
         self._store = store
         self._watch = watch
+        self._worker = worker
 
     def routes(self) -> list[Route]:
         return [
@@ -53,6 +55,8 @@ class Operations:
             parts = await self._store.health()
         except BackendError as error:
             parts = [Health("store", ok=False, detail=str(error))]
+        if self._worker is not None:
+            parts.append(self._worker.health())
         if all(part.ok for part in parts):
             return Answer(200, msgspec.json.encode(Readiness("ready", parts)))
         for part in parts:

@@ -1,4 +1,4 @@
-"""One process that serves a store: the API and, beside it, a worker."""
+"""One process that listens: the API and, beside it, a worker; or a worker's own probes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import uvicorn
 from headwater.deadline import ending
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
-from headwater.http.app import App, create_app
+from headwater.http.app import App, create_app, create_worker_app
 from headwater.logs import log
 from headwater.store import FeatureStore
 from headwater.worker import Worker
@@ -40,14 +40,37 @@ async def serve(
 
     A worker that fails takes the server with it: events that are accepted are processed.
     """
-    app = create_app(store)
+    own = Worker(store) if worker else None
+    await _serve(store, create_app(store), own, (host, port), on_ready)
+
+
+async def serve_worker(
+    store: FeatureStore,
+    worker: Worker,
+    *,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Runs a worker and serves its metrics and probes until SIGTERM or SIGINT, likewise."""
+    await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
+
+
+async def _serve(
+    store: FeatureStore,
+    app: App,
+    worker: Worker | None,
+    address: tuple[str, int],
+    on_ready: Callable[[str], None] | None,
+) -> None:
+    host, port = address
     check_address(store.settings, host)
     listener = listen(host, port)
     try:
         await store.open()
         drain = store.settings.worker.drain_timeout
         server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
-        await _run(server, Worker(store) if worker else None, drain)
+        await _run(server, worker, drain)
     finally:
         listener.close()
         app.flush()
@@ -65,7 +88,7 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
                 f"port {port} of {host} is in use; stop what uses it, or choose another with "
-                "--port or HEADWATER_HTTP_PORT (0 takes a free one)"
+                "--port or HEADWATER_HTTP_PORT (0 takes a free one), a worker's with --metrics-port"
             ) from error
         raise ConfigError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
 

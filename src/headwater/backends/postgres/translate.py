@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncpg
 
-from headwater.errors import BackendError, ConfigError, HeadwaterError, SchemaError
+from headwater.errors import (
+    BackendError,
+    ConfigError,
+    HeadwaterError,
+    InvalidInputError,
+    SchemaError,
+)
 from headwater.settings import SETTINGS, PostgresSettings
 
 FAILURES = (
@@ -76,6 +82,11 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
         "see its log, and try again; what was acknowledged is safe",
     ),
     (
+        (TimeoutError,),
+        "did not answer in time",
+        "see to its load and the network, or raise HEADWATER_POSTGRES_TIMEOUT",
+    ),
+    (
         (OSError,),
         "cannot be reached",
         "start it, or correct HEADWATER_POSTGRES_URL",
@@ -92,16 +103,19 @@ def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
         )
     if isinstance(error, _TABLES_DIFFER):
         return SchemaError(
-            settings.schema, f"are not as they should be ({headline(error)})", "run"
+            settings.schema, f"are incomplete: {headline(error)}", "run `headwater migrate`"
         )
+    if isinstance(error, asyncpg.DataError):
+        return InvalidInputError(f"Postgres cannot keep what was passed: {headline(error)}")
     where = SETTINGS["postgres.url"].shown(settings.url)
     problem, remedy = next(
         ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
         ("failed", "see its log; what was acknowledged is safe"),
     )
-    return BackendError(f"Postgres at {where} {problem}: {headline(error)}; {remedy}")
+    said = ": ".join(filter(None, [problem, headline(error)]))
+    return BackendError(f"Postgres at {where} {said}; {remedy}")
 
 
 def headline(error: Exception) -> str:
     """The first line of what the driver or the server says."""
-    return str(error).partition("\n")[0] or type(error).__name__
+    return str(error).partition("\n")[0]

@@ -74,7 +74,7 @@ class Redis:
         self._seed = Address.parse(url)
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._wires: dict[Address, Wire] = {}
+        self.wires: dict[Address, Wire] = {}
         self._opening = asyncio.Lock()
         self._slots: list[tuple[int, int, Address]] = []
         self._stale = False
@@ -141,7 +141,7 @@ class Redis:
     async def close(self) -> None:
         """Closes all connections and waits for their end."""
         self._closed = True
-        wires, self._wires = self._wires, {}
+        wires, self.wires = self.wires, {}
         for wire in wires.values():
             wire.close()
             await wire.closed
@@ -193,12 +193,12 @@ class Redis:
         raise _error(str(problem), str(self._seed))
 
     async def _wire(self, address: Address) -> Wire:
-        wire = self._wires.get(address)
+        wire = self.wires.get(address)
         if wire is None or not wire.alive:
             if self._closed:
                 raise ClosedError("the store is closed")
             async with self._opening:
-                wire = self._wires.get(address)
+                wire = self.wires.get(address)
                 if wire is None or not wire.alive:
                     wire = await self._open(address)
         return wire
@@ -210,7 +210,7 @@ class Redis:
             # In a cluster a replica may have taken over; whoever still answers knows which.
             self._stale = self.clustered
             raise
-        self._wires[address] = wire
+        self.wires[address] = wire
         await self._on(wire, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()])
         return wire
 
@@ -225,7 +225,7 @@ class Redis:
 
     def _servers(self) -> list[Address]:
         """All servers known so far, those first that answered last."""
-        alive = [address for address, wire in self._wires.items() if wire.alive]
+        alive = [address for address, wire in self.wires.items() if wire.alive]
         return list(dict.fromkeys([*alive, self._seed, *(master for *_, master in self._slots)]))
 
     async def _learn_slots(self) -> None:

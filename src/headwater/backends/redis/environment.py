@@ -30,8 +30,8 @@ class RedisEnvironment:
         keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
         appending = Appending(keys, clock, settings.ingest.dedup_limit)
         self.store_id = store_id
-        self._redis = redis
-        self._keys = keys
+        self.redis = redis
+        self.keys = keys
         self._wakes = Wakes(redis, keys.wake)
         self.dead_letters = RedisDeadLetters(redis, keys, appending)
         self.online = RedisOnlineStore(redis, keys)
@@ -43,7 +43,7 @@ class RedisEnvironment:
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            meta = await self._redis.call(asking(self._keys.meta, "HGET", self._keys.meta, "store"))
+            meta = await self.redis.call(asking(self.keys.meta, "HGET", self.keys.meta, "store"))
         except BackendError as error:
             return [Health("redis", ok=False, detail=str(error))]
         if meta is None or meta.decode() != self.store_id:
@@ -55,7 +55,7 @@ class RedisEnvironment:
         """What may lose acknowledged events, as far as Redis says how it is set up."""
         names = ("appendonly", "appendfsync", "maxmemory-policy")
         try:
-            known = await self._redis.call(asking(self._keys.meta, "CONFIG", "GET", *names))
+            known = await self.redis.call(asking(self.keys.meta, "CONFIG", "GET", *names))
         except BackendError:
             return []  # a managed Redis does not tell
         pairs = iter(part.decode() for part in known)
@@ -71,7 +71,7 @@ class RedisEnvironment:
 
     async def close(self) -> None:
         await self._wakes.close()
-        await self._redis.close()
+        await self.redis.close()
 
 
 async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:

@@ -98,7 +98,7 @@ class Wire(asyncio.Protocol):
         self._tickets: deque[_Ticket] = deque()
         self._unsent: list[bytes] = []
         self._watch: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport = asyncio.Transport()
         self._problem = "was closed"
         self.closed = self._loop.create_future()
         """Done when the connection has ended."""
@@ -126,11 +126,11 @@ class Wire(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self._transport is not None and self.alive:
-            self._transport.write(b"".join(unsent))
+        if self.alive:
+            self.transport.write(b"".join(unsent))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
+        self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -182,8 +182,7 @@ class Wire(asyncio.Protocol):
 
     def _abort(self, problem: str) -> None:
         self._problem = problem
-        if self._transport is not None:
-            self._transport.abort()
+        self.transport.abort()
 
     def close(self) -> None:
         self._abort("was closed")

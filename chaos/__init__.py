@@ -1,0 +1,1 @@
+"""Breaking the production engine on purpose, and counting what it lost."""

@@ -1,0 +1,93 @@
+"""The features file of the workers: every way in which a handler can behave or misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import threading
+from pathlib import Path
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+Chain = tuple[int, int, str]
+"""How many events an account has seen, the number of the last one, and a hash over all of them."""
+
+EMPTY: Chain = (0, 0, "")
+
+store = FeatureStore()
+
+
+def extended(before: Chain, number: int, event_id: str) -> Chain:
+    """The chain after one more event: lost, doubled and reordered ones give another hash."""
+    count, _, link = before
+    return count + 1, number, hashlib.sha256(f"{link}/{number}/{event_id}".encode()).hexdigest()
+
+
+@entity(store)
+class Account:
+    account_id: str
+
+
+@entity(store)
+class Pot:
+    pot_id: str
+
+
+@feature(entity=Account, trigger=["step", "flaky", "raise", "hang"], max_retries=5)
+async def chain(account_id: str, event: ServiceEvent) -> Chain:
+    before = await store.get_feature("chain", account_id) or EMPTY
+    after = extended(before, event.payload["number"], event.event_id)
+    if event.event_type == "flaky":
+        _raise_the_first_time(Path(event.payload["mark"]))
+    return after
+
+
+def _raise_the_first_time(mark: Path) -> None:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    raise ConnectionError("the first time it always fails")
+
+
+@feature(entity=Account, trigger="raise", max_retries=1)
+async def raises(account_id: str, event: ServiceEvent) -> int:
+    raise ValueError(f"no value for event {event.event_id}")
+
+
+@feature(entity=Account, trigger="hang", max_retries=0)
+async def hangs(account_id: str, event: ServiceEvent) -> int:
+    await asyncio.Event().wait()
+    return 0
+
+
+@feature(entity=Account, trigger="stick", max_retries=0)
+def sticks(account_id: str, event: ServiceEvent) -> int:
+    threading.Event().wait()
+    return 0
+
+
+@feature(entity=Account, trigger="exit", max_retries=0)
+async def exits(account_id: str, event: ServiceEvent) -> int:
+    os._exit(3)
+
+
+@feature(entity=Account, trigger="kill", max_retries=0)
+def kills(account_id: str, event: ServiceEvent) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+@feature(entity=Account, trigger="gift")
+async def given(account_id: str, event: ServiceEvent) -> int:
+    """Counts an account's gifts, and adds each to a pot that accounts of other partitions fill."""
+    pot_id = event.payload["pot"]
+    await store.set_feature("filled", pot_id, (await store.get_feature("filled", pot_id) or 0) + 1)
+    return (await store.get_feature("given", account_id) or 0) + 1
+
+
+@feature(entity=Pot, trigger="coin")
+async def filled(pot_id: str, event: ServiceEvent) -> int:
+    return (await store.get_feature("filled", pot_id) or 0) + 1

@@ -1,0 +1,87 @@
+"""Opening the Postgres side of the production environment."""
+
+from __future__ import annotations
+
+from headwater.backends.postgres.drain import Drain
+from headwater.backends.postgres.migrate import (
+    VERSION,
+    installed,
+    migrate,
+    refuse_newer,
+    refuse_older,
+)
+from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.store import PostgresOfflineStore
+from headwater.clock import Clock
+from headwater.errors import BackendError
+from headwater.ports import Health, Outbox
+from headwater.settings import Settings
+
+# Positions of another store mean nothing here.
+_ADOPT = """
+WITH adopted AS (
+    UPDATE _meta SET store_id = $1 WHERE store_id IS DISTINCT FROM $1 RETURNING true
+)
+UPDATE _outbox SET history = '', events = '' WHERE EXISTS (SELECT FROM adopted)
+"""
+
+
+class PostgresEnvironment:
+    """Everything that lives in one schema of one database, and the end of it."""
+
+    def __init__(
+        self, postgres: Postgres, settings: Settings, clock: Clock, outbox: Outbox
+    ) -> None:
+        self._postgres = postgres
+        self._schema = settings.postgres.schema
+        self._drain = Drain(postgres, outbox, settings.postgres.pool_size)
+        self.offline = PostgresOfflineStore(postgres, self._drain, clock, self._schema)
+
+    async def version(self) -> int:
+        """The version of the tables that are there, 0 if there are none."""
+        return await self._postgres.run(lambda connection: installed(connection, self._schema))
+
+    async def store_id(self) -> str | None:
+        """The id of the store whose past this is; none before one was adopted."""
+
+        async def select(connection: Connection) -> str | None:
+            found: str | None = await connection.fetchval("SELECT store_id FROM _meta")
+            return found
+
+        return await self._postgres.run(select)
+
+    async def adopt_store_id(self, store_id: str) -> None:
+        """Makes this the past of a store; what is here stays, and its outbox is taken anew."""
+        await self._postgres.run(lambda connection: connection.execute(_ADOPT, store_id))
+
+    async def health(self) -> list[Health]:
+        """Whether the tables can be read now and are those of this version."""
+        try:
+            version = await self.version()
+            refuse_newer(version, self._schema)
+            refuse_older(version, self._schema)
+        except BackendError as error:
+            return [Health("postgres", ok=False, detail=str(error))]
+        return [Health("postgres", ok=True)]
+
+    async def close(self) -> None:
+        await self._drain.close()
+        await self._postgres.close()
+
+
+async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> PostgresEnvironment:
+    """Connects and checks the tables; in development it makes and upgrades them too."""
+    postgres = Postgres(settings.postgres)
+    await postgres.open()
+    environment = PostgresEnvironment(postgres, settings, clock, outbox)
+    try:
+        version = await environment.version()
+        refuse_newer(version, settings.postgres.schema)
+        if version < VERSION and settings.env == "development":
+            await migrate(settings)
+        else:
+            refuse_older(version, settings.postgres.schema)
+    except BaseException:
+        await environment.close()
+        raise
+    return environment

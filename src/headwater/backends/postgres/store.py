@@ -1,0 +1,153 @@
+"""History and event log in Postgres: what was true then, and queries over all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from headwater.backends.postgres.drain import Drain
+from headwater.backends.postgres.imports import CHANGES_AT_ONCE, add
+from headwater.backends.postgres.months import MONTHS_AHEAD, Month, extend_if_free, month_of
+from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.queries import answer
+from headwater.clock import Clock
+from headwater.errors import InvalidInputError
+from headwater.ports import Change, PastValue, Point, Rows
+
+T = TypeVar("T")
+
+_LAST = """
+SELECT asked.n AS point, wanted.n AS place, last.value, last.as_of, last.written_at
+FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS asked (entity_id, moment, n)
+CROSS JOIN unnest($3::text[]) WITH ORDINALITY AS wanted (feature, n)
+CROSS JOIN LATERAL (
+    SELECT h.value, h.as_of, h.written_at FROM _history AS h
+    WHERE h.feature = wanted.feature
+      AND hashtextextended(h.entity_id, 0) = hashtextextended(asked.entity_id, 0)
+      AND h.entity_id = asked.entity_id
+      AND h.as_of <= asked.moment {known}
+    ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
+) AS last
+"""
+_TRUE = _LAST.format(known="")
+_KNOWN = _LAST.format(known="AND h.written_at <= asked.moment")
+
+# The beginning of an id is what the index holds, and sorts as the whole does.
+_LATEST = """
+WITH page AS (
+    SELECT entity_id, array_agg(DISTINCT feature) AS features FROM _series
+    WHERE entity = $1 AND left(entity_id, 128) >= left($2, 128) AND entity_id > $2
+    GROUP BY left(entity_id, 128), entity_id
+    ORDER BY left(entity_id, 128), entity_id LIMIT $3
+)
+SELECT page.entity_id, wanted.feature, last.value, last.as_of, last.written_at
+FROM page
+CROSS JOIN unnest(page.features) AS wanted (feature)
+CROSS JOIN LATERAL (
+    SELECT h.value, h.as_of, h.written_at FROM _history AS h
+    WHERE h.feature = wanted.feature
+      AND hashtextextended(h.entity_id, 0) = hashtextextended(page.entity_id, 0)
+      AND h.entity_id = page.entity_id AND h.entity = $1
+    ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
+) AS last
+ORDER BY page.entity_id
+"""
+
+# What one statement looks up stays far below the time that it has.
+_VALUES_AT_ONCE = 50_000
+
+
+class PostgresOfflineStore:
+    """Takes what the present has committed before every answer, so that nothing is missing."""
+
+    def __init__(self, postgres: Postgres, drain: Drain, clock: Clock, schema: str) -> None:
+        self._postgres = postgres
+        self._drain = drain
+        self._clock = clock
+        self._schema = schema
+        self._extended: Month | None = None
+
+    async def append(self, changes: Sequence[Change]) -> None:
+        # What was committed before the import is numbered before it.
+        await self._drain.catch_up()
+        for portion in _portions(changes, CHANGES_AT_ONCE):
+            await self._postgres.run(partial(add, changes=portion))
+
+    async def as_of(
+        self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
+    ) -> list[list[PastValue | None]]:
+        for point in points:
+            _check(point.at)
+        if not features or not points:
+            return [[None] * len(features) for _ in points]
+        await self._drain.catch_up()
+
+        async def select(connection: Connection) -> list[list[PastValue | None]]:
+            grid: list[list[PastValue | None]] = []
+            # One transaction: all answers are of one moment.
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                for portion in _portions(points, max(1, _VALUES_AT_ONCE // len(features))):
+                    grid += await _last(connection, features, portion, known=known)
+            return grid
+
+        return await self._postgres.run(select)
+
+    async def latest(
+        self, entity: str, *, after: str, limit: int
+    ) -> list[tuple[str, dict[str, PastValue]]]:
+        await self._drain.catch_up()
+        rows = await self._postgres.run(
+            lambda connection: connection.fetch(_LATEST, entity, after, limit)
+        )
+        found: dict[str, dict[str, PastValue]] = {}
+        for entity_id, feature, value, as_of, written_at in rows:
+            past = PastValue(value.encode(), as_of, written_at)
+            found.setdefault(entity_id, {})[feature] = past
+        return list(found.items())
+
+    async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
+        await self._drain.catch_up()
+        return await self._postgres.run(lambda connection: answer(connection, sql, sources))
+
+    async def maintain(self) -> None:
+        await self._drain.take_what_is_free()
+        await self._extend()
+
+    async def _extend(self) -> None:
+        now = self._clock.now()
+        wanted = month_of(now).later(MONTHS_AHEAD)
+        if self._extended is None or self._extended < wanted:
+            done = await self._postgres.run(
+                lambda connection: extend_if_free(connection, self._schema, now)
+            )
+            self._extended = wanted if done else None
+
+
+async def _last(
+    connection: Connection, features: Sequence[str], points: Sequence[Point], *, known: bool
+) -> list[list[PastValue | None]]:
+    rows = await connection.fetch(
+        _KNOWN if known else _TRUE,
+        [point.entity_id for point in points],
+        [point.at for point in points],
+        features,
+    )
+    grid: list[list[PastValue | None]] = [[None] * len(features) for _ in points]
+    for point, place, value, as_of, written_at in rows:
+        grid[point - 1][place - 1] = PastValue(value.encode(), as_of, written_at)
+    return grid
+
+
+def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _check(moment: datetime) -> None:
+    if moment.tzinfo is None:
+        raise InvalidInputError(
+            f"{moment.isoformat()} has no time zone, so it names no moment; "
+            "pass an aware datetime, for example datetime.now(UTC)"
+        )

@@ -1,0 +1,1 @@
+"""The production past, on a real Postgres."""

@@ -1,0 +1,68 @@
+"""One Postgres for all tests of a process, and a schema for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
+from headwater.clock import SystemClock
+from headwater.settings import Settings
+from headwater.values import new_id
+from tests.postgres.outbox import MemoryOutbox
+from tests.postgres.story import Open
+from tests.servers import postgres
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture
+async def settings(server: str) -> AsyncIterator[Settings]:
+    """Settings that name a schema of the test's own."""
+    schema = f"test_{new_id()[-12:]}"
+    yield Settings().with_(postgres={"url": server, "schema": schema, "pool_size": 5})
+    connection = await asyncpg.connect(server)
+    await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    await connection.close()
+
+
+@pytest.fixture
+def outbox() -> MemoryOutbox:
+    return MemoryOutbox()
+
+
+@pytest.fixture
+async def opening(settings: Settings, outbox: MemoryOutbox) -> AsyncIterator[Open]:
+    """Opens the test's schema, as often as it likes, each time as another process would."""
+    opened: list[PostgresEnvironment] = []
+
+    async def open_one(**changes: Any) -> PostgresEnvironment:
+        changed = settings.with_(**changes)
+        opened.append(await open_postgres(changed, SystemClock(), outbox))
+        return opened[-1]
+
+    yield open_one
+    for environment in opened:
+        await environment.close()
+
+
+@pytest.fixture
+async def past(opening: Open) -> PostgresEnvironment:
+    return await opening()
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A connection beside the store's, which sees its tables."""
+    connection = await asyncpg.connect(
+        settings.postgres.url, server_settings={"search_path": f"{settings.postgres.schema},public"}
+    )
+    yield connection
+    await connection.close()

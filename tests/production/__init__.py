@@ -1,0 +1,1 @@
+"""Redis and Postgres as the engine meets them in real life."""
