@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+EVENTS ?= 20000
+SEED ?= 7
 SERVERS ?= .servers
 
 VENV := .venv
@@ -24,7 +26,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types floors bench up down lock clean
+.PHONY: help install demo test check format lint types floors bench chaos up down lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -62,6 +64,9 @@ up: $(DEV_READY) ## Run Valkey and Postgres until Ctrl-C, with data that stays (
 
 down: $(DEV_READY) ## Stop what `make up` started
 	@$(BIN)/python -m dev.up --stop $(SERVERS)
+
+chaos: $(DEV_READY) ## Break the production engine on purpose and count what it loses (EVENTS=1000000 SEED=7)
+	$(BIN)/python -m chaos --events $(EVENTS) --seed $(SEED) $(ARGS)
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt

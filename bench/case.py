@@ -178,11 +178,12 @@ class Case:
     name: str
     unit: str  # of a rate more is better, of "s" and "ms" less
     ours: Contestant
-    floor: Contestant
-    floor_is: str
+    floor: Contestant | None = None
+    floor_is: str = ""
     peer: Contestant | None = None
     peer_is: str = ""
     targets: tuple[Target, ...] = ()
+    rounds: int | None = None  # at most so many, where one takes long
 
     def best(self, figures: list[Figure]) -> Figure:
         """Picks the least disturbed round: noise only ever makes a figure worse."""

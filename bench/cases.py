@@ -154,6 +154,13 @@ CASES = (
         targets=(TimesFloor(0.6),),
     ),
     Case(
+        name="redis rolling restart, gap p95",
+        unit="s",
+        ours=production.ours("gap", "rolling"),
+        targets=(AtMostSeconds(0.5),),
+        rounds=2,
+    ),
+    Case(
         name="import headwater",
         unit="s",
         # Every public name, because the package loads each when it is first used.

@@ -97,8 +97,11 @@ def ping(where: str, effort: Effort) -> Iterator[Rate]:
 
     async def rate() -> float:
         start = time.perf_counter()
-        for entity_id in paced(effort.seconds):
-            await store.publish("ping", entity_id, {"sent": time.monotonic()})
+        async with asyncio.TaskGroup() as group:
+            for entity_id, early in paced(effort.seconds):
+                await asyncio.sleep(early)
+                sent = {"sent": time.monotonic()}
+                group.create_task(store.publish("ping", entity_id, sent))
         return events_in(effort.seconds) / (time.perf_counter() - start)
 
     with _one_loop(rate) as measure:

@@ -20,14 +20,11 @@ def events_in(seconds: float) -> int:
     return round(PER_SECOND * SECONDS * seconds)
 
 
-def paced(seconds: float) -> Iterator[str]:
-    """The entities that something happens to, each at its time."""
+def paced(seconds: float) -> Iterator[tuple[str, float]]:
+    """The entities that something happens to, and for how long to sleep until then."""
     start = time.perf_counter()
     for number in range(events_in(seconds)):
-        early = start + number / PER_SECOND - time.perf_counter()
-        if early > 0:
-            time.sleep(early)
-        yield f"u{number}"
+        yield f"u{number}", max(0.0, start + number / PER_SECOND - time.perf_counter())
 
 
 class Watch:

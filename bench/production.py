@@ -5,11 +5,13 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 
+import redis
+
 from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
-from bench.process import ROOT, child, inherited, measuring
+from bench.process import ROOT, child, inherited, measuring, scratch
 from bench.startup import HEADWATER
 from tests.servers import ServerStartError, postgres, valkey
 
@@ -37,6 +39,15 @@ def postgres_url() -> str:
         raise ContestantFailedError(last_line(str(failed))) from failed
 
 
+def bare_redis_url() -> str:
+    """The same Valkey for a floor, without what an earlier one has left there."""
+    url = redis_url()
+    with closing(redis.Redis.from_url(url)) as server:
+        for key in list(server.scan_iter("floor:*", count=10_000)):
+            server.unlink(key)
+    return url
+
+
 def new_store() -> dict[str, str]:
     """The environment of a store of its own, empty and ready to be used."""
     name = f"bench_{secrets.token_hex(4)}"
@@ -61,13 +72,16 @@ def new_store() -> dict[str, str]:
     return settings
 
 
-def ours(name: str) -> Contestant:
-    """A measure of ours.py over a store in production."""
+def ours(name: str, module: str = "ours") -> Contestant:
+    """One of our own measures over a store in production."""
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        command = child("ours", name, "", effort)
-        with measuring(f"redis-ours-{name}", command, new_store()) as measure:
+        label = f"redis-ours-{name}"
+        with (
+            scratch(label) as folder,
+            measuring(label, child(module, name, folder, effort), new_store()) as measure,
+        ):
             yield measure
 
     return contestant
@@ -78,7 +92,7 @@ def floor(name: str) -> Contestant:
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        command = child("redis_floors", name, redis_url(), effort)
+        command = child("redis_floors", name, bare_redis_url(), effort)
         with measuring(f"redis-floor-{name}", command) as measure:
             yield measure
 
@@ -94,7 +108,7 @@ def workers(processes: int) -> Contestant:
         with ExitStack() as stack:
 
             def entered(name: str, number: int = 0) -> Measure:
-                label = f"redis-ours-{name}-{number}"
+                label = f"redis-ours-{name}-{number}-of-{processes}"
                 return stack.enter_context(measuring(label, child("ours", name, "", effort), store))
 
             fill = entered("fill")

@@ -166,7 +166,8 @@ def ping(url: str, effort: Effort) -> Iterator[Rate]:
 
         def rate() -> float:
             start = time.perf_counter()
-            for entity_id in paced(effort.seconds):
+            for entity_id, early in paced(effort.seconds):
+                time.sleep(early)
                 send(entity_id)
             return events_in(effort.seconds) / (time.perf_counter() - start)
 

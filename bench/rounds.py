@@ -5,7 +5,6 @@ from contextlib import ExitStack
 
 from bench.case import (
     Case,
-    Contestant,
     ContestantFailedError,
     Effort,
     Figure,
@@ -17,9 +16,9 @@ from bench.case import (
 
 def run(case: Case, effort: Effort, *, with_peer: bool) -> Outcome:
     """Takes turns, so that whatever else disturbs the machine disturbs all contestants alike."""
-    entered: dict[str, Contestant] = {"ours": case.ours, "floor": case.floor}
-    if case.peer and with_peer:
-        entered["peer"] = case.peer
+    chosen = {"ours": case.ours, "floor": case.floor, "peer": case.peer if with_peer else None}
+    entered = {who: contestant for who, contestant in chosen.items() if contestant}
+    rounds_to_run = min(effort.rounds, case.rounds or effort.rounds)
     failures: dict[str, str] = {}
     taken: dict[str, list[Figure]] = {who: [] for who in entered}
     with ExitStack() as stack:
@@ -30,9 +29,9 @@ def run(case: Case, effort: Effort, *, with_peer: bool) -> Outcome:
                 measures[who] = stack.enter_context(contestant(effort))
             except ContestantFailedError as failed:
                 failures[who] = str(failed)
-        for number in range(1, effort.rounds + 1):
+        for number in range(1, rounds_to_run + 1):
             for who in [who for who in measures if who not in failures]:
-                progress(f"{case.name}: round {number} of {effort.rounds}, {who}")
+                progress(f"{case.name}: round {number} of {rounds_to_run}, {who}")
                 try:
                     taken[who].append(measures[who]())
                 except ContestantFailedError as failed:

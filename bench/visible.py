@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from bench.case import ContestantFailedError, Effort, Figure, Measure
 from bench.pings import PER_SECOND
 from bench.process import Command, child, measuring, python, serving
-from bench.production import new_store, redis_url
+from bench.production import bare_redis_url, new_store
 from bench.startup import HEADWATER
 
 SLOWEST = 0.9  # the share of the pace below which a round does not count
+TRIES = 3
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def ours(effort: Effort) -> Iterator[Measure]:
 @contextmanager
 def floor(effort: Effort) -> Iterator[Measure]:
     """The same with plain commands: XADD, a blocking XREAD and MSET, MGET."""
-    url = redis_url()
+    url = bare_redis_url()
     command = python("-m", "bench.redis_floors", url)
     with (
         serving("redis-floor-worker", command, lambda: True),
@@ -43,11 +44,12 @@ def warm(ping: Measure, watch: Measure) -> Measure:
     """A measure that has both at work at the same time, after a round that does not count."""
 
     def measure() -> Figure:
-        with ThreadPoolExecutor(2) as pool:
-            pace, seen = pool.submit(ping), pool.submit(watch)
-            if pace.result().value < PER_SECOND * SLOWEST:
-                raise ContestantFailedError(f"only {pace.result().value:.0f} events/s were sent")
-            return seen.result()
+        for _ in range(TRIES):
+            with ThreadPoolExecutor(2) as pool:
+                pace, seen = pool.submit(ping), pool.submit(watch)
+            if pace.result().value >= PER_SECOND * SLOWEST:
+                return seen.result()
+        raise ContestantFailedError(f"only {pace.result().value:.0f} events/s could be sent")
 
     measure()
     return measure

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from bench.case import ContestantFailedError, Effort, Figure, Measure, last_line
 from bench.load import IDS
 from bench.process import ROOT, Command, free_port, python, scratch, serving, status
-from bench.production import API_KEY, new_store, redis_url
+from bench.production import API_KEY, bare_redis_url, new_store
 from bench.startup import HEADWATER
 
 CONNECTIONS = 32
@@ -84,7 +84,7 @@ def ours(effort: Effort) -> Iterator[Measure]:
 def ingest_floor(effort: Effort) -> Iterator[Measure]:
     """A bare ASGI app on the same uvicorn: one XADD, and nothing else."""
     port = free_port()
-    command = python("-m", "bench.ingest_floor_app", redis_url(), str(port))
+    command = python("-m", "bench.ingest_floor_app", bare_redis_url(), str(port))
     with serving("redis-floor-ingest", command, lambda: listens(port)):
         yield loaded(port, {}, effort, INGEST, EVENT)
 

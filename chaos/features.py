@@ -16,6 +16,8 @@ Chain = tuple[int, int, str]
 
 EMPTY: Chain = (0, 0, "")
 
+SLOW_SECONDS = 0.05
+
 store = FeatureStore()
 
 
@@ -35,10 +37,12 @@ class Pot:
     pot_id: str
 
 
-@feature(entity=Account, trigger=["step", "flaky", "raise", "hang"], max_retries=5)
+@feature(entity=Account, trigger=["step", "slow", "flaky", "raise", "hang"], max_retries=5)
 async def chain(account_id: str, event: ServiceEvent) -> Chain:
     before = await store.get_feature("chain", account_id) or EMPTY
     after = extended(before, event.payload["number"], event.event_id)
+    if event.event_type == "slow":
+        await asyncio.sleep(SLOW_SECONDS)
     if event.event_type == "flaky":
         _raise_the_first_time(Path(event.payload["mark"]))
     return after

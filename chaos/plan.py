@@ -18,14 +18,15 @@ LANES = 4
 
 _LARGEST_BATCH = 30
 _RARE_PER_100_000 = {
+    "slow": 3_000,
     "flaky": 300,
     "raise": 150,
     "hang": 50,
     "gift": 1_000,
     "coin": 500,
-    "stick": 10,
-    "exit": 10,
-    "kill": 10,
+    "stick": 5,
+    "exit": 5,
+    "kill": 5,
 }
 
 Fault = Literal[
@@ -83,7 +84,7 @@ def _steps(random: Random, types: Sequence[str], lane: int, folder: Path) -> Ite
         yield Step(event_id, event_type, entity_id, payload)
 
 
-CHAINED = ("step", "flaky", "raise", "hang")
+CHAINED = ("step", "slow", "flaky", "raise", "hang")
 """The types of the events that an account's chain consists of."""
 
 

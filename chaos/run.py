@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
+import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from chaos import features, oracle, plan
+from chaos import features, plan
 from chaos.faults import Faults
 from chaos.fleet import Fleet
-from chaos.producer import Malformed, Producer, Progress
+from chaos.oracle import Oracle, Verdict, expect
+from chaos.producer import Intruder, Ledger, Producer, rate_of
+from chaos.waiting import until
 from headwater import FeatureStore
 from headwater.backends.redis.environment import open_redis
 from headwater.clock import SystemClock
@@ -24,12 +26,19 @@ from headwater.connect import migrate
 from headwater.settings import Settings
 from tests.servers import Machine, mortal_postgres, mortal_valkey
 
-_SETTLED_WITHIN_SECONDS = 60.0
-_POLL_SECONDS = 0.1
+_SETTLED_WITHIN_SECONDS = 180.0
+
+WORKER = {
+    "lease_ttl": 1.0,
+    "handler_timeout": 0.4,
+    "max_deliveries": 2,
+    "batch_size": 50,
+    "poll_interval": 0.5,
+}
 
 
 class Order(NamedTuple):
-    """What is asked for: everything else follows from the seed."""
+    """What is asked for; everything else follows from the seed."""
 
     seed: int
     events: int
@@ -48,41 +57,32 @@ class Servers(NamedTuple):
 class Report(msgspec.Struct, frozen=True):
     """What was done in a run, and what was found afterwards."""
 
-    seed: int
-    events: int
+    order: Order
     acknowledged: int
     duplicates: int
     malformed: int
-    faults: dict[str, int]
-    deaths: int
-    verdict: oracle.Verdict
-    unsettled: str
+    faults: Mapping[str, int]
+    exits: Mapping[int, int]
+    pending: int
+    verdict: Verdict
+    violations: list[str]
     seconds: float
-    folder: str
-
-    @property
-    def passed(self) -> bool:
-        return not self.unsettled and self.acknowledged == self.events and self.verdict.clean
 
 
-async def run(order: Order) -> Report:
-    """Does everything; a run without a violation leaves no folder behind."""
-    folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
-    began = time.monotonic()
-    async with servers() as started:
-        report = await _run(order, started, folder, began)
-        if not report.passed:
+async def run(order: Order, folder: Path) -> Report:
+    """Does everything; the folder gets the logs."""
+    async with servers(WORKER) as started:
+        try:
+            return await _run(order, started, folder)
+        finally:
             for name, machine in (("redis", started.redis), ("postgres", started.postgres)):
                 shutil.copy(machine.log, folder / f"{name}.log")
-    if report.passed:
-        shutil.rmtree(folder)
-    return report
 
 
 @asynccontextmanager
-async def servers(**worker: float) -> AsyncIterator[Servers]:
-    """Starts both servers and makes the tables of a store on them."""
-    async with AsyncExitStack() as stack:
+async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
+    """Starts both servers, and makes the tables of a store on them."""
+    with ExitStack() as stack:
         redis_url, redis = stack.enter_context(mortal_valkey())
         postgres_url, postgres = stack.enter_context(mortal_postgres())
         settings = Settings().with_(
@@ -90,14 +90,8 @@ async def servers(**worker: float) -> AsyncIterator[Servers]:
             partitions=8,
             redis={"url": redis_url},
             postgres={"url": postgres_url},
-            worker={
-                "lease_ttl": 1.0,
-                "handler_timeout": 0.4,
-                "max_deliveries": 3,
-                "batch_size": 50,
-                "poll_interval": 0.5,
-                **worker,
-            },
+            worker=worker,
+            log={"level": "warning", "format": "json"},
         )
         await migrate(settings)
         yield Servers(redis, postgres, settings)
@@ -108,41 +102,79 @@ async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
     """The store of the features file, as this process sees it."""
     store = features.store
     await store.rebind(settings, SystemClock())
-    try:
+    async with store:
         yield store
-    finally:
-        await store.close()
 
 
-async def _run(order: Order, servers: Servers, folder: Path, began: float) -> Report:
-    progress = Progress(order.events, order.seconds)
-    async with opened(servers.settings) as store, Fleet(servers.settings, folder) as fleet:
-        fleet.start(order.workers)
-        malformed = Malformed(servers.settings, order.seed)
-        producers = [
-            Producer(store, plan.batches(order.seed, order.events, lane, folder), progress, lane)
-            for lane in range(plan.LANES)
-        ]
-        faults = Faults(servers.redis, servers.postgres, fleet, servers.settings.redis.url)
-        async with asyncio.TaskGroup() as group:
-            for producer in producers:
-                group.create_task(producer.run())
-            group.create_task(malformed.run(progress))
-            group.create_task(faults.run(progress, plan.faults(order.seed, order.events, order.workers)))
-        log = folder / "acknowledged.jsonl"
-        progress.write(log)
-        unsettled = await _settled(store)
-        verdict = await oracle.judge(store, log, malformed, producers)
+async def _run(order: Order, servers: Servers, folder: Path) -> Report:
+    began = time.monotonic()
+    settings = servers.settings
+    with Ledger(folder / "acknowledged.jsonl") as ledger:
+        async with opened(settings) as store, Fleet(settings, folder, order.workers) as fleet:
+            producers = [Producer(store, ledger, order.seed, lane) for lane in range(plan.LANES)]
+            intruder = Intruder(settings, ledger, order.seed)
+            faults = Faults(settings, servers.redis, servers.postgres, fleet)
+            rate = rate_of(order.events, order.seconds)
+            async with asyncio.TaskGroup() as group:
+                for lane, producer in enumerate(producers):
+                    batches = plan.batches(order.seed, order.events, lane, folder)
+                    group.create_task(producer.run(batches, rate))
+                group.create_task(intruder.run(order.events))
+                group.create_task(
+                    faults.run(plan.faults(order.seed, order.events, order.workers), ledger)
+                )
+            pending = await _settle(store)
+            codes = await fleet.stop()
+            verdict = await Oracle(store, expect(ledger.steps())).judge(intruder)
         return Report(
-            seed=order.seed,
-            events=order.events,
-            acknowledged=len(progress.acknowledged),
-            duplicates=sum(producer.duplicates for producer in producers),
-            malformed=len(malformed.sent),
-            faults=dict(faults.done),
-            deaths=fleet.deaths,
-            verdict=verdict,
-            unsettled=unsettled,
-            seconds=time.monotonic() - began,
-            folder=str(folder),
+            order,
+            ledger.count,
+            sum(producer.duplicates for producer in producers),
+            len(intruder.sent),
+            faults.done,
+            fleet.exits,
+            pending,
+            verdict,
+            _violations(producers, fleet, codes, pending),
+            time.monotonic() - began,
         )
+
+
+async def _settle(store: FeatureStore) -> int:
+    """Waits until nothing is left to do; gives how much still is if that takes too long."""
+
+    async def settled() -> bool:
+        return await _pending(store) == 0
+
+    return 0 if await until(settled, _SETTLED_WITHIN_SECONDS) else await _pending(store)
+
+
+async def _pending(store: FeatureStore) -> int:
+    """How many events wait to be handled, then how many partitions to be copied to the past."""
+    backends = (await store.open()).backends
+    waiting = await backends.bus.backlog()
+    if waiting:
+        return waiting
+    await backends.offline.maintain()
+    present = await open_redis(store.settings, store.clock)
+    try:
+        return len(await present.outbox.filled())
+    finally:
+        await present.close()
+
+
+def _violations(
+    producers: list[Producer], fleet: Fleet, codes: list[int], pending: int
+) -> list[str]:
+    found = []
+    if fleet.stuck:
+        found.append(f"{fleet.stuck} workers did not leave when asked to")
+    # One that was still starting knows no good order yet.
+    if not {0, -signal.SIGTERM}.issuperset(codes):
+        found.append(f"workers did not stop in good order: exit codes {codes}")
+    if pending:
+        found.append(f"{pending} events or partitions are still pending")
+    twice = sum(producer.taken_twice for producer in producers)
+    if twice:
+        found.append(f"{twice} duplicates were not recognised")
+    return found

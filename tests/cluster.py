@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import redis
 
@@ -28,8 +29,8 @@ def cluster() -> Iterator[str]:
         nodes = [redis.Redis(port=port) for port in ports]
         for number, node in enumerate(nodes):
             first, last = number * SLOTS // MASTERS, (number + 1) * SLOTS // MASTERS - 1
-            node.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
-            node.execute_command("CLUSTER MEET", "127.0.0.1", ports[0], talks[0])
+            _ask(node, "CLUSTER ADDSLOTSRANGE", first, last)
+            _ask(node, "CLUSTER MEET", "127.0.0.1", ports[0], talks[0])
         _wait_until_all_agree(nodes)
         for node in nodes:
             node.close()
@@ -45,16 +46,20 @@ def _wait_until_all_agree(nodes: list[redis.Redis]) -> None:
 
 
 def _is_ok(node: redis.Redis) -> bool:
-    info = node.execute_command("CLUSTER INFO")
-    known = (
-        info
-        if isinstance(info, dict)
-        else dict(line.split(":") for line in info.decode().splitlines() if ":" in line)
-    )
+    known = _ask(node, "CLUSTER INFO")
     return known["cluster_state"] == "ok" and int(known["cluster_known_nodes"]) == MASTERS
 
 
-def masters(url: str) -> list[redis.Redis]:
-    """A client for each master of a cluster."""
-    slots = redis.Redis.from_url(url).execute_command("CLUSTER SLOTS")
-    return [redis.Redis(host=host.decode(), port=port) for _, _, (host, port, *_), *_ in slots]
+def keys_of_masters(url: str, pattern: str) -> list[int]:
+    """How many keys of a pattern each master of a cluster has."""
+    with redis.Redis.from_url(url) as seed:
+        slots = _ask(seed, "CLUSTER SLOTS")
+    counts = []
+    for _, _, (host, port, *_), *_ in slots:
+        with redis.Redis(host=host.decode(), port=port) as master:
+            counts.append(len(_ask(master, "KEYS", pattern)))
+    return counts
+
+
+def _ask(node: redis.Redis, *command: object) -> Any:
+    return node.execute_command(*command)  # type: ignore[no-untyped-call]

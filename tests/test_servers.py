@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 import redis
 
-from tests.servers import postgres, valkey
+from tests.servers import mortal_postgres, mortal_valkey, postgres, valkey
 
 GONE_WITHIN_SECONDS = 20.0
 POLL_SECONDS = 0.05
@@ -27,6 +27,15 @@ import os, signal
 from tests.servers import {server}
 with {server}() as url:
     os.write(1, url.encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+KILLED_WHILE_THE_SERVER_IS_DOWN = """
+import os, signal
+from tests.servers import mortal_valkey
+with mortal_valkey() as (url, machine):
+    machine.kill()
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -74,6 +83,45 @@ def test_two_servers_run_side_by_side() -> None:
         assert is_listening(one)
         assert is_listening(other)
         assert one != other
+
+
+def test_a_killed_valkey_has_everything_when_it_is_started_again() -> None:
+    with mortal_valkey() as (url, machine):
+        with redis.Redis.from_url(url) as client:
+            client.set("kept", "yes")
+        machine.kill()
+        assert not is_listening(url)
+        machine.start()
+        with redis.Redis.from_url(url) as client:
+            assert client.get("kept") == b"yes"
+    assert not is_listening(url)
+
+
+async def test_a_stopped_postgres_has_everything_when_it_is_started_again() -> None:
+    with mortal_postgres() as (url, machine):
+        connection = await asyncpg.connect(url)
+        await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
+        machine.stop()
+        connection.terminate()
+        assert not is_listening(url)
+        machine.start()
+        connection = await asyncpg.connect(url)
+        assert await connection.fetchval("SELECT one FROM kept") == 1
+        await connection.close()
+    assert not is_listening(url)
+
+
+def test_a_run_that_is_killed_while_its_server_is_down_leaves_no_folder(
+    public_folder: Path,
+) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_THE_SERVER_IS_DOWN],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(public_folder)},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    wait_until(lambda: not any(public_folder.iterdir()))
 
 
 @pytest.mark.parametrize("server", ["valkey", "postgres"])

@@ -52,6 +52,12 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     present = await redis.open_redis(settings, clock)
     try:
         past = await postgres.open_postgres(settings, clock, present.outbox)
+        known = await past.store_id()
+        if known != present.store_id:
+            # Before anything of this store has been taken there; two who do so do the same.
+            await past.adopt_store_id(present.store_id)
+            if known is not None:
+                await present.note_loss()
     except BaseException:
         await present.close()
         raise
@@ -74,6 +80,9 @@ class Both:
 
     async def health(self) -> list[Health]:
         return [*await self._present.health(), *await self._past.health()]
+
+    async def restored(self) -> None:
+        await self._present.restored()
 
     async def close(self) -> None:
         try:

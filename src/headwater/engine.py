@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from headwater import graph
 from headwater.calls import Calls
 from headwater.clock import Clock
 from headwater.compute import Compute
-from headwater.connect import connect
+from headwater.connect import connect, on_servers
 from headwater.offload import Offload
 from headwater.ports import Backends
 from headwater.refresh import Refresh
@@ -60,3 +62,47 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
             settings.worker.concurrency,
         ),
     )
+
+
+class Engines:
+    """A store's open engines: one for all event loops, or on servers one for each.
+
+    Connections belong to the loop that made them. A loop that has ended took them with it, so
+    its engine is let go; the embedded backends belong to no loop.
+    """
+
+    def __init__(self) -> None:
+        self._by_loop: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self.shared: Engine | None = None
+        self._opening = asyncio.Lock()
+
+    def current(self) -> Engine | None:
+        """The engine that code running here uses, if it is open."""
+        return self.shared or self._by_loop.get(asyncio.get_running_loop())
+
+    async def open(self, registry: Registry, settings: Settings, clock: Clock) -> Engine:
+        """The same, opened where it is not."""
+        engine = self.current()
+        if engine is None:
+            async with self._opening:
+                engine = self.current()
+                if engine is None:
+                    engine = await open_engine(registry, settings, clock)
+                    if on_servers(settings):
+                        alive = [(k, e) for k, e in self._by_loop.items() if not k.is_closed()]
+                        self._by_loop = {**dict(alive), asyncio.get_running_loop(): engine}
+                    else:
+                        self.shared = engine
+        return engine
+
+    async def close(self) -> None:
+        """Closes all of them, each in its own loop."""
+        shared, self.shared = self.shared, None
+        bound, self._by_loop = self._by_loop, {}
+        if shared is not None:
+            await shared.close()
+        for loop, engine in bound.items():
+            if loop is asyncio.get_running_loop():
+                await engine.close()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(engine.close(), loop))

@@ -54,9 +54,10 @@ async def keep_current(backends: Backends, clock: Clock, held: Sized) -> None:
 
 
 async def _look(backends: Backends, clock: Clock) -> None:
-    lags = await backends.bus.lag()
+    lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
     now = clock.now()
     ages = [(now - lag.oldest_at).total_seconds() for lag in lags if lag.oldest_at]
     LAG_EVENTS.set(sum(lag.waiting for lag in lags))
-    LAG_SECONDS.set(max(ages, default=0.0))
-    DEAD_LETTERS_WAITING.set(await backends.dead_letters.count())
+    # The server's clock may be ahead of ours.
+    LAG_SECONDS.set(max([0.0, *ages]))
+    DEAD_LETTERS_WAITING.set(letters)

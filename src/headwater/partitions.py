@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 
 def partition_of(entity_id: str, partitions: int) -> int:
@@ -22,5 +23,7 @@ def wanted_by(worker: str, living: Sequence[str], partitions: Iterable[int]) -> 
     )
 
 
-def _weight(worker: str, partition: int) -> int:
-    return zlib.crc32(f"{partition}/{worker}".encode())
+def _weight(worker: str, partition: int) -> bytes:
+    # Not a checksum: those of similar names differ alike for every partition, and one worker
+    # would be given nearly all of them.
+    return blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest()

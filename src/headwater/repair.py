@@ -202,15 +202,15 @@ class Repair:
 
     async def _known(self, entity: str) -> AsyncIterator[dict[str, Past]]:
         """Every id that either side knows, in sorted order, with what history has of it."""
-        after: str | None = ""
-        while after is not None:
+        after = ""
+        while True:
             past = dict(await self._offline.latest(entity, after=after, limit=_PAGE))
             online = await self._online.entity_ids(entity, after=after, limit=_PAGE)
-            # Beyond the end of a full page its side may know more ids than were read.
-            ends = [max(ids) for ids in (past, online) if len(ids) == _PAGE]
-            after = min(ends, default=None)
-            ids = sorted(i for i in {*past, *online} if after is None or i <= after)
-            for portion in _portions(ids):
+            if not past and not online:
+                return
+            # Beyond the end of its page a side may know more ids than were read.
+            after = min(max(ids) for ids in (past, online) if ids)
+            for portion in _portions(sorted(i for i in {*past, *online} if i <= after)):
                 yield {entity_id: past.get(entity_id, {}) for entity_id in portion}
 
     async def _compare(

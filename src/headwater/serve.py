@@ -144,7 +144,7 @@ class Reader:
         except KeyError:
             cells = await turn.cells(key)
         cell = cells.get(name)
-        if cell is None or (cell.expires_at and cell.expires_at <= self._clock.micros()):
+        if cell is None or (cell.expires_at is not None and cell.expired(self._clock.micros())):
             return feature.fallback()
         return feature.codec.decode(cell.value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from headwater.blocking import Blocking
 from headwater.clock import Clock, SystemClock, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_exact
-from headwater.engine import Engine, open_engine
+from headwater.engine import Engine, Engines
 from headwater.errors import EventError, InvalidInputError
 from headwater.ports import DeadLetter, Health, Lag, Published
 from headwater.registry import Registry
@@ -64,8 +63,7 @@ class FeatureStore:
         self.registry = Registry()
         self.bus = PublicBus(self)
         self.sync = Blocking(self)
-        self._engine: Engine | None = None
-        self._opening = asyncio.Lock()
+        self._engines = Engines()
         for name, location in self.settings.sources.items():
             self.source(name, location)
 
@@ -88,17 +86,11 @@ class FeatureStore:
 
     async def open(self) -> Engine:
         """Opens the backends, once; every verb does it by itself."""
-        if self._engine is None:
-            async with self._opening:
-                if self._engine is None:
-                    self._engine = await open_engine(self.registry, self.settings, self.clock)
-        return self._engine
+        return await self._engines.open(self.registry, self.settings, self.clock)
 
     async def close(self) -> None:
         """Closes the backends; what was acknowledged is safe without it."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
+        await self._engines.close()
 
     async def rebind(self, settings: Settings, clock: Clock) -> None:
         """Closes the store; its next use opens it with these settings and this clock."""
@@ -149,19 +141,20 @@ class FeatureStore:
     def get_feature(self, name: str, entity_id: str | int) -> Coroutine[Any, Any, Any]:
         """One feature's value for one entity, in its annotated type; None if there is none."""
         # Handlers call nothing more often: once the store is open, the reader's own coroutine does.
-        if self._engine is None:
+        engine = self._engines.shared
+        if engine is None:
             return self._open_and_get(name, entity_id)
-        return self._engine.reader.value(name, entity_id)
+        return engine.reader.value(name, entity_id)
 
     async def _open_and_get(self, name: str, entity_id: str | int) -> Any:
-        engine = await self.open()
+        engine = self._engines.current() or await self.open()
         return await engine.reader.value(name, entity_id)
 
     async def get_features(
         self, names: Sequence[str], entity_ids: Sequence[Id]
     ) -> dict[Id, dict[str, Any]]:
         """Many features of many entities in one round trip: values by entity id, then by name."""
-        engine = self._engine or await self.open()
+        engine = self._engines.current() or await self.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
 
@@ -255,7 +248,9 @@ class FeatureStore:
 
     async def rebuild(self, *, progress: Progress | None = None) -> Rebuilt:
         """Restores online values from history; newer ones stay, so workers may be running."""
-        return await (await self._repair()).rebuild(progress)
+        rebuilt = await (await self._repair()).rebuild(progress)
+        await (await self.open()).backends.lifecycle.restored()
+        return rebuilt
 
     async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> Audit:
         """Compares online values with history; gives the differences, at most so many."""

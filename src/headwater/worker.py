@@ -268,5 +268,7 @@ class Worker:
         try:
             if leases and release:
                 await roster.release(leases)
-        finally:
             await roster.leave(self.name)
+        except BackendError as error:
+            # It is as if it had died: the others take over when the leases' time to live is over.
+            log.error("worker left without a word", worker=self.name, error=str(error))

@@ -4,6 +4,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -204,3 +205,37 @@ def test_a_time_that_is_none_is_a_usage_error(run: Run, when: str, told: str) ->
     shown = run("dlq", "list", "--since", when)
     assert shown.code == 2
     assert told in shown.err
+
+
+@pytest.fixture
+def servers(
+    folder: Path, redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lets commands work on a store of its own on real servers."""
+    own = uuid4().hex[:12]
+    monkeypatch.setenv("HEADWATER_ENV", "production")
+    monkeypatch.setenv("HEADWATER_REDIS_URL", redis_url)
+    monkeypatch.setenv("HEADWATER_REDIS_PREFIX", f"test-{own}")
+    monkeypatch.setenv("HEADWATER_POSTGRES_URL", postgres_url)
+    monkeypatch.setenv("HEADWATER_POSTGRES_SCHEMA", f"test_{own}")
+
+
+@pytest.mark.usefixtures("servers")
+def test_the_verbs_work_the_same_on_servers(folder: Path, run: Run) -> None:
+    refused = run("lag")
+    assert refused.code == 1
+    assert "headwater migrate" in refused.err
+    assert run("migrate").out.startswith("The tables are at version ")
+    assert run("migrate").out == "Nothing to migrate: the tables are up to date.\n"
+    for user in ("u1", "u2"):
+        run("events", "publish", "purchase", user, "amount=2.5")
+    run("events", "publish", "purchase", "u3", "currency=EUR")
+    assert run("lag", "--json").json["waiting"] == 3
+    drain(folder)
+    shown = run("lag", "--json").json
+    assert (shown["waiting"], len(shown["partitions"])) == (0, 17)
+    assert run("audit", "--json").json["differences"] == []
+    assert run("rebuild", "--json").json["values"] == run("audit", "--json").json["values"]
+    (letter,) = run("dlq", "list", "--entity-id", "u3", "--since", "1h", "--json").json
+    assert f"position      {letter['position']}\n" in run("dlq", "show", letter["id"]).out
+    assert run("dlq", "discard", letter["id"]).out == "1 dead letter discarded.\n"

@@ -22,7 +22,7 @@ from headwater.testing.conformance import (
 )
 from headwater.testing.conformance.suite import Suite
 from headwater.values import ServiceEvent
-from tests.cluster import masters
+from tests.cluster import MASTERS, keys_of_masters
 
 
 class Production(Suite):
@@ -30,7 +30,7 @@ class Production(Suite):
 
     @pytest.fixture
     async def connect(self, production: Settings) -> AsyncIterator[Connect]:
-        settings = production.with_(partitions=4, worker={"lease_ttl": 0.5})
+        settings = production.with_(partitions=6, worker={"lease_ttl": 0.5})
         opened: list[Backends] = []
 
         async def opening() -> Backends:
@@ -85,10 +85,9 @@ class Cluster(Production):
         backends = await connect()
         events = [ServiceEvent("click", f"u{number}", {"number": number}) for number in range(100)]
         await backends.bus.publish(events, dedup_window=None)
-        sizes = [
-            len(await asyncio.to_thread(master.keys, "*events")) for master in masters(cluster_url)
-        ]
-        assert all(sizes), sizes
+        counts = await asyncio.to_thread(keys_of_masters, cluster_url, "*:events")
+        assert len(counts) == MASTERS
+        assert all(counts)
 
 
 class TestClusterBus(Cluster, BusConformance):

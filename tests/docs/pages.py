@@ -73,8 +73,8 @@ def rows(text: str) -> list[list[str]]:
 
 def quoted(cell: str) -> str:
     """The text in the backticks that a cell begins with, or the cell itself."""
-    match = re.match(r"`([^`]*)`", cell)
-    return match[1] if match else cell
+    match = re.match(r"(`+) ?(.+?) ?\1(?!`)", cell)
+    return match[2] if match else cell
 
 
 def name_of(page: Path) -> str:

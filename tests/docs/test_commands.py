@@ -35,6 +35,7 @@ def _arguments(line: str) -> Iterator[list[str]]:
     """What follows ``headwater`` in each command of a line that is one of ours."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.commenters = "#"
+    lexer.whitespace_split = True
     for ends, words in itertools.groupby(lexer, _ENDS.__contains__):
         command = itertools.dropwhile(_ASSIGNMENT.match, words)
         if not ends and Path(next(command, "")).name == "headwater":
@@ -47,7 +48,12 @@ _CASES = [(page, line) for page, line in _commands() if list(_arguments(line))]
 @pytest.mark.parametrize(("page", "line"), _CASES, ids=[f"{p}: {line}" for p, line in _CASES])
 def test_a_command_of_the_documentation_can_be_given(page: str, line: str) -> None:
     for arguments in _arguments(line):
-        _parse(get_command(app), arguments)
+        parse(arguments)
+
+
+def parse(arguments: list[str]) -> None:
+    """Parses the words after ``headwater``; a verb or an option that is not there raises."""
+    _parse(get_command(app), arguments)
 
 
 def _parse(command: Any, arguments: list[str]) -> None:

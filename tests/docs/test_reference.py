@@ -143,10 +143,28 @@ class Metric(NamedTuple):
     labels: tuple[str, ...]
 
 
-def _calls() -> Iterator[ast.Call]:
+def _nodes() -> Iterator[ast.AST]:
     for file in (ROOT / "src").rglob("*.py"):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        yield from ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def _calls() -> Iterator[ast.Call]:
+    yield from (node for node in _nodes() if isinstance(node, ast.Call))
+
+
+def _kinds_of_records() -> dict[str, set[str]]:
+    """The classes of records that are written often, and the fields that each adds."""
+    return {
+        name: {line.target.id for line in body if isinstance(line, ast.AnnAssign)}  # type: ignore[union-attr]
+        for node in _nodes()
+        for name, body in _record_class(node)
+    }
+
+
+def _record_class(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
+    match node:
+        case ast.ClassDef(name, [ast.Name("Record")], _, body):
+            yield name, body
 
 
 def test_every_metric_is_listed_with_its_labels() -> None:
@@ -178,6 +196,7 @@ def test_no_page_names_a_metric_that_does_not_exist() -> None:
 
 def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
     said: dict[tuple[str, str], set[str]] = {}
+    kinds = _kinds_of_records()
     for call in _calls():
         match call:
             case ast.Call(
@@ -185,7 +204,12 @@ def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
                 args=[ast.Constant(str(name)), *_],
             ) if level != "configure":
                 fields = {keyword.arg for keyword in call.keywords if keyword.arg}
-                said.setdefault((name, level.removesuffix("_each")), set()).update(fields)
+                said.setdefault((name, level), set()).update(fields)
+            case ast.Call(
+                func=ast.Name(kind),
+                args=[_, ast.Constant(str(level)), ast.Constant(str(name)), *_],
+            ) if kind in kinds:
+                said[name, level] = kinds[kind]
     listed = {
         (quoted(row[0]), row[1]): set(re.findall(r"`(\w+)`", row[2]))
         for row in rows(sections(REFERENCE / "metrics.md")["Log records"])

@@ -25,9 +25,12 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture
-def settings(home: Path) -> Settings:
-    return Settings().with_(home=home, partitions=4)
+@pytest.fixture(params=["embedded", "production"])
+def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
+    """The settings of a store of its own, in each environment."""
+    own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
+    chosen: Settings = own.with_(home=home, partitions=4)
+    return chosen
 
 
 @pytest.fixture

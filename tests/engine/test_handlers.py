@@ -209,6 +209,7 @@ async def test_each_consumer_group_handles_every_event(
     assert seen == ["headwater_workers", "others"]
 
 
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
 async def test_an_idle_worker_that_nothing_wakes_looks_at_the_poll_interval(
     store: FeatureStore, user: type, settings: Settings, clock: ManualClock
 ) -> None:

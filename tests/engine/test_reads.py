@@ -141,11 +141,15 @@ async def test_concurrent_readers_of_one_missing_value_share_one_computation(
         await go_on.wait()
         return len(user_id)
 
+    @feature(entity=user)
+    async def quick(user_id: str) -> int:
+        return 1
+
     readers = [asyncio.create_task(store.get_feature("slow", "u1")) for _ in range(20)]
     another = asyncio.create_task(store.get_feature("slow", "u2"))
     await until(lambda: len(calls) == 2)
     readers.append(asyncio.create_task(store.get_feature("slow", "u1")))
-    await asyncio.sleep(0)
+    await store.get_feature("quick", "u1")  # it has been read after the last reader read
     go_on.set()
     assert set(await asyncio.gather(*readers, another)) == {2}
     assert sorted(calls) == ["u1", "u2"]

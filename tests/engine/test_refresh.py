@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
@@ -255,17 +256,29 @@ async def test_a_handler_and_a_refresh_of_one_entity_take_nothing_from_each_othe
     assert await store.get_feature("doubled", "u1") == 12
 
 
-def orders(store: FeatureStore, home: Path, *rows: str) -> None:
-    """Writes the file behind the source ``orders``, and declares it."""
+async def orders(store: FeatureStore, home: Path, *rows: str) -> None:
+    """Fills the source ``orders``, a file or a table, and declares it."""
     file = home / "orders.csv"
     file.write_text("\n".join(["user_id,amount", *rows]) + "\n")
     store.source("orders", file)
+    servers = store.settings.postgres
+    if servers.url:
+        table = f"{servers.schema}.orders"
+        database = await asyncpg.connect(servers.url)
+        await database.execute(
+            f"CREATE SCHEMA IF NOT EXISTS {servers.schema};"
+            f"CREATE TABLE IF NOT EXISTS {table} (user_id text, amount int); TRUNCATE {table}"
+        )
+        for row in rows:
+            user_id, amount = row.split(",")
+            await database.execute(f"INSERT INTO {table} VALUES ($1, $2)", user_id, int(amount))
+        await database.close()
 
 
 async def test_a_materialized_sql_feature_is_one_query_for_all_entities(
     store: FeatureStore, user: type, clock: ManualClock, home: Path
 ) -> None:
-    orders(store, home, "u1,5", "u1,7", "u2,1")
+    await orders(store, home, "u1,5", "u1,7", "u2,1")
 
     @feature(
         entity=user,
@@ -281,7 +294,7 @@ async def test_a_materialized_sql_feature_is_one_query_for_all_entities(
         "u2": {"order_count": 1},
         "u3": {"order_count": None},
     }
-    orders(store, home, "u1,5", "u3,1")
+    await orders(store, home, "u1,5", "u3,1")
     clock.advance("5m")
     await store.drain()
     assert await store.get_feature("order_count", "u1") == 1
@@ -293,7 +306,7 @@ async def test_a_sql_feature_that_is_not_materialized_is_written_for_entities_al
     store: FeatureStore, user: type, clock: ManualClock, home: Path
 ) -> None:
     declare_seen(user)
-    orders(store, home, "u1,5", "u2,1")
+    await orders(store, home, "u1,5", "u2,1")
 
     @feature(
         entity=user,
@@ -364,7 +377,7 @@ async def test_a_query_that_fails_keeps_the_old_values_logs_and_tries_again(
 async def test_code_and_sql_values_come_in_one_answer(
     store: FeatureStore, user: type, clock: ManualClock, home: Path
 ) -> None:
-    orders(store, home, "u1,5")
+    await orders(store, home, "u1,5")
 
     @feature(
         entity=user,

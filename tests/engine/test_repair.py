@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import asyncpg
 import msgspec
 import pytest
+import redis.asyncio
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature, repair
+from headwater.backends.redis.keys import Keys
 from headwater.clock import to_micros
 from headwater.repair import Difference
 from headwater.settings import Settings
@@ -74,14 +77,46 @@ async def buy(store: FeatureStore, *user_ids: str) -> None:
     await store.drain()
 
 
-def run_sql(home: Path, sql: str, *arguments: object) -> None:
-    """Does to the store what no port would."""
-    with closing(sqlite3.connect(home / "headwater.db")) as db, db:
-        db.execute(sql, arguments)
+def run_sqlite(store: FeatureStore, sql: str) -> None:
+    """Does to the embedded store what no port would."""
+    with closing(sqlite3.connect(Path(store.settings.home) / "headwater.db")) as db, db:
+        db.execute(sql)
 
 
-def lose_online(home: Path) -> None:
-    run_sql(home, "DELETE FROM entities")
+async def lose_online(store: FeatureStore, *user_ids: str) -> None:
+    """Loses the present values of some users."""
+    url = store.settings.redis.url
+    if not url:
+        run_sqlite(store, f"DELETE FROM entities WHERE entity_id IN ({_quoted(user_ids)})")
+        return
+    keys = Keys(store.settings.redis.prefix, store.settings.partitions, "any")
+    async with redis.asyncio.Redis.from_url(url) as client:
+        for user_id in user_ids:
+            state, ids = keys.of(user_id).state(("User", user_id))
+            assert await client.delete(state) == 1
+            assert await client.zrem(ids, user_id) == 1
+
+
+async def lose_history(store: FeatureStore, condition: str) -> None:
+    """Loses some rows of history."""
+    postgres = store.settings.postgres
+    if not postgres.url:
+        run_sqlite(store, f"DELETE FROM history WHERE {condition}")
+        return
+    # What is still on its way arrives before it is lost.
+    await query(store, "SELECT count(*) FROM feature_history")
+    database = await asyncpg.connect(postgres.url)
+    await database.execute(f"SET search_path TO {postgres.schema}")
+    await database.execute(f"DELETE FROM _history WHERE {condition}")
+    await database.execute(
+        "DELETE FROM _series s WHERE NOT EXISTS (SELECT FROM _history h WHERE h.entity = s.entity"
+        " AND h.entity_id = s.entity_id AND h.feature = s.feature)"
+    )
+    await database.close()
+
+
+def _quoted(texts: Iterable[str]) -> str:
+    return ", ".join(f"'{text}'" for text in texts)
 
 
 async def differences(store: FeatureStore) -> list[Difference]:
@@ -103,32 +138,31 @@ async def test_online_values_and_history_agree_after_events(store: FeatureStore)
     assert audit.not_compared == ["cached"]
 
 
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
 async def test_they_agree_when_history_has_been_rolled_into_segments(
-    home: Path, clock: ManualClock
+    settings: Settings, clock: ManualClock
 ) -> None:
-    settings = Settings().with_(home=home, partitions=4, offline={"segment_rows": 1})
+    settings = settings.with_(offline={"segment_rows": 1})
     async with FeatureStore(settings=settings, clock=clock) as store:
         declare(store)
         await buy(store, "u1", "u2", "u1")
         await (await store.open()).backends.offline.maintain()
         assert await query(store, "SELECT count(*) FROM feature_history") == [(12,)]
-        run_sql(home, "DELETE FROM history")
+        run_sqlite(store, "DELETE FROM history")
         assert await differences(store) == []
-        lose_online(home)
+        await lose_online(store, "u1", "u2")
         await store.rebuild()
         assert await differences(store) == []
         address = await store.get_feature("address", "u1")
         assert address == Address("Turin", address.since)
 
 
-async def test_a_lost_online_store_is_restored_from_history(
-    store: FeatureStore, home: Path
-) -> None:
+async def test_a_lost_online_store_is_restored_from_history(store: FeatureStore) -> None:
     await buy(store, "u1", "u2", "u1")
     names = ["spend", "bought_at", "address", "basket"]
     before = await store.read(names, ["u1", "u2"])
     cell = await cell_of(store, "basket")
-    lose_online(home)
+    await lose_online(store, "u1", "u2")
     assert await store.get_feature("spend", "u1") is None
     rebuilt = await store.rebuild()
     assert (rebuilt.entity_ids, rebuilt.values) == (2, 8)
@@ -137,16 +171,17 @@ async def test_a_lost_online_store_is_restored_from_history(
     assert await differences(store) == []
 
 
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
 async def test_what_is_missing_on_a_side_or_differs_is_reported_with_both_sides(
-    store: FeatureStore, home: Path
+    store: FeatureStore,
 ) -> None:
     await buy(store, "u1", "u2")
-    run_sql(home, "UPDATE entities SET state = json_set(state, '$.spend[0]', 9.5)")
-    run_sql(
-        home,
+    run_sqlite(store, "UPDATE entities SET state = json_set(state, '$.spend[0]', 9.5)")
+    run_sqlite(
+        store,
         "UPDATE entities SET state = json_remove(state, '$.bought_at') WHERE entity_id = 'u1'",
     )
-    run_sql(home, "DELETE FROM history WHERE entity_id = 'u2' AND feature = 'address'")
+    await lose_history(store, "entity_id = 'u2' AND feature = 'address'")
     found = {(d.entity_id, d.feature): d for d in await differences(store)}
     assert found.keys() == {
         ("u1", "spend"),
@@ -164,12 +199,12 @@ async def test_what_is_missing_on_a_side_or_differs_is_reported_with_both_sides(
 
 
 async def test_a_value_missing_because_its_time_to_live_is_over_is_no_difference(
-    store: FeatureStore, home: Path, clock: ManualClock
+    store: FeatureStore, clock: ManualClock
 ) -> None:
     await buy(store, "u1")
     clock.advance("2m")
     assert await differences(store) == []
-    lose_online(home)
+    await lose_online(store, "u1")
     assert {d.feature for d in await differences(store)} == {"spend", "bought_at", "address"}
     await store.rebuild()
     assert await cell_of(store, "basket") is None
@@ -190,19 +225,18 @@ async def test_a_value_that_followed_one_whose_time_was_over_is_no_difference_an
 
 
 async def test_a_rebuild_leaves_values_that_history_does_not_have_yet(
-    store: FeatureStore, home: Path
+    store: FeatureStore, clock: ManualClock
 ) -> None:
-    await buy(store, "u1")
-    # The clock stands still, so both purchases are of one moment.
-    await buy(store, "u1")
-    run_sql(home, "DELETE FROM history WHERE feature = 'spend' AND value = CAST('2.0' AS BLOB)")
+    moment = clock.now()
+    await store.set_feature("spend", "u1", 1.0, as_of=moment)
+    clock.advance("1s")
+    await store.set_feature("spend", "u1", 2.0, as_of=moment)
+    await lose_history(store, "CAST(value AS text) = '2.0'")
     await store.rebuild()
     assert await store.get_feature("spend", "u1") == 2.0
 
 
-async def test_history_that_is_a_moment_behind_is_no_difference(
-    home: Path, store: FeatureStore
-) -> None:
+async def test_history_that_is_a_moment_behind_is_no_difference(store: FeatureStore) -> None:
     async with FeatureStore(settings=store.settings) as real:
         declare(real)
         offline = (await real.open()).backends.offline
@@ -221,7 +255,7 @@ async def test_history_that_is_a_moment_behind_is_no_difference(
 
 
 async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
-    store: FeatureStore, home: Path, monkeypatch: pytest.MonkeyPatch
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "_PAGE", 5)
     monkeypatch.setattr(repair, "_PORTION", 2)
@@ -229,10 +263,8 @@ async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
     await buy(store, *users)
     forgotten = {*users[3:17], users[-1]}
     unrecorded = {users[0], *users[20:33], users[38]}
-    for user_id in forgotten:
-        run_sql(home, "DELETE FROM entities WHERE entity_id = ?", user_id)
-    for user_id in unrecorded:
-        run_sql(home, "DELETE FROM history WHERE entity_id = ?", user_id)
+    await lose_online(store, *forgotten)
+    await lose_history(store, f"entity_id IN ({_quoted(unrecorded)})")
     seen: list[tuple[int, int]] = []
     audit = await store.audit(progress=lambda done, total: seen.append((done, total)))
     found = [d for d in audit.differences if d.feature == "spend"]
@@ -245,9 +277,9 @@ async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
     assert {d.entity_id for d in await differences(store)} == unrecorded
 
 
-async def test_an_audit_stops_at_its_limit_and_says_so(store: FeatureStore, home: Path) -> None:
+async def test_an_audit_stops_at_its_limit_and_says_so(store: FeatureStore) -> None:
     await buy(store, "u1", "u2")
-    lose_online(home)
+    await lose_online(store, "u1", "u2")
     audit = await store.audit(limit=3)
     assert (len(audit.differences), audit.complete) == (3, False)
     audit = await store.audit(limit=8)
@@ -255,11 +287,11 @@ async def test_an_audit_stops_at_its_limit_and_says_so(store: FeatureStore, home
 
 
 async def test_what_is_no_longer_declared_is_left_alone(
-    store: FeatureStore, settings: Settings, home: Path, clock: ManualClock
+    store: FeatureStore, settings: Settings, clock: ManualClock
 ) -> None:
     await buy(store, "u1")
+    await lose_online(store, "u1")
     await store.close()
-    lose_online(home)
     async with FeatureStore(settings=settings, clock=clock) as smaller:
 
         @entity(smaller)
@@ -294,6 +326,10 @@ async def busy(settings: Settings) -> AsyncIterator[FeatureStore]:
                 await store.publish_events(
                     [ServiceEvent("buy", user_id, {}, at) for user_id in user_ids]
                 )
+                await until(few_wait)
+
+        async def few_wait() -> bool:
+            return await backlog(store) < 100
 
         publishing = asyncio.create_task(publish())
         spent = 0.0

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
+from headwater.backends.postgres.pool import Connection
 from headwater.clock import SystemClock
 from headwater.settings import Settings
 from headwater.values import new_id
@@ -59,7 +60,7 @@ async def past(opening: Open) -> PostgresEnvironment:
 
 
 @pytest.fixture
-async def database(settings: Settings) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+async def database(settings: Settings) -> AsyncIterator[Connection]:
     """A connection beside the store's, which sees its tables."""
     connection = await asyncpg.connect(
         settings.postgres.url, server_settings={"search_path": f"{settings.postgres.schema},public"}

@@ -21,8 +21,10 @@ class MemoryOutbox:
 
     def __init__(self, partitions: int = 4) -> None:
         self.partitions = partitions
-        self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes]]] = defaultdict(list)
+        self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
         self.settled: list[tuple[int, str, str]] = []
+        self.least = 0
+        """How many rows are handed out at least: those of one commit are not parted."""
         self.asked = 0
         self.fetched = 0
         self.on_fetch: Callable[[], Awaitable[None]] | None = None
@@ -33,7 +35,8 @@ class MemoryOutbox:
         for row in rows:
             self.put_json(msgspec.json.encode(row), kind=kind, partition=partition)
 
-    def put_json(self, row: bytes, *, kind: LogKind = "history", partition: int = 0) -> None:
+    def put_json(self, row: bytes | None, *, kind: LogKind = "history", partition: int = 0) -> None:
+        """Adds a row as its JSON text; one that is None is passed by, as a redriven event is."""
         self._position += 1
         self.rows[kind, partition].append((self._position, row))
 
@@ -43,14 +46,16 @@ class MemoryOutbox:
 
     async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
         start = int(after or 0)
-        found = [entry for entry in self.rows[kind, partition] if entry[0] > start][:limit]
+        found = [entry for entry in self.rows[kind, partition] if entry[0] > start][
+            : max(limit, self.least)
+        ]
         if self.on_fetch is not None:
             await self.on_fetch()
         if not found:
             return None
-        self.fetched += len(found)
-        rows = b"[" + b",".join(row for _, row in found) + b"]"
-        return Parcel(rows, len(found), str(found[-1][0]))
+        rows = [row for _, row in found if row is not None]
+        self.fetched += len(rows)
+        return Parcel(b"[" + b",".join(rows) + b"]", len(rows), str(found[-1][0]))
 
     async def settle(self, partition: int, history: str, events: str) -> None:
         if self.on_settle is not None:

@@ -237,7 +237,7 @@ class Engine(RuleBasedStateMachine):
         return cursor
 
     def teardown(self) -> None:
-        rows = []
+        rows: list[list[Any]] = []
         for partition in range(PARTITIONS):
             parcel = self.run(self.observer.outbox.fetch("history", partition, "", 1_000_000))
             rows += msgspec.json.decode(parcel.rows) if parcel else []

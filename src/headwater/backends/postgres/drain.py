@@ -13,6 +13,7 @@ from collections.abc import Collection
 import asyncpg
 import msgspec
 
+from headwater.backends.postgres.keeping import KEEP_GIVEN
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.sharing import Shared
 from headwater.backends.postgres.translate import headline
@@ -31,23 +32,12 @@ _KEEP: dict[LogKind, str] = {
     "history": f"""
 WITH given AS MATERIALIZED (
     SELECT n, f[1]::json #>> '{{}}' AS feature, f[2]::json #>> '{{}}' AS entity,
-           _readable(f[3]::json) #>> '{{}}' AS entity_id, f[4]::json #>> '{{}}' AS kind, f[5]::json AS value,
-           _moment(f[6]::bigint) AS as_of, _moment(f[7]::bigint) AS written_at,
+           _readable(f[3]::json) #>> '{{}}' AS entity_id, f[4]::json #>> '{{}}' AS kind,
+           f[5]::json AS value, _moment(f[6]::bigint) AS as_of, _moment(f[7]::bigint) AS written_at,
            f[8]::json #>> '{{}}' AS cause
     FROM ({_ROWS}) AS parcel
 ),
-series AS (
-    INSERT INTO _series (entity, entity_id, feature)
-    SELECT DISTINCT entity, entity_id, feature FROM given
-    WHERE NOT EXISTS (
-        SELECT FROM _series AS s
-        WHERE s.entity = given.entity AND left(s.entity_id, 128) = left(given.entity_id, 128)
-          AND s.entity_id = given.entity_id AND s.feature = given.feature
-    )
-)
-INSERT INTO _history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
-SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM given ORDER BY n
-""",
+{KEEP_GIVEN}""",
     "events": f"""
 INSERT INTO _events
     (partition, position, received_at, event_type, entity_id, event_id, "timestamp", payload)
@@ -62,9 +52,9 @@ _LOCK = "SELECT history, events FROM _outbox WHERE partition = $1 FOR UPDATE"
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
 _ADVANCE = "UPDATE _outbox SET history = $2, events = $3 WHERE partition = $1"
 
-_LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
+LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 # Far below the gigabyte that Postgres takes at once.
-_LARGEST_PARCEL = 64 << 20
+LARGEST_PARCEL = 64 << 20
 _PARTITIONS_AT_ONCE = 4
 # A writer that never pauses must not keep a reader for ever: after so many parcels in a row that
 # were nearly empty, what is still to come was committed after the reader asked. An outbox may
@@ -143,7 +133,7 @@ class Drain:
             marks = await connection.fetchrow(_LOCK if wait else _LOCK_IF_FREE, partition)
             if marks is None:
                 return None
-            history, events = await asyncio.gather(
+            (history, much_history), (events, many_events) = await asyncio.gather(
                 self._fetch("history", partition, marks["history"]),
                 self._fetch("events", partition, marks["events"]),
             )
@@ -152,20 +142,22 @@ class Drain:
                 history.upto if history else marks["history"],
                 events.upto if events else marks["events"],
                 any=history is not None or events is not None,
-                much=_is_much("history", history) or _is_much("events", events),
+                much=much_history or many_events,
             )
             if taken.any:
                 await connection.execute(_ADVANCE, partition, taken.history, taken.events)
             return taken
 
-    async def _fetch(self, kind: LogKind, partition: int, after: str) -> Parcel | None:
-        """The next rows, as many as can be taken at once."""
-        limit = _LIMITS[kind]
+    async def _fetch(self, kind: LogKind, partition: int, after: str) -> tuple[Parcel | None, bool]:
+        """The next rows, as many as can be taken at once, and whether they are much of that."""
+        limit = LIMITS[kind]
         while True:
             parcel = await self._outbox.fetch(kind, partition, after, limit)
-            if parcel is None or len(parcel.rows) <= _LARGEST_PARCEL or limit == 1:
-                return parcel
-            limit = max(1, limit * _LARGEST_PARCEL // len(parcel.rows) // 2)
+            if parcel is None:
+                return None, False
+            if len(parcel.rows) <= LARGEST_PARCEL or limit == 1:
+                return parcel, parcel.count >= limit // _NEARLY_EMPTY
+            limit = max(1, limit * LARGEST_PARCEL // len(parcel.rows) // 2)
 
 
 async def _keep(
@@ -181,7 +173,3 @@ async def _keep(
             f"rows of partition {partition} cannot be kept in Postgres: {headline(error)}; they "
             "stay where they are until they are corrected there"
         ) from error
-
-
-def _is_much(kind: LogKind, parcel: Parcel | None) -> bool:
-    return parcel is not None and parcel.count >= _LIMITS[kind] // _NEARLY_EMPTY

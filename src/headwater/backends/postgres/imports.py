@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from headwater.backends.postgres.keeping import KEEP_GIVEN
 from headwater.backends.postgres.pool import Connection
 from headwater.ports import Change
 
@@ -21,32 +22,24 @@ CREATE TEMPORARY TABLE _given (
 ) ON COMMIT DROP
 """
 
-_KEEP = """
+_KEEP = f"""
 WITH given AS MATERIALIZED (
-    SELECT DISTINCT ON (feature, entity_id, as_of, cause, value)
-           n, feature, entity, entity_id, kind, value::json AS value, _moment(as_of) AS as_of,
-           _moment(written_at) AS written_at, cause
+    SELECT DISTINCT ON (g.feature, g.entity_id, g.as_of, g.cause, g.value)
+           g.n, g.feature, g.entity, g.entity_id, g.kind, g.value::json AS value,
+           _moment(g.as_of) AS as_of, _moment(g.written_at) AS written_at, g.cause
     FROM _given AS g
-    WHERE NOT EXISTS (
-        SELECT FROM _history AS h
+    LEFT JOIN LATERAL (
+        SELECT true AS known FROM _history AS h
         WHERE h.feature = g.feature
           AND hashtextextended(h.entity_id, 0) = hashtextextended(g.entity_id, 0)
           AND h.entity_id = g.entity_id AND h.as_of = _moment(g.as_of)
           AND h.cause = g.cause AND h.value::text = g.value
-    )
-    ORDER BY feature, entity_id, as_of, cause, value, n
+        LIMIT 1
+    ) AS h ON true
+    WHERE h.known IS NULL
+    ORDER BY g.feature, g.entity_id, g.as_of, g.cause, g.value, g.n
 ),
-series AS (
-    INSERT INTO _series (entity, entity_id, feature)
-    SELECT DISTINCT entity, entity_id, feature FROM given
-    WHERE NOT EXISTS (
-        SELECT FROM _series AS s
-        WHERE s.entity = given.entity AND left(s.entity_id, 128) = left(given.entity_id, 128)
-          AND s.entity_id = given.entity_id AND s.feature = given.feature
-    )
-)
-INSERT INTO _history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
-SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM given ORDER BY n
+{KEEP_GIVEN}
 """
 
 
@@ -56,7 +49,6 @@ async def add(connection: Connection, changes: Sequence[Change]) -> None:
         await connection.execute(_LOCK)
         await connection.execute(_STAGE)
         await connection.copy_records_to_table("_given", records=_records(changes))
-        await connection.execute("ANALYZE _given")
         await connection.execute(_KEEP)
 
 

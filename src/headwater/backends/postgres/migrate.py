@@ -52,7 +52,7 @@ async def migrate(settings: Settings) -> list[int]:
             await connection.execute("UPDATE _meta SET version = $1", number)
         await extend(connection, SystemClock().now())
     if due:
-        log.info("tables migrated", schema=postgres.schema, version=VERSION)
+        log.debug("tables migrated", schema=postgres.schema, version=VERSION)
     return due
 
 

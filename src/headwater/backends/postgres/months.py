@@ -122,7 +122,7 @@ async def _add(connection: Connection, table: _Table, first: Month, last: Month)
     await connection.execute(
         f"ALTER TABLE {name} ATTACH PARTITION {late} FOR VALUES FROM ({end}) TO (MAXVALUE)"
     )
-    log.info("months added", table=name, upto=last.name)
+    log.debug("months added", table=name, upto=last.name)
 
 
 async def _create(connection: Connection, table: _Table, first: Month, last: Month) -> None:

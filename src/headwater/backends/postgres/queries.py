@@ -20,6 +20,9 @@ _EXISTS = "SELECT to_regclass(format('%I', $1::text)) IS NOT NULL"
 
 async def answer(connection: Connection, sql: str, sources: Mapping[str, str]) -> Rows:
     """Runs a query; names in it are views and tables of Postgres."""
+    if "\0" in sql:
+        # It would end the statement, and the rest be taken for a message of the protocol.
+        raise InvalidInputError("the query has a zero character (U+0000); take it out")
     try:
         async with connection.transaction(readonly=True):
             return await _run(connection, sql)

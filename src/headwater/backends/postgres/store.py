@@ -31,11 +31,11 @@ CROSS JOIN LATERAL (
     ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
 ) AS last
 """
-_TRUE = _LAST.format(known="")
-_KNOWN = _LAST.format(known="AND h.written_at <= asked.moment")
+LAST_TRUE = _LAST.format(known="")
+LAST_KNOWN = _LAST.format(known="AND h.written_at <= asked.moment")
 
 # The beginning of an id is what the index holds, and sorts as the whole does.
-_LATEST = """
+LATEST = """
 WITH page AS (
     SELECT entity_id, array_agg(DISTINCT feature) AS features FROM _series
     WHERE entity = $1 AND left(entity_id, 128) >= left($2, 128) AND entity_id > $2
@@ -56,7 +56,7 @@ ORDER BY page.entity_id
 """
 
 # What one statement looks up stays far below the time that it has.
-_VALUES_AT_ONCE = 50_000
+VALUES_AT_ONCE = 50_000
 
 
 class PostgresOfflineStore:
@@ -88,7 +88,7 @@ class PostgresOfflineStore:
             grid: list[list[PastValue | None]] = []
             # One transaction: all answers are of one moment.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                for portion in _portions(points, max(1, _VALUES_AT_ONCE // len(features))):
+                for portion in _portions(points, max(1, VALUES_AT_ONCE // len(features))):
                     grid += await _last(connection, features, portion, known=known)
             return grid
 
@@ -99,7 +99,7 @@ class PostgresOfflineStore:
     ) -> list[tuple[str, dict[str, PastValue]]]:
         await self._drain.catch_up()
         rows = await self._postgres.run(
-            lambda connection: connection.fetch(_LATEST, entity, after, limit)
+            lambda connection: connection.fetch(LATEST, entity, after, limit)
         )
         found: dict[str, dict[str, PastValue]] = {}
         for entity_id, feature, value, as_of, written_at in rows:
@@ -129,7 +129,7 @@ async def _last(
     connection: Connection, features: Sequence[str], points: Sequence[Point], *, known: bool
 ) -> list[list[PastValue | None]]:
     rows = await connection.fetch(
-        _KNOWN if known else _TRUE,
+        LAST_KNOWN if known else LAST_TRUE,
         [point.entity_id for point in points],
         [point.at for point in points],
         features,

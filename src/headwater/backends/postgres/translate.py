@@ -29,6 +29,7 @@ LOST = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
+    asyncpg.InterfaceError,  # the use of a connection that is gone, among others
     ConnectionError,
 )
 """What happens to a connection or a transaction through no fault of its own."""
@@ -112,10 +113,18 @@ def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
         ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
         ("failed", "see its log; what was acknowledged is safe"),
     )
-    said = ": ".join(filter(None, [problem, headline(error)]))
+    said = ": ".join(filter(None, [problem, headline(_first(error))]))
     return BackendError(f"Postgres at {where} {said}; {remedy}")
 
 
-def headline(error: Exception) -> str:
+def _first(error: BaseException) -> BaseException:
+    """What was said before the driver stumbled over a connection that is gone."""
+    before = error.__context__
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(before, LOST):
+        return _first(before)
+    return error
+
+
+def headline(error: BaseException) -> str:
     """The first line of what the driver or the server says."""
     return str(error).partition("\n")[0]

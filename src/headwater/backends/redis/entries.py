@@ -19,7 +19,8 @@ _UNKNOWN = EntityState(0, {})
 _VERSION_DIGITS = 16
 _MILLISECOND = 1_000
 # Type, entity id, JSON and, for a redrive, the only feature: each after its name.
-_EVENT_FIELDS = [b"t", b"k", b"e", b"o"]
+_EVENT_FIELDS = [b"t", b"k", b"e"]
+_REDRIVE_FIELDS = [*_EVENT_FIELDS, b"o"]
 
 Entry = tuple[bytes, list[bytes]]
 
@@ -86,35 +87,34 @@ class Page(NamedTuple):
 
 def to_batch(page: Page, limit: int) -> Batch:
     """A page, or as much of it as the limit allows, as the batch that a worker gets."""
-    deliveries = [_delivery(entry) for entry in islice(page.entries, limit)]
+    deliveries = [_delivery(*entry) for entry in islice(page.entries, limit)]
     own = {delivery.event.entity_id for delivery in deliveries}
     states: dict[EntityKey, EntityState] = {}
     asked = iter(page.states)
     for entity, entity_id, state in zip(asked, asked, asked, strict=True):
-        key = (entity.decode(), entity_id.decode())
+        key = (entity.decode(), entity_id.decode(errors="replace"))
         if key[1] in own:
             states[key] = read_state(state)
     return Batch(page.lease, deliveries, states)
 
 
-def _delivery(entry: Entry) -> Delivery:
-    position, fields = entry[0].decode(), entry[1]
-    event = read_event(fields)
-    if isinstance(event, ServiceEvent):
-        only = fields[7].decode() if len(fields) > len(_EVENT_FIELDS) + 2 else None
-        return Delivery(position, event, only)
-    return Delivery(position, _malformed(position, fields, event))
+def _delivery(place: bytes, fields: list[bytes]) -> Delivery:
+    position, event = place.decode(), read_event(fields)
+    if isinstance(event, str):
+        return Delivery(position, _malformed(position, fields, event))
+    return Delivery(position, event, fields[7].decode() if fields[6:] else None)
 
 
-def read_event(fields: Sequence[bytes]) -> ServiceEvent | str:
+def read_event(fields: list[bytes]) -> ServiceEvent | str:
     """The event in an entry's fields, or what is wrong with them."""
-    if list(fields[::2]) not in (_EVENT_FIELDS[:3], _EVENT_FIELDS):
+    names = fields[::2]
+    if names != _EVENT_FIELDS and names != _REDRIVE_FIELDS:
         return "its fields are not those of an event"
     try:
         event = _decode_event(fields[5])
     except (msgspec.MsgspecError, EventError, UnicodeDecodeError) as error:
         return str(error)
-    if (event.event_type.encode(), event.entity_id.encode()) != (fields[1], fields[3]):
+    if event.entity_id.encode() != fields[3] or event.event_type.encode() != fields[1]:
         return "its type or entity id differs from its event's"
     return event
 

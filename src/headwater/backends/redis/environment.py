@@ -16,11 +16,16 @@ from headwater.backends.redis.roster import RedisRoster
 from headwater.backends.redis.wakes import Wakes
 from headwater.clock import Clock
 from headwater.errors import BackendError, ConfigError
+from headwater.logs import log
 from headwater.ports import Health
 from headwater.settings import Settings
 from headwater.values import new_id
 
 _FORMAT = 1
+_LOST = (
+    "Postgres holds history of a store that Redis does not have: it lost its data, or redis.url or "
+    "redis.prefix names another; put that right, or run `headwater rebuild`"
+)
 
 
 class RedisEnvironment:
@@ -43,12 +48,15 @@ class RedisEnvironment:
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            meta = await self.redis.call(asking(self.keys.meta, "HGET", self.keys.meta, "store"))
+            key = self.keys.meta
+            store_id, lost = await self.redis.call(asking(key, "HMGET", key, "store", "lost"))
         except BackendError as error:
             return [Health("redis", ok=False, detail=str(error))]
-        if meta is None or meta.decode() != self.store_id:
-            problem = "Redis has lost its data since this process began; restart it"
+        if store_id is None or store_id.decode() != self.store_id:
+            problem = "Redis has lost its data since this process began; restart the process"
             return [Health("redis", ok=False, detail=problem)]
+        if lost is not None:
+            return [Health("redis", ok=False, detail=_LOST)]
         return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
 
     async def _weaknesses(self) -> list[str]:
@@ -68,6 +76,14 @@ class RedisEnvironment:
         if setup.get("maxmemory-policy", "noeviction") != "noeviction":
             weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
         return weak
+
+    async def note_loss(self) -> None:
+        """Takes note that Postgres holds the past of another store than this one."""
+        log.error("Redis has lost its data", remedy=_LOST)
+        await self.redis.call(asking(self.keys.meta, "HSET", self.keys.meta, "lost", 1))
+
+    async def restored(self) -> None:
+        await self.redis.call(asking(self.keys.meta, "HDEL", self.keys.meta, "lost"))
 
     async def close(self) -> None:
         await self._wakes.close()

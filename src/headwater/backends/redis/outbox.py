@@ -51,7 +51,11 @@ class RedisOutbox:
     async def settle(self, partition: int, history: str, events: str) -> None:
         keys = self._keys.parts[partition]
         await self._redis.call(
-            running(script("settle"), [keys.changes, keys.events, keys.outbox], history, events)
+            running(
+                script("settle"),
+                [keys.changes, keys.events, keys.outbox],
+                *(history, events, self._keys.group),
+            )
         )
 
 

@@ -25,6 +25,7 @@ Push = Callable[[Any], None]
 _NOTHING = object()
 _PORT = 6379
 _LOOKS_PER_TIMEOUT = 4
+_LARGE = 4_096
 
 
 class LostError(BackendError):
@@ -122,15 +123,21 @@ class Wire(asyncio.Protocol):
         """Sends commands whose answers come as pushes."""
         if not self._unsent:
             self._loop.call_soon(self._flush)
-        self._unsent += [hiredis.pack_command(tuple(command)) for command in commands]
+        packed = [hiredis.pack_command(tuple(command)) for command in commands]
+        self._unsent += packed
+        # The server is to work on what is large while we prepare the next.
+        if sum(map(len, packed)) > _LARGE:
+            self._flush()
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self.alive:
+        if unsent and self.alive:
             self.transport.write(b"".join(unsent))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+        # Otherwise uvloop keeps what is written until nothing else is ready to run.
+        self.transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)

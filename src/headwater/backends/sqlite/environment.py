@@ -42,6 +42,9 @@ class SqliteEnvironment:
             return [Health("sqlite", ok=False, detail=str(error))]
         return [Health("sqlite", ok=True)]
 
+    async def restored(self) -> None:
+        """Nothing to note: present and past lie in one folder, and are lost together."""
+
     async def close(self) -> None:
         self.roster.close()
         self._writer.close()

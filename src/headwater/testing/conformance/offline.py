@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -28,6 +28,7 @@ from headwater.testing.conformance.suite import (
 )
 
 MICROSECOND = timedelta(microseconds=1)
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class OfflineStoreConformance(Suite):
@@ -143,6 +144,58 @@ class OfflineStoreConformance(Suite):
         naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what is to be refused
         with pytest.raises(InvalidInputError):
             await backends.offline.as_of(["clicks"], [Point("u1", naive)])
+
+    async def test_latest_gives_the_next_ids_of_an_entity_in_sorted_order(
+        self, backends: Backends
+    ) -> None:
+        ids = ["b", "a", "Z", "ä", "a b", "a-b", "ab", "10", "9", "\U0001d51e", "ﬀ", "x" * 300]
+        await backends.online.put([change(n, entity_id=each) for n, each in enumerate(ids)])
+        await backends.online.put([change(1, entity="Page", entity_id="aa")])
+        await backends.offline.append([change(1, entity_id="x" * 300 + "y"), change(2)])
+        expected = sorted([*ids, "x" * 300 + "y", "u1"])
+        found: list[str] = []
+        while page := await backends.offline.latest("User", after=(found or [""])[-1], limit=3):
+            found += [entity_id for entity_id, _ in page]
+            assert len(page) == 3 or len(found) == len(expected)
+        assert found == expected
+        [(other, _)] = await backends.offline.latest("Page", after="", limit=9)
+        assert other == "aa"
+        assert await backends.offline.latest("Nobody", after="", limit=9) == []
+
+    async def test_latest_gives_what_as_of_would_give_at_the_end_of_time(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put(
+            [
+                change(1, as_of=after(5), written_at=after(5)),
+                change(2, as_of=after(5), written_at=after(7)),
+                change(3, as_of=after(5), written_at=after(6)),
+                change(4, as_of=after(1), written_at=after(9)),
+                change(5, feature="f"),
+                change(6, feature="f", entity_id="u2", as_of=after(-9)),
+            ]
+        )
+        await backends.offline.append(
+            [
+                change(7, feature="f", entity_id="u2", as_of=after(-10)),
+                change(8, feature="g", entity_id="u2", as_of=after(99)),
+            ]
+        )
+        page = await backends.offline.latest("User", after="", limit=9)
+        numbers = [(i, {f: int(past.value) for f, past in own.items()}) for i, own in page]
+        assert numbers == [("u1", {"clicks": 2, "f": 5}), ("u2", {"f": 6, "g": 8})]
+        for entity_id, own in page:
+            point = Point(entity_id, END_OF_TIME)
+            assert await backends.offline.as_of(list(own), [point]) == [list(own.values())]
+
+    async def test_latest_has_a_value_from_the_moment_it_was_made_durable(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        for number in range(3):
+            await one.online.put([change(number, as_of=after(number))])
+            [(_, own)] = await other.offline.latest("User", after="", limit=9)
+            assert int(own["clicks"].value) == number
 
     async def test_query_runs_over_the_event_log(self, backends: Backends) -> None:
         events = [click(f"u{number % 2}", number) for number in range(5)]

@@ -13,8 +13,12 @@ if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
   redis.pcall('XGROUP', 'CREATE', KEYS[3], ARGV[3], '0', 'MKSTREAM')
   local cursor = '0-0'
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
-    if group[2] == ARGV[3] then
-      cursor = group[8]
+    local known = {}
+    for i = 1, #group, 2 do
+      known[group[i]] = group[i + 1]
+    end
+    if known['name'] == ARGV[3] then
+      cursor = known['last-delivered-id']
     end
   end
   local waiting = #redis.call('XRANGE', KEYS[3], '(' .. cursor, '+')

@@ -1,7 +1,7 @@
 #!lua
 -- Lets go of what the past has taken: changes, and events that every group is done with as well.
 -- KEYS: changes, events, outbox
--- ARGV: last change taken, last event taken ('' for none)
+-- ARGV: last change taken, last event taken ('' for none), name of our own group
 local function parts(id)
   local ms, n = string.match(id, '^(%d+)-(%d+)$')
   return tonumber(ms), tonumber(n)
@@ -28,15 +28,20 @@ local taken = redis.call('HGET', KEYS[3], 'events')
 if not taken or before(taken, ARGV[2]) then
   redis.call('HSET', KEYS[3], 'events', ARGV[2])
 end
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  local last = ARGV[2]
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[2])) do
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' and before(group[i + 1], last) then
-        last = group[i + 1]
-      end
-    end
+local last, ours = ARGV[2], false
+local groups = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[2]) or {}
+for _, group in ipairs(groups) do
+  local known = {}
+  for i = 1, #group, 2 do
+    known[group[i]] = group[i + 1]
   end
+  ours = ours or known['name'] == ARGV[3]
+  if before(known['last-delivered-id'], last) then
+    last = known['last-delivered-id']
+  end
+end
+-- Before the first worker has come, nobody is done with anything.
+if ours then
   trim(KEYS[2], last)
 end
 return 1

@@ -1,0 +1,23 @@
+"""A rolling restart of workers under load, as a measure."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.case import Effort
+from bench.floors import Measuring, Rate
+from chaos.rolling import rolling_restart
+from headwater.settings import load
+
+WORKERS = 4
+
+
+@contextmanager
+def gap(where: str, effort: Effort) -> Iterator[Rate]:
+    """Seconds that events of a partition wait while workers are restarted one by one, p95."""
+    settings = load()
+    yield lambda: asyncio.run(rolling_restart(settings, Path(where), WORKERS)).p95
+
+
+MEASURES: dict[str, Measuring] = {"gap": gap}

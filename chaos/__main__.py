@@ -1,0 +1,48 @@
+"""`python -m chaos`: breaks a production engine on purpose and counts what it lost."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from chaos import report
+from chaos.run import Order, run
+
+_EVENTS_PER_SECOND = 450
+
+
+def main() -> int:
+    given = arguments()
+    seconds = given.seconds or given.events / _EVENTS_PER_SECOND
+    order = Order(given.seed, given.events, given.workers, seconds)
+    folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
+    passed = False
+    try:
+        found = asyncio.run(run(order, folder))
+        report.write(Console(), found)
+        passed = not report.violations(found)
+    finally:
+        if passed:
+            shutil.rmtree(folder)
+        else:
+            sys.stderr.write(f"failed with --seed {order.seed}; the logs are in {folder}\n")
+    return 0 if passed else 1
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--events", type=int, default=20_000, help="how many are published")
+    parser.add_argument("--seed", type=int, default=7, help="what the plan is drawn from")
+    parser.add_argument("--workers", type=int, default=3, help="worker processes")
+    parser.add_argument("--seconds", type=float, help="how long publishing takes")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

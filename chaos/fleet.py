@@ -1,0 +1,128 @@
+"""The worker processes of a run: started, hurt, and started again when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headwater.settings import SETTINGS, Settings, environment_without_settings
+
+FEATURES = Path(__file__).with_name("features.py")
+
+_PAUSE_SECONDS = 0.2
+# Longer than a worker gives itself before it ends by force.
+_STOPPED_WITHIN_SECONDS = 45.0
+_COVERAGE = "COVERAGE_PROCESS_CONFIG"
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The environment of a process that is to have these settings."""
+    defaults = Settings()
+    given = {
+        setting.variable: str(setting.of(settings))
+        for setting in SETTINGS.values()
+        if setting.variable and setting.of(settings) != setting.of(defaults)
+    }
+    # Measuring what it covers would make a process that is killed every few seconds start late.
+    plain = {
+        name: text for name, text in environment_without_settings().items() if name != _COVERAGE
+    }
+    return plain | given
+
+
+class Fleet:
+    """So many `headwater worker` processes; whoever dies is replaced."""
+
+    def __init__(self, settings: Settings, folder: Path, workers: int) -> None:
+        self._environment = environment(settings)
+        self._folder = folder
+        self._workers = workers
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._ending = False
+        self.exits: Counter[int] = Counter()
+        """How often a process ended, by its exit code; a signal is a negative one."""
+        self.stuck = 0
+        """How many processes did not leave when asked to."""
+
+    async def __aenter__(self) -> Self:
+        for worker in range(self._workers):
+            self._processes[worker] = await self._spawn(worker)
+            self._keepers.append(asyncio.create_task(self._keep(worker)))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ending = True
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.gather(*self._keepers)
+
+    async def stop(self) -> list[int]:
+        """Stops all of them in good order; gives their exit codes."""
+        self._ending = True
+        return [await self._end(worker) for worker in self._processes]
+
+    async def restart(self, worker: int) -> None:
+        """Asks a process to finish and leave; returns when it has, and another is being started."""
+        await self._end(worker)
+
+    async def _end(self, worker: int) -> int:
+        process = self._processes[worker]
+        self._signal(worker, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOPPED_WITHIN_SECONDS):
+                return await process.wait()
+        except TimeoutError:
+            self.stuck += 1
+            process.kill()
+            return await process.wait()
+
+    async def _spawn(self, worker: int) -> asyncio.subprocess.Process:
+        with (self._folder / f"worker-{worker}.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "headwater", "worker", str(FEATURES), "--json"),
+                cwd=self._folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def _keep(self, worker: int) -> None:
+        while True:
+            code = await self._processes[worker].wait()
+            if self._ending:
+                return
+            self.exits[code] += 1
+            if code not in (0, -signal.SIGKILL):
+                await asyncio.sleep(_PAUSE_SECONDS)
+            self._processes[worker] = await self._spawn(worker)
+
+    def _signal(self, worker: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            self._processes[worker].send_signal(number)
+
+    def kill(self, worker: int) -> None:
+        self._signal(worker, signal.SIGKILL)
+
+    async def freeze(self, worker: int, seconds: float) -> None:
+        """Lets a process stand still for so long."""
+        process = self._processes[worker]
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(seconds)
+            process.send_signal(signal.SIGCONT)
+
+    def __len__(self) -> int:
+        return self._workers

@@ -1,0 +1,163 @@
+"""What must be true after a run, worked out from the log of what was acknowledged."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from chaos.features import EMPTY, Chain, extended
+from chaos.plan import CHAINED, Step
+from chaos.producer import Intruder
+from headwater import FeatureStore
+from headwater.batch import NO_FEATURE
+from headwater.ports import DeadLetter
+from headwater.values import MALFORMED
+
+Letter = tuple[str, str]
+"""An event's id, or the token of what is none, and the feature that could not handle it."""
+
+_DOOMED = {"raise": "raises", "hang": "hangs", "stick": "sticks", "exit": "exits", "kill": "kills"}
+_MOST_LETTERS = 1_000_000
+
+_CAUSES = """
+SELECT cause, count(*) FROM feature_history WHERE feature IN ('chain', 'given')
+GROUP BY cause HAVING count(*) > 1
+"""
+_CAUSE_COUNT = "SELECT count(*) FROM feature_history WHERE feature IN ('chain', 'given')"
+_EVENTS = "SELECT event_id, count(*) FROM events GROUP BY event_id HAVING count(*) > 1"
+_EVENT_COUNT = "SELECT count(*) FROM events"
+
+
+class Expected:
+    """The effects of acknowledged events, each taken once and in order."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.causes = 0
+        self.chains: dict[str, Chain] = {}
+        self.given: Counter[str] = Counter()
+        self.filled: Counter[str] = Counter()
+        self.letters: Counter[Letter] = Counter()
+
+    def take(self, step: Step) -> None:
+        self.events += 1
+        if step.event_type in CHAINED:
+            before = self.chains.get(step.entity_id, EMPTY)
+            self.chains[step.entity_id] = extended(before, step.payload["number"], step.event_id)
+            self.causes += 1
+        elif step.event_type == "gift":
+            self.given[step.entity_id] += 1
+            self.filled[step.payload["pot"]] += 1
+            self.causes += 1
+        elif step.event_type == "coin":
+            self.filled[step.entity_id] += 1
+        if step.event_type in _DOOMED:
+            self.letters[step.event_id, _DOOMED[step.event_type]] += 1
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What was found; ``violations`` says in words what should not have been."""
+
+    lost: int
+    doubled: int
+    reordered: int
+    letters_expected: int
+    letters_found: int
+    differences: int
+    violations: list[str]
+
+
+class Oracle:
+    """Compares what is in a store with what must be there."""
+
+    def __init__(self, store: FeatureStore, expected: Expected) -> None:
+        self._store = store
+        self._expected = expected
+        self._violations: list[str] = []
+        self._lost = self._doubled = self._reordered = 0
+
+    async def judge(self, intruder: Intruder) -> Verdict:
+        """Looks at everything, when nothing moves any more."""
+        expected = self._expected
+        self._compare_chains(await self._values("chain", expected.chains))
+        for feature, counts in (("given", expected.given), ("filled", expected.filled)):
+            self._compare_counts(feature, counts, await self._values(feature, counts))
+        await self._compare_log("history", expected.causes, _CAUSE_COUNT, _CAUSES)
+        await self._compare_log("the event log", expected.events, _EVENT_COUNT, _EVENTS)
+        letters = await self._store.dead_letters(limit=_MOST_LETTERS)
+        wanted = expected.letters + Counter((token, NO_FEATURE) for token in intruder.sent)
+        self._compare_letters(letters, wanted, intruder.unsure)
+        audit = await self._store.audit()
+        for difference in audit.differences:
+            self._violations.append(f"online and history differ: {difference}")
+        return Verdict(
+            self._lost,
+            self._doubled,
+            self._reordered,
+            wanted.total(),
+            len(letters),
+            len(audit.differences),
+            self._violations,
+        )
+
+    async def _values(self, feature: str, entity_ids: Collection[str]) -> dict[str, Any]:
+        rows = await self._store.get_features([feature], list(entity_ids))
+        return {entity_id: row[feature] for entity_id, row in rows.items()}
+
+    def _compare_chains(self, found: Mapping[str, Chain | None]) -> None:
+        for account, wanted in self._expected.chains.items():
+            own = found[account] or EMPTY
+            if own[0] != wanted[0]:
+                self._count(f"the chain of {account}", wanted[0], own[0])
+            elif own != wanted:
+                self._reordered += 1
+                self._violations.append(f"the chain of {account} is {own}, not {wanted}")
+
+    def _compare_counts(
+        self, feature: str, wanted: Mapping[str, int], found: Mapping[str, int | None]
+    ) -> None:
+        for entity_id, count in wanted.items():
+            self._count(f"{feature} of {entity_id}", count, found[entity_id] or 0)
+
+    def _count(self, what: str, wanted: int, found: int) -> None:
+        self._lost += max(0, wanted - found)
+        self._doubled += max(0, found - wanted)
+        if found != wanted:
+            self._violations.append(f"{what} has {found} events, not {wanted}")
+
+    async def _compare_log(self, what: str, wanted: int, count: str, repeated: str) -> None:
+        offline = (await self._store.open()).backends.offline
+        twice = (await offline.query(repeated, {})).rows
+        ((found,),) = (await offline.query(count, {})).rows
+        self._violations += [f"{what} has {event_id} {times} times" for event_id, times in twice]
+        if found != wanted:
+            self._violations.append(f"{what} has {found} events, not {wanted}")
+
+    def _compare_letters(
+        self, letters: Sequence[DeadLetter], wanted: Counter[Letter], unsure: Collection[str]
+    ) -> None:
+        found = Counter(map(_named, letters))
+        for (token, feature), times in (found - wanted).items():
+            if token not in unsure or times > 1:
+                self._violations.append(f"unexpected dead letter of {token} for {feature}")
+        for token, feature in wanted - found:
+            self._violations.append(f"no dead letter of {token} for {feature}")
+
+
+def _named(letter: DeadLetter) -> Letter:
+    if letter.event.event_type != MALFORMED:
+        return letter.event.event_id, letter.feature
+    token = re.search(r"malformed-\d+", str(letter.event.payload["fields"]))
+    return token[0] if token else "?", letter.feature
+
+
+def expect(steps: Iterable[Step]) -> Expected:
+    """What must be true after these events."""
+    expected = Expected()
+    for step in steps:
+        expected.take(step)
+    return expected

@@ -1,0 +1,162 @@
+"""Publishing: what a run feeds the engine with, and the log of what it was promised to keep."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import redis.asyncio
+from redis.exceptions import RedisError
+from redis.typing import EncodableT, FieldT
+
+from chaos.plan import LANES, Step
+from headwater import FeatureStore, ServiceEvent
+from headwater.backends.redis.keys import Keys
+from headwater.errors import BackendError
+from headwater.settings import Settings
+
+_PAUSE_SECONDS = 0.05
+_GIVE_UP_SECONDS = 60.0
+_DUPLICATED_SHARE = 0.05
+_MOST_DUPLICATES = 5
+_EVENTS_PER_MALFORMED = 400
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Step).decode
+
+
+class Ledger:
+    """The file of all events whose publish returned, and the wait for so many of them."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._stream = file.open("wb")
+        self._more = asyncio.Condition()
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stream.close()
+
+    async def add(self, steps: Sequence[Step]) -> None:
+        self._stream.writelines(_encode(step) + b"\n" for step in steps)
+        self._stream.flush()
+        async with self._more:
+            self.count += len(steps)
+            self._more.notify_all()
+
+    async def reach(self, count: int) -> None:
+        async with self._more:
+            await self._more.wait_for(lambda: self.count >= count)
+
+    def steps(self) -> Iterator[Step]:
+        """Every acknowledged event; those of one entity in the order they were acknowledged."""
+        with self._file.open("rb") as lines:
+            yield from map(_decode, lines)
+
+
+class Producer:
+    """Publishes batches in order, each until it is acknowledged, and some of it again."""
+
+    def __init__(self, store: FeatureStore, ledger: Ledger, seed: int, lane: int) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._random = Random(f"{seed}/{lane}/duplicates")
+        self.duplicates = 0
+        self.taken_twice = 0
+
+    async def run(self, batches: Iterable[list[Step]], rate: float) -> None:
+        """Publishes at most so many events per second."""
+        began, published = time.monotonic(), 0
+        for batch in batches:
+            await asyncio.sleep(began + published / rate - time.monotonic())
+            await self._publish(batch)
+            await self._ledger.add(batch)
+            published += len(batch)
+            if self._random.random() < _DUPLICATED_SHARE:
+                await self._publish_again(batch[-_MOST_DUPLICATES:])
+
+    async def _publish_again(self, steps: Sequence[Step]) -> None:
+        known = await self._publish(steps)
+        self.duplicates += len(known)
+        self.taken_twice += known.count(False)
+
+    async def _publish(self, steps: Sequence[Step]) -> list[bool]:
+        """Publishes until it is known to have worked; says of each whether it was known."""
+        events = [
+            ServiceEvent(step.event_type, step.entity_id, step.payload, event_id=step.event_id)
+            for step in steps
+        ]
+        async with asyncio.timeout(_GIVE_UP_SECONDS):
+            while True:
+                try:
+                    answers = await self._store.publish_events(events)
+                except BackendError:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                else:
+                    return [answer.duplicate for answer in answers]
+
+
+class Intruder:
+    """Writes what is no event straight into the streams of partitions."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, seed: int) -> None:
+        self._keys = Keys(
+            settings.redis.prefix, settings.partitions, settings.worker.consumer_group
+        )
+        self._url = settings.redis.url
+        self._ledger = ledger
+        self._random = Random(f"{seed}/malformed")
+        self.sent: set[str] = set()
+        self.unsure: set[str] = set()
+        """What may or may not have arrived, because the connection broke."""
+
+    async def run(self, events: int) -> None:
+        """Strews entries among so many events."""
+        for number in range(events // _EVENTS_PER_MALFORMED):
+            await self._ledger.reach(number * _EVENTS_PER_MALFORMED)
+            await self._send(f"malformed-{number}")
+
+    async def _send(self, token: str) -> None:
+        stream = self._random.choice(self._keys.parts[:-1]).events
+        fields = self._random.choice(_malformed(token))
+        async with redis.asyncio.Redis.from_url(self._url) as client:
+            try:
+                await client.xadd(stream, fields)
+            except (RedisError, OSError):
+                self.unsure.add(token)
+            else:
+                self.sent.add(token)
+
+
+def _malformed(token: str) -> list[dict[FieldT, EncodableT]]:
+    """Entries that no publisher of ours writes; each tells its token."""
+    event = _encode(ServiceEvent("step", "account-1", {"number": 0}, event_id=token))
+    return [
+        {"what": token},
+        {b"\xff\x00": token.encode() + b"\xfe"},
+        {"t": "step", "k": "account-1", "e": f"{{{token}"},
+        {"t": "step", "k": "account-1", "e": f'{{"event_type": "{token}"}}'},
+        {"t": "step", "k": "account-2", "e": event},
+        {"t": "raise", "k": "account-1", "e": event},
+        {"e": event, "k": "account-1", "t": "step"},
+        {"t": "step", "k": "account-1", "e": event, "x": "1"},
+    ]
+
+
+def rate_of(events: int, seconds: float) -> float:
+    """The events per second of one publisher, for all of them to take so long."""
+    return events / seconds / LANES

@@ -1,0 +1,56 @@
+"""The report of a run as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from chaos.run import Report
+
+_MOST_VIOLATIONS = 30
+
+
+def write(console: Console, report: Report) -> None:
+    """Prints what was done, what was found, and what should not have been found."""
+    shown = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
+    shown.add_column("what")
+    shown.add_column("number", justify="right")
+    for what, number in _rows(report):
+        shown.add_row(what, number)
+    console.print(shown)
+    for violation in violations(report)[:_MOST_VIOLATIONS]:
+        console.print(violation, markup=False, highlight=False)
+
+
+def violations(report: Report) -> list[str]:
+    """Everything that should not have been found."""
+    return [*report.violations, *report.verdict.violations]
+
+
+def _rows(report: Report) -> Iterator[tuple[str, str]]:
+    order, verdict = report.order, report.verdict
+    numbers: Mapping[str, int] = {
+        "seed": order.seed,
+        "workers": order.workers,
+        "events": order.events,
+        "acknowledged": report.acknowledged,
+        "duplicates published": report.duplicates,
+        "malformed entries": report.malformed,
+        **report.faults,
+        **{f"workers that ended with {code}": n for code, n in sorted(report.exits.items())},
+        "lost": verdict.lost,
+        "doubled": verdict.doubled,
+        "reordered": verdict.reordered,
+        "dead letters expected": verdict.letters_expected,
+        "dead letters found": verdict.letters_found,
+        "pending": report.pending,
+        "differences between online and history": verdict.differences,
+        "violations": len(violations(report)),
+    }
+    for what, number in numbers.items():
+        yield what, f"{number:,}"
+    yield "seconds", f"{report.seconds:.1f}"
+    yield "events per second", f"{order.events / report.seconds:,.0f}"

@@ -1,0 +1,135 @@
+"""A rolling restart under load: how long events wait to be visible while workers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from itertools import count
+from pathlib import Path
+from statistics import quantiles
+from typing import NamedTuple
+
+import redis.asyncio
+
+from chaos.features import EMPTY
+from chaos.fleet import Fleet
+from chaos.run import opened
+from chaos.waiting import until
+from headwater import FeatureStore, ServiceEvent
+from headwater.backends.redis.keys import Keys
+from headwater.partitions import partition_of
+from headwater.settings import Settings
+
+_BETWEEN_EVENTS_SECONDS = 0.05
+_BETWEEN_LOOKS_SECONDS = 0.01
+_WARM_UP_EVENTS = 40
+_PATIENCE_SECONDS = 60.0
+
+
+class Gaps(NamedTuple):
+    """The longest wait of each partition in each restart, and all waits before; in seconds."""
+
+    restarting: list[float]
+    before: list[float]
+
+    @property
+    def longest(self) -> float:
+        return max(self.restarting)
+
+    @property
+    def p95(self) -> float:
+        return quantiles(self.restarting, n=20)[-1]
+
+
+async def rolling_restart(settings: Settings, folder: Path, workers: int = 4) -> Gaps:
+    """Restarts workers one after the other while every partition gets events all the time."""
+    async with opened(settings) as store, Fleet(settings, folder, workers) as fleet:
+        watch = Watch(store)
+        async with asyncio.timeout(_PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+            await _all_join(settings, workers)
+            helpers = [group.create_task(watch.publish()), group.create_task(watch.look())]
+            await watch.everything_visible(_WARM_UP_EVENTS)
+            before = [wait for waits in watch.taken().values() for wait in waits]
+            gaps: list[float] = []
+            for worker in range(workers):
+                await fleet.restart(worker)
+                await _all_join(settings, workers)
+                await watch.everything_visible()
+                gaps += map(max, watch.taken().values())
+            for helper in helpers:
+                helper.cancel()
+        await fleet.stop()
+    return Gaps(gaps, before)
+
+
+async def _all_join(settings: Settings, workers: int) -> None:
+    """Waits until so many workers show that they live."""
+    keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
+    async with redis.asyncio.Redis.from_url(settings.redis.url) as client:
+
+        async def joined() -> bool:
+            return bool(await client.zcard(keys.workers) == workers)
+
+        await until(joined, _PATIENCE_SECONDS)
+
+
+class Watch:
+    """Publishes to one account of every partition, and sees when each event has taken effect."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._accounts = _one_of_each_partition(store.settings.partitions)
+        self._number = 0
+        self._last = dict.fromkeys(self._accounts, 0)
+        self._published: dict[str, deque[tuple[int, float]]] = defaultdict(deque)
+        self._waits: dict[str, list[float]] = defaultdict(list)
+
+    async def publish(self) -> None:
+        """Publishes without end."""
+        while True:
+            now, number = time.monotonic(), self._number + 1
+            await self._store.publish_events(
+                [ServiceEvent("step", account, {"number": number}) for account in self._accounts],
+                dedup=False,
+            )
+            for account in self._accounts:
+                self._published[account].append((number, now))
+            self._number = number
+            await asyncio.sleep(_BETWEEN_EVENTS_SECONDS)
+
+    async def look(self) -> None:
+        """Looks without end what has taken effect."""
+        while True:
+            chains = await self._store.get_features(["chain"], self._accounts)
+            now = time.monotonic()
+            for account, values in chains.items():
+                _, last, _ = values["chain"] or EMPTY
+                self._last[account] = last
+                published = self._published[account]
+                while published and published[0][0] <= last:
+                    self._waits[account].append(now - published.popleft()[1])
+            await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
+
+    async def everything_visible(self, more: int = 0) -> None:
+        """Waits until all that is published by now, and so many more, has taken effect."""
+        target = self._number + more
+
+        async def visible() -> bool:
+            return all(last >= target for last in self._last.values())
+
+        await until(visible, _PATIENCE_SECONDS)
+
+    def taken(self) -> dict[str, list[float]]:
+        """How long events waited since this was last asked, by account."""
+        waits, self._waits = self._waits, defaultdict(list)
+        return waits
+
+
+def _one_of_each_partition(partitions: int) -> list[str]:
+    found: dict[int, str] = {}
+    numbers = count()
+    while len(found) < partitions:
+        account = f"account-{next(numbers)}"
+        found.setdefault(partition_of(account, partitions), account)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""The production engine under attack, with real processes and real servers."""

@@ -1,0 +1,45 @@
+"""Nothing is lost, doubled or reordered, whoever dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos import plan
+from chaos.report import violations
+from chaos.run import Order, run
+
+
+# The faults take their time on a machine that has other tests to run.
+@pytest.mark.timeout(300)
+async def test_every_acknowledged_event_takes_effect_once_and_in_order_whoever_dies(
+    tmp_path: Path,
+) -> None:
+    report = await run(Order(seed=7, events=20_000, workers=3, seconds=25), tmp_path)
+    assert violations(report) == []
+    assert report.acknowledged == 20_000
+    assert report.faults.keys() == set(plan.FAULTS)
+
+
+def test_a_seed_gives_the_same_plan_again(tmp_path: Path) -> None:
+    def planned(seed: int) -> object:
+        lanes = range(plan.LANES)
+        batches = [list(plan.batches(seed, 2_000, lane, tmp_path)) for lane in lanes]
+        return batches, plan.faults(seed, 2_000, 3)
+
+    assert planned(1) == planned(1)
+    assert planned(1) != planned(2)
+
+
+def test_a_plan_has_every_kind_of_event_and_each_account_in_one_lane(tmp_path: Path) -> None:
+    lanes = [
+        [step for batch in plan.batches(3, 20_000, lane, tmp_path) for step in batch]
+        for lane in range(plan.LANES)
+    ]
+    steps = [step for lane in lanes for step in lane]
+    assert len({step.event_id for step in steps}) == len(steps) == 20_000
+    assert {step.event_type for step in steps} >= {"slow", "flaky", "raise", "hang", "gift", "coin"}
+    assert {step.event_type for step in steps} >= {"stick", "exit", "kill"}
+    accounts = [{step.entity_id for step in lane if "number" in step.payload} for lane in lanes]
+    assert sum(map(len, accounts)) == len(set().union(*accounts))

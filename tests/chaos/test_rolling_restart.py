@@ -1,0 +1,22 @@
+"""Workers are replaced one by one while events come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.rolling import rolling_restart
+from headwater.settings import Settings
+
+LEASE_TTL = 5.0
+
+
+@pytest.mark.timeout(180)
+async def test_a_rolling_restart_keeps_no_partition_waiting_for_a_lease_to_end(
+    production: Settings, tmp_path: Path
+) -> None:
+    settings = production.with_(worker={"lease_ttl": LEASE_TTL})
+    gaps = await rolling_restart(settings, tmp_path, workers=4)
+    assert len(gaps.restarting) == 4 * settings.partitions
+    assert gaps.longest < LEASE_TTL
