@@ -14,6 +14,7 @@ from chaos.producer import Ledger
 from headwater.settings import Settings
 from tests.servers import Machine
 
+_AT_WORK_WITHIN_SECONDS = 5.0
 _CUTS = 8
 _CUT_PAUSE_SECONDS = 0.05
 
@@ -41,6 +42,8 @@ class Faults:
         """Does them all; when it returns, everything is up again."""
         for fault in planned:
             await ledger.reach(fault.after)
+            if fault.all_at_work:
+                await self._fleet.at_work(_AT_WORK_WITHIN_SECONDS)
             await self._ways[fault.fault](fault)
             self.done[fault.fault] += 1
         if self._frozen:

@@ -11,6 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from chaos.waiting import until
+from headwater.backends.redis.keys import Keys
 from headwater.settings import SETTINGS, Settings, environment_without_settings
 
 FEATURES = Path(__file__).with_name("features.py")
@@ -40,6 +45,7 @@ class Fleet:
     """So many `headwater worker` processes; whoever dies is replaced."""
 
     def __init__(self, settings: Settings, folder: Path, workers: int) -> None:
+        self._settings = settings
         self._environment = environment(settings)
         self._folder = folder
         self._workers = workers
@@ -68,6 +74,20 @@ class Fleet:
             with suppress(ProcessLookupError):
                 process.kill()
         await asyncio.gather(*self._keepers)
+
+    async def at_work(self, seconds: float) -> bool:
+        """Waits until all of them show that they live, for so long at most; says if they do."""
+        worker = self._settings.worker
+        keys = Keys(self._settings.redis.prefix, self._settings.partitions, worker.consumer_group)
+        async with redis.asyncio.Redis.from_url(self._settings.redis.url) as client:
+
+            async def joined() -> bool:
+                try:
+                    return bool(await client.zcard(keys.workers) == self._workers)
+                except RedisError:
+                    return False
+
+            return await until(joined, seconds)
 
     async def stop(self) -> list[int]:
         """Stops all of them in good order; gives their exit codes."""

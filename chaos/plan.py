@@ -38,7 +38,7 @@ Fault = Literal[
     "Postgres stopped",
 ]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-_FAULTS_PER_20_000 = dict(zip(FAULTS, (8, 5, 2, 3, 5, 2), strict=True))
+_FAULTS_PER_20_000 = dict(zip(FAULTS, (5, 4, 1, 3, 3, 2), strict=True))
 
 
 class Step(NamedTuple):
@@ -51,12 +51,16 @@ class Step(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A fault that strikes when so many events are published: whom, and for how long."""
+    """A fault that strikes when so many events are published: whom, and for how long.
+
+    Half of them strike workers that are all at work, the others also those that have just begun.
+    """
 
     after: int
     fault: Fault
     worker: int
     seconds: float
+    all_at_work: bool
 
 
 def batches(seed: int, events: int, lane: int, folder: Path) -> Iterator[list[Step]]:
@@ -118,6 +122,12 @@ def faults(seed: int, events: int, workers: int) -> list[Planned]:
     random.shuffle(kinds)
     moments = sorted(random.sample(range(events // 50, events - events // 50), len(kinds)))
     return [
-        Planned(after, fault, random.randrange(workers), random.uniform(0.1, 1.5))
+        Planned(
+            after,
+            fault,
+            random.randrange(workers),
+            seconds=random.uniform(0.1, 1.5),
+            all_at_work=random.random() < 0.5,
+        )
         for after, fault in zip(moments, kinds, strict=True)
     ]

@@ -23,6 +23,8 @@ from headwater.settings import Settings
 
 _PAUSE_SECONDS = 0.05
 _GIVE_UP_SECONDS = 60.0
+_MOST_WAITING = 2_000
+_BETWEEN_LOOKS_SECONDS = 0.2
 _DUPLICATED_SHARE = 0.05
 _MOST_DUPLICATES = 5
 _EVENTS_PER_MALFORMED = 400
@@ -68,12 +70,36 @@ class Ledger:
             yield from map(_decode, lines)
 
 
+class Brake:
+    """Holds publishers back while too much waits, so that faults meet work and not a heap of it."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._free = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Looks without end how much waits."""
+        while True:
+            try:
+                waiting = sum(lag.waiting for lag in await self._store.lag())
+            except BackendError:
+                waiting = 0  # publishers find out by themselves
+            (self._free.set if waiting < _MOST_WAITING else self._free.clear)()
+            await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
+
+    async def released(self) -> None:
+        await self._free.wait()
+
+
 class Producer:
     """Publishes batches in order, each until it is acknowledged, and some of it again."""
 
-    def __init__(self, store: FeatureStore, ledger: Ledger, seed: int, lane: int) -> None:
+    def __init__(
+        self, store: FeatureStore, ledger: Ledger, brake: Brake, seed: int, lane: int
+    ) -> None:
         self._store = store
         self._ledger = ledger
+        self._brake = brake
         self._random = Random(f"{seed}/{lane}/duplicates")
         self.duplicates = 0
         self.taken_twice = 0
@@ -83,6 +109,7 @@ class Producer:
         began, published = time.monotonic(), 0
         for batch in batches:
             await asyncio.sleep(began + published / rate - time.monotonic())
+            await self._brake.released()
             await self._publish(batch)
             await self._ledger.add(batch)
             published += len(batch)

@@ -10,14 +10,11 @@ from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
 
-import redis.asyncio
-
 from chaos.features import EMPTY
 from chaos.fleet import Fleet
 from chaos.run import opened
 from chaos.waiting import until
 from headwater import FeatureStore, ServiceEvent
-from headwater.backends.redis.keys import Keys
 from headwater.partitions import partition_of
 from headwater.settings import Settings
 
@@ -47,31 +44,20 @@ async def rolling_restart(settings: Settings, folder: Path, workers: int = 4) ->
     async with opened(settings) as store, Fleet(settings, folder, workers) as fleet:
         watch = Watch(store)
         async with asyncio.timeout(_PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-            await _all_join(settings, workers)
+            await fleet.at_work(_PATIENCE_SECONDS)
             helpers = [group.create_task(watch.publish()), group.create_task(watch.look())]
             await watch.everything_visible(_WARM_UP_EVENTS)
             before = [wait for waits in watch.taken().values() for wait in waits]
             gaps: list[float] = []
             for worker in range(workers):
                 await fleet.restart(worker)
-                await _all_join(settings, workers)
+                await fleet.at_work(_PATIENCE_SECONDS)
                 await watch.everything_visible()
                 gaps += map(max, watch.taken().values())
             for helper in helpers:
                 helper.cancel()
         await fleet.stop()
     return Gaps(gaps, before)
-
-
-async def _all_join(settings: Settings, workers: int) -> None:
-    """Waits until so many workers show that they live."""
-    keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
-    async with redis.asyncio.Redis.from_url(settings.redis.url) as client:
-
-        async def joined() -> bool:
-            return bool(await client.zcard(keys.workers) == workers)
-
-        await until(joined, _PATIENCE_SECONDS)
 
 
 class Watch:

@@ -17,7 +17,7 @@ from chaos import features, plan
 from chaos.faults import Faults
 from chaos.fleet import Fleet
 from chaos.oracle import Oracle, Verdict, expect
-from chaos.producer import Intruder, Ledger, Producer, rate_of
+from chaos.producer import Brake, Intruder, Ledger, Producer, rate_of
 from chaos.waiting import until
 from headwater import FeatureStore
 from headwater.backends.redis.environment import open_redis
@@ -26,6 +26,7 @@ from headwater.connect import migrate
 from headwater.settings import Settings
 from tests.servers import Machine, mortal_postgres, mortal_valkey
 
+_AT_WORK_WITHIN_SECONDS = 60.0
 _SETTLED_WITHIN_SECONDS = 180.0
 
 WORKER = {
@@ -111,10 +112,15 @@ async def _run(order: Order, servers: Servers, folder: Path) -> Report:
     settings = servers.settings
     with Ledger(folder / "acknowledged.jsonl") as ledger:
         async with opened(settings) as store, Fleet(settings, folder, order.workers) as fleet:
-            producers = [Producer(store, ledger, order.seed, lane) for lane in range(plan.LANES)]
+            await fleet.at_work(_AT_WORK_WITHIN_SECONDS)
+            brake = Brake(store)
+            producers = [
+                Producer(store, ledger, brake, order.seed, lane) for lane in range(plan.LANES)
+            ]
             intruder = Intruder(settings, ledger, order.seed)
             faults = Faults(settings, servers.redis, servers.postgres, fleet)
             rate = rate_of(order.events, order.seconds)
+            braking = asyncio.create_task(brake.watch())
             async with asyncio.TaskGroup() as group:
                 for lane, producer in enumerate(producers):
                     batches = plan.batches(order.seed, order.events, lane, folder)
@@ -123,6 +129,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> Report:
                 group.create_task(
                     faults.run(plan.faults(order.seed, order.events, order.workers), ledger)
                 )
+            braking.cancel()
             pending = await _settle(store)
             codes = await fleet.stop()
             verdict = await Oracle(store, expect(ledger.steps())).judge(intruder)

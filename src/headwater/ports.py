@@ -245,6 +245,10 @@ class Roster(Protocol):
 
     async def release(self, leases: Sequence[Lease]) -> None: ...
 
+    async def retire(self, worker: str) -> None:
+        """Lists the worker no longer, so that others want its partitions; it keeps them so far."""
+        ...
+
     async def leave(self, worker: str) -> None: ...
 
 

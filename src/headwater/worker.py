@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -96,7 +97,7 @@ class Worker:
                     group.create_task(scheduler.run(self._stopping)),
                 ]
                 await self._read(engine, group)
-                await self._finish(engine.settings.worker.drain_timeout)
+                await self._finish(engine)
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup:
@@ -135,6 +136,7 @@ class Worker:
             if batches:
                 continue
             if self._draining and await self._drained(engine):
+                self.stop()
                 return
             await self._changed.wait()
 
@@ -142,13 +144,28 @@ class Worker:
         at_work = any(lane.task for lane in self._lanes.values())
         return not at_work and not await engine.backends.bus.backlog()
 
-    async def _finish(self, seconds: float) -> None:
-        """Lets running batches end; one that takes too long is given up, to be run again."""
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
+    async def _finish(self, engine: Engine) -> None:
+        """Gives partitions back as their batches end; a late batch is given up, to be run again."""
+        try:
+            await engine.backends.roster.retire(self.name)
+            async with asyncio.timeout(engine.settings.worker.drain_timeout):
+                while self._lanes:
+                    idle = [lane for lane in self._lanes.values() if lane.task is None]
+                    await self._give_back(engine, idle)
+                    if busy := [lane.task for lane in self._lanes.values() if lane.task]:
+                        await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            for lane in self._lanes.values():
+                if lane.task is not None:
+                    lane.task.cancel()
+        except BackendError as error:
+            log.error("partitions could not be given back", error=str(error))
+
+    async def _give_back(self, engine: Engine, lanes: Sequence[Lane]) -> None:
+        if lanes:
+            for lane in lanes:
+                del self._lanes[lane.lease.partition]
+            await engine.backends.roster.release([lane.lease for lane in lanes])
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
         bus, touches = engine.backends.bus, engine.registry.touches
@@ -236,6 +253,8 @@ class Worker:
         bus, roster = engine.backends.bus, engine.backends.roster
         living = await roster.beat(self.name, [lane.lease for lane in self._lanes.values()])
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
+        if self._stopping.is_set():
+            return
         # One partition beyond the entities' own carries the ticks of SQL features.
         share = wanted_by(self.name, living, range(bus.partitions + 1))
         surplus = [
@@ -243,10 +262,7 @@ class Worker:
             for partition, lane in self._lanes.items()
             if partition not in share and lane.task is None
         ]
-        if surplus:
-            for lane in surplus:
-                del self._lanes[lane.lease.partition]
-            await roster.release([lane.lease for lane in surplus])
+        await self._give_back(engine, surplus)
         missing = share - self._lanes.keys()
         if missing:
             for lease in await roster.claim(self.name, missing):

@@ -12,7 +12,20 @@ from tests.docs.pages import DOCS, PAGES, ROOT, name_of, prose
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FOLDERS = ("src", "tests", "examples", "bench", "dev", "docs", "requirements", ".ci")
-_SUFFIXES = {".md", ".py", ".toml", ".txt", ".in", ".sql", ".csv", ".sh", ".yaml", ".service", ".env", ""}
+_SUFFIXES = {
+    ".md",
+    ".py",
+    ".toml",
+    ".txt",
+    ".in",
+    ".sql",
+    ".csv",
+    ".sh",
+    ".yaml",
+    ".service",
+    ".env",
+    "",
+}
 
 # Put together here, so that this file does not say them.
 _FOREIGN = {

@@ -20,7 +20,6 @@ from tests.postgres.outbox import MemoryOutbox, value_row
 from tests.postgres.proxy import Door
 from tests.postgres.story import START, Open, change, rows, until, value_at, values
 
-
 WELL = Health("postgres", ok=True)
 
 

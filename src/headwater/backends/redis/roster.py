@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from headwater.backends.redis.client import Call, Redis, asking, running, script
+from headwater.backends.redis.client import Call, Redis, running, script
 from headwater.backends.redis.entries import lease_text
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.wakes import Wakes
@@ -20,13 +20,15 @@ class RedisRoster:
         self._wakes = wakes
         self._ttl = max(1, round(lease_ttl * 1000))
         self._held: dict[str, dict[int, Lease]] = {}
+        self._retired: set[str] = set()
 
     async def join(self, worker: str) -> None:
         self._held[worker] = {}
         self._wakes.join(worker)
 
     async def beat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
-        beat = running(script("beat"), [self._keys.workers], worker, self._ttl, self._keys.wake)
+        own = "" if worker in self._retired else worker
+        beat = running(script("beat"), [self._keys.workers], own, self._ttl, self._keys.wake)
         living, *held = await self._redis.calls([beat, *map(self._prolonging, leases)])
         for lease, own in zip(leases, held, strict=True):
             if not own:
@@ -64,10 +66,16 @@ class RedisRoster:
         for lease in leases:
             self._held.get(lease.owner, {}).pop(lease.partition, None)
 
+    async def retire(self, worker: str) -> None:
+        self._retired.add(worker)
+        await self._redis.call(
+            running(script("retire"), [self._keys.workers], worker, self._keys.wake)
+        )
+
     async def leave(self, worker: str) -> None:
         self._wakes.leave(worker)
         held = self._held.pop(worker, {})
-        await self._redis.call(asking(self._keys.workers, "ZREM", self._keys.workers, worker))
+        await self.retire(worker)
         await self._give_back([*held.values()], "died")
 
     async def _give_back(self, leases: Sequence[Lease], how: str) -> None:

@@ -19,12 +19,15 @@ from headwater.backends.sqlite.writer import Writer
 from headwater.errors import ClosedError
 from headwater.ports import Lease
 
+_LISTED = ".lock"
+_RETIRED = ".retired"
+
 
 class Member:
     """A worker of this process: its lock file, held open, and the socket that wakes it."""
 
     def __init__(self, folder: Path, worker: str) -> None:
-        self._file = folder / f"{worker}.lock"
+        self._file = folder / f"{worker}{_LISTED}"
         # Locked before it has its name: one who finds it unlocked takes it for a dead worker's.
         unnamed = folder / f"{worker}.joining"
         self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
@@ -34,6 +37,13 @@ class Member:
 
     def beat(self) -> None:
         os.utime(self._lock)
+
+    def retire(self) -> None:
+        """Takes another name, under which it lives on but is no longer listed."""
+        retired = self._file.with_suffix(_RETIRED)
+        if self._file != retired:
+            self._file.rename(retired)
+            self._file = retired
 
     def close(self) -> None:
         self.sleeper.close()
@@ -58,7 +68,7 @@ class SqliteRoster:
 
     async def beat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         self.member(worker).beat()
-        return sorted(self._living())
+        return sorted(self._living([_LISTED]))
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         others = self._others(worker)
@@ -112,6 +122,9 @@ class SqliteRoster:
             wake=True,
         )
 
+    async def retire(self, worker: str) -> None:
+        self.member(worker).retire()
+
     async def leave(self, worker: str) -> None:
         member = self._members.pop(worker, None)
         if member is not None:
@@ -126,10 +139,11 @@ class SqliteRoster:
 
     def _others(self, worker: str) -> set[str]:
         # One's own partition is free to oneself: a worker that gave up a lease claims it anew.
-        return self._living() - {worker}
+        return self._living([_LISTED, _RETIRED]) - {worker}
 
-    def _living(self) -> set[str]:
-        return {file.stem for file in self._home.workers.glob("*.lock") if self._alive(file)}
+    def _living(self, suffixes: Sequence[str]) -> set[str]:
+        files = [file for suffix in suffixes for file in self._home.workers.glob(f"*{suffix}")]
+        return {file.stem for file in files if self._alive(file)}
 
     def _alive(self, file: Path) -> bool:
         try:

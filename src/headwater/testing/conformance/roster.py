@@ -110,6 +110,20 @@ class RosterConformance(Suite):
         await one.roster.release(void)
         assert await one.roster.claim("w1", [0]) == []
 
+    async def test_who_has_retired_is_no_longer_listed_and_keeps_what_it_holds(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        leases = await hold(one, "w1", [0])
+        await hold(other, "w2", [])
+        await one.roster.retire("w1")
+        assert await other.roster.beat("w2", []) == ["w2"]
+        assert await one.roster.beat("w1", leases) == ["w2"]
+        assert await other.roster.claim("w2", [0]) == []
+        await one.roster.release(leases)
+        (lease,) = await other.roster.claim("w2", [0])
+        assert not lease.suspect
+
     async def test_who_has_left_is_no_longer_listed_and_holds_nothing(
         self, connect: Connect
     ) -> None:

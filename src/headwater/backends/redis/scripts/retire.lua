@@ -1,0 +1,8 @@
+#!lua
+-- Lists a worker no longer, and says so to the others.
+-- KEYS: workers
+-- ARGV: worker, wake channel
+if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then
+  redis.call('PUBLISH', ARGV[2], 'workers')
+end
+return 1
