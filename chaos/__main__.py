@@ -14,7 +14,7 @@ from rich.console import Console
 from chaos import report
 from chaos.run import Order, run
 
-_EVENTS_PER_SECOND = 450
+_EVENTS_PER_SECOND = 800
 
 
 def main() -> int:

@@ -76,8 +76,21 @@ class Brake:
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
         self._free = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
 
-    async def watch(self) -> None:
+    async def __aenter__(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
         """Looks without end how much waits."""
         while True:
             try:

@@ -107,42 +107,56 @@ async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
         yield store
 
 
+class Attack:
+    """Everything that happens to an engine in a run."""
+
+    def __init__(
+        self, order: Order, servers: Servers, store: FeatureStore, fleet: Fleet, ledger: Ledger
+    ) -> None:
+        self._order = order
+        self._ledger = ledger
+        self._brake = Brake(store)
+        self.producers = [
+            Producer(store, ledger, self._brake, order.seed, lane) for lane in range(plan.LANES)
+        ]
+        self.intruder = Intruder(servers.settings, ledger, order.seed)
+        self.faults = Faults(servers.settings, servers.redis, servers.postgres, fleet)
+
+    async def run(self, folder: Path) -> None:
+        """Publishes all events, with the faults between them."""
+        seed, events, workers, seconds = self._order
+        rate = rate_of(events, seconds)
+        async with self._brake, asyncio.TaskGroup() as group:
+            for lane, producer in enumerate(self.producers):
+                batches = plan.batches(seed, events, lane, folder)
+                group.create_task(producer.run(batches, rate))
+            group.create_task(self.intruder.run(events))
+            group.create_task(self.faults.run(plan.faults(seed, events, workers), self._ledger))
+
+
 async def _run(order: Order, servers: Servers, folder: Path) -> Report:
     began = time.monotonic()
-    settings = servers.settings
     with Ledger(folder / "acknowledged.jsonl") as ledger:
-        async with opened(settings) as store, Fleet(settings, folder, order.workers) as fleet:
+        async with (
+            opened(servers.settings) as store,
+            Fleet(servers.settings, folder, order.workers) as fleet,
+        ):
             await fleet.at_work(_AT_WORK_WITHIN_SECONDS)
-            brake = Brake(store)
-            producers = [
-                Producer(store, ledger, brake, order.seed, lane) for lane in range(plan.LANES)
-            ]
-            intruder = Intruder(settings, ledger, order.seed)
-            faults = Faults(settings, servers.redis, servers.postgres, fleet)
-            rate = rate_of(order.events, order.seconds)
-            braking = asyncio.create_task(brake.watch())
-            async with asyncio.TaskGroup() as group:
-                for lane, producer in enumerate(producers):
-                    batches = plan.batches(order.seed, order.events, lane, folder)
-                    group.create_task(producer.run(batches, rate))
-                group.create_task(intruder.run(order.events))
-                group.create_task(
-                    faults.run(plan.faults(order.seed, order.events, order.workers), ledger)
-                )
-            braking.cancel()
+            attack = Attack(order, servers, store, fleet, ledger)
+            await attack.run(folder)
             pending = await _settle(store)
             codes = await fleet.stop()
-            verdict = await Oracle(store, expect(ledger.steps())).judge(intruder)
+            verdict = await Oracle(store, expect(ledger.steps())).judge(attack.intruder)
         return Report(
             order,
             ledger.count,
-            sum(producer.duplicates for producer in producers),
-            len(intruder.sent),
-            faults.done,
+            sum(producer.duplicates for producer in attack.producers),
+            len(attack.intruder.sent),
+            attack.faults.done,
             fleet.exits,
             pending,
             verdict,
-            _violations(producers, fleet, codes, pending),
+            _violations(attack, fleet, codes, pending),
             time.monotonic() - began,
         )
 
@@ -170,9 +184,7 @@ async def _pending(store: FeatureStore) -> int:
         await present.close()
 
 
-def _violations(
-    producers: list[Producer], fleet: Fleet, codes: list[int], pending: int
-) -> list[str]:
+def _violations(attack: Attack, fleet: Fleet, codes: list[int], pending: int) -> list[str]:
     found = []
     if fleet.stuck:
         found.append(f"{fleet.stuck} workers did not leave when asked to")
@@ -181,7 +193,7 @@ def _violations(
         found.append(f"workers did not stop in good order: exit codes {codes}")
     if pending:
         found.append(f"{pending} events or partitions are still pending")
-    twice = sum(producer.taken_twice for producer in producers)
+    twice = sum(producer.taken_twice for producer in attack.producers)
     if twice:
         found.append(f"{twice} duplicates were not recognised")
     return found

@@ -100,12 +100,15 @@ Cells = dict[str, Cell]
 
 
 def merged(before: Cells, new: Cells) -> Cells:
-    """Values with new ones on top, except where the old one speaks of a later moment."""
+    """Values with new ones on top, except where the old one speaks of a later moment.
+
+    Of one moment the one written last counts, as in history, whoever's clock is ahead.
+    """
     return before | {
         name: cell
         for name, cell in new.items()
         if (old := before.get(name)) is None
-        or old.as_of <= cell.as_of
+        or (old.as_of, old.written_at) <= (cell.as_of, cell.written_at)
         or old.expired(cell.written_at)
     }
 

@@ -137,11 +137,13 @@ class Turn:
             )
         name, key = feature.name, (feature.entity.name, entity_id)
         before = self.loaded(key).get(name)
-        as_of, online = self._moment, True
-        if before is not None and before.as_of > as_of:
-            online = feature.order == "stream"
-            as_of = before.as_of if online else as_of
-        cell = make_cell(feature, value, as_of, self._now)
+        as_of, now, online = self._moment, self._now, True
+        if before is not None and before.as_of >= as_of:
+            online = before.as_of == as_of or feature.order == "stream"
+            if online:
+                # Of one moment the one written last counts, also where this clock is behind.
+                as_of, now = before.as_of, max(now, before.written_at)
+        cell = make_cell(feature, value, as_of, now)
         self._staged[key, name] = Change(
             name, key[0], entity_id, feature.codec.kind, cell, self._cause, online
         )

@@ -1,4 +1,4 @@
-"""Starting, watching and killing processes of the program beside this file."""
+"""Starting, watching and killing processes of a program such as that beside this file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def environment(home: Path, **variables: object) -> dict[str, str]:
 class Process:
     """One process of the program; it is gone when the block is left."""
 
-    def __init__(self, role: str, variables: Mapping[str, str], log: Path) -> None:
+    def __init__(self, module: str, role: str, variables: Mapping[str, str], log: Path) -> None:
         self._log = log
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.engine.program", role],
+                [sys.executable, "-m", module, role],
                 cwd=ROOT,
                 env=variables,
                 stdout=stream,
@@ -79,11 +79,16 @@ class Process:
 class Fleet:
     """Processes over one home, each with a log of its own."""
 
-    def __init__(self, home: Path, **variables: object) -> None:
+    def __init__(
+        self, home: Path, *, module: str = "tests.engine.program", **variables: object
+    ) -> None:
         self._home = home
+        self._module = module
         self._variables = environment(home, **variables)
         self._started = 0
 
     def start(self, role: str = "work") -> Process:
         self._started += 1
-        return Process(role, self._variables, self._home / f"process-{self._started}.log")
+        return Process(
+            self._module, role, self._variables, self._home / f"process-{self._started}.log"
+        )

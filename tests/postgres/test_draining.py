@@ -243,7 +243,8 @@ async def test_a_row_arrives_once_if_the_connection_dies_in_its_transaction(
             if left:
                 left -= await database.fetchval(
                     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                    " WHERE application_name = 'headwater' AND state = 'idle in transaction'"
+                    " WHERE application_name = 'headwater/' || current_schema()"
+                    " AND state = 'idle in transaction'"
                 )
 
     outbox.on_fetch = cut
@@ -327,7 +328,7 @@ async def test_maintenance_passes_by_what_somebody_else_is_taking_and_a_reader_w
 async def waits_for_a_lock(database: Connection) -> bool:
     count: int = await database.fetchval(
         "SELECT count(*) FROM pg_stat_activity"
-        " WHERE application_name = 'headwater' AND wait_event_type = 'Lock'"
+        " WHERE application_name = 'headwater/' || current_schema() AND wait_event_type = 'Lock'"
     )
     return count > 0
 

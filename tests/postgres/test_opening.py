@@ -192,28 +192,31 @@ async def test_a_url_that_is_none_is_refused(settings: Settings, url: str, probl
 async def test_a_database_that_cannot_hold_every_text_is_refused(
     settings: Settings, database: Connection
 ) -> None:
-    await database.execute("CREATE DATABASE ascii ENCODING SQL_ASCII LOCALE 'C' TEMPLATE template0")
+    name = settings.postgres.schema
+    await database.execute(
+        f"CREATE DATABASE {name} ENCODING SQL_ASCII LOCALE 'C' TEMPLATE template0"
+    )
     try:
-        assert "ENCODING 'UTF8'" in await refused(with_url(settings, database="ascii"))
+        assert "ENCODING 'UTF8'" in await refused(with_url(settings, database=name))
     finally:
-        await database.execute("DROP DATABASE ascii WITH (FORCE)")
+        await database.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
 async def clerk(settings: Settings, database: Connection) -> AsyncIterator[Settings]:
     """Settings that name a user who may use the tables, but not make any."""
-    schema = settings.postgres.schema
+    schema, role = settings.postgres.schema, f"clerk_{settings.postgres.schema}"
     await migrate(settings)
     await database.execute(
         f"""
-        CREATE ROLE clerk LOGIN PASSWORD 'clerk';
-        GRANT USAGE ON SCHEMA {schema} TO clerk;
-        GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO clerk;
-        GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO clerk;
+        CREATE ROLE {role} LOGIN PASSWORD 'clerk';
+        GRANT USAGE ON SCHEMA {schema} TO {role};
+        GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role};
+        GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {role};
         """
     )
-    yield with_url(settings, user="clerk", password="clerk")
-    await database.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+    yield with_url(settings, user=role, password="clerk")
+    await database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 async def test_a_user_without_the_right_to_make_tables_is_told(clerk: Settings) -> None:
@@ -296,7 +299,7 @@ async def test_a_search_whose_connection_is_lost_is_made_again(
 async def end_all(database: Connection) -> None:
     await database.execute(
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-        " WHERE application_name = 'headwater'"
+        " WHERE application_name = 'headwater/' || current_schema()"
     )
 
 
@@ -308,16 +311,10 @@ async def test_more_users_than_connections_wait_for_each_other(opening: Open) ->
 
 
 async def test_a_server_without_a_free_connection_is_said(
-    settings: Settings, database: Connection
+    clerk: Settings, database: Connection
 ) -> None:
-    await migrate(settings)
-    await database.execute("CREATE ROLE lonely LOGIN SUPERUSER PASSWORD 'x' CONNECTION LIMIT 0")
-    try:
-        assert "has no connection left" in await refused(
-            with_url(settings, user="lonely", password="x")
-        )
-    finally:
-        await database.execute("DROP ROLE lonely")
+    await database.execute(f"ALTER ROLE clerk_{clerk.postgres.schema} CONNECTION LIMIT 0")
+    assert "has no connection left" in await refused(clerk)
 
 
 # The end

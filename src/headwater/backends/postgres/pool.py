@@ -96,7 +96,7 @@ def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, st
     """What holds for a connection however the server is set up; no timeout is 0."""
     milliseconds = str(round(timeout * 1_000))
     return {
-        "application_name": "headwater",
+        "application_name": f"headwater/{settings.schema}",
         "search_path": f'"{settings.schema}", public',
         "timezone": "UTC",
         "statement_timeout": milliseconds,

@@ -41,6 +41,7 @@ _TABLES_DIFFER = (
     asyncpg.InvalidSchemaNameError,
 )
 
+# The first one that fits.
 _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (asyncpg.InvalidAuthorizationSpecificationError,),
@@ -76,6 +77,11 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
         (asyncpg.InsufficientPrivilegeError,),
         "does not allow it",
         "grant the right to the user that HEADWATER_POSTGRES_URL names",
+    ),
+    (
+        (ConnectionRefusedError,),
+        "cannot be reached",
+        "start it, or correct HEADWATER_POSTGRES_URL",
     ),
     (
         LOST,
