@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -88,9 +88,10 @@ class Oracle:
             self._compare_counts(feature, counts, await self._values(feature, counts))
         await self._compare_log("history", expected.causes, _CAUSE_COUNT, _CAUSES)
         await self._compare_log("the event log", expected.events, _EVENT_COUNT, _EVENTS)
-        letters = await self._store.dead_letters(limit=_MOST_LETTERS)
-        wanted = expected.letters + Counter((token, NO_FEATURE) for token in intruder.sent)
-        self._compare_letters(letters, wanted, intruder.unsure)
+        letters = Counter(map(_named, await self._store.dead_letters(limit=_MOST_LETTERS)))
+        arrived = {token for token in intruder.unsure if (token, NO_FEATURE) in letters}
+        malformed = Counter((token, NO_FEATURE) for token in intruder.sent | arrived)
+        self._compare_letters(letters, expected.letters + malformed)
         audit = await self._store.audit()
         for difference in audit.differences:
             self._violations.append(f"online and history differ: {difference}")
@@ -98,8 +99,8 @@ class Oracle:
             self._lost,
             self._doubled,
             self._reordered,
-            wanted.total(),
-            len(letters),
+            expected.letters.total() + malformed.total(),
+            letters.total(),
             len(audit.differences),
             self._violations,
         )
@@ -137,13 +138,9 @@ class Oracle:
         if found != wanted:
             self._violations.append(f"{what} has {found} events, not {wanted}")
 
-    def _compare_letters(
-        self, letters: Sequence[DeadLetter], wanted: Counter[Letter], unsure: Collection[str]
-    ) -> None:
-        found = Counter(map(_named, letters))
-        for (token, feature), times in (found - wanted).items():
-            if token not in unsure or times > 1:
-                self._violations.append(f"unexpected dead letter of {token} for {feature}")
+    def _compare_letters(self, found: Counter[Letter], wanted: Counter[Letter]) -> None:
+        for token, feature in found - wanted:
+            self._violations.append(f"unexpected dead letter of {token} for {feature}")
         for token, feature in wanted - found:
             self._violations.append(f"no dead letter of {token} for {feature}")
 

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.case import ContestantFailedError, Effort, Measure, last_line
+from bench.case import Effort, Measure
 from bench.environment import Environment
 from bench.process import Command, free_port, measuring, serving
-from bench.production import API_KEY
+from bench.production import API_KEY, redis_url
 from bench.web import loaded, readable
-from tests.servers import ServerStartError, valkey
 
 NAME = "Fabra"
 INSIDE = Path(__file__).with_name("inside")
@@ -25,14 +24,9 @@ def worker(effort: Effort) -> Iterator[Measure]:
     """Events per second of Fabra's worker with a trivial handler."""
     python = _ENVIRONMENT.ready() / "python"
     command: Command = [python, INSIDE / "drain.py", str(effort.peer_events)]
-    try:
-        with (
-            valkey() as url,
-            measuring("fabra-worker", command, {**SETTINGS, "FABRA_REDIS_URL": url}) as measure,
-        ):
-            yield measure
-    except ServerStartError as failed:
-        raise ContestantFailedError(last_line(str(failed))) from failed
+    settings = {**SETTINGS, "FABRA_REDIS_URL": redis_url()}
+    with measuring("fabra-worker", command, settings) as measure:
+        yield measure
 
 
 @contextmanager

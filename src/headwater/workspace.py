@@ -141,8 +141,8 @@ class Turn:
         if before is not None and before.as_of >= as_of:
             online = before.as_of == as_of or feature.order == "stream"
             if online:
-                # Of one moment the one written last counts, also where this clock is behind.
-                as_of, now = before.as_of, max(now, before.written_at)
+                # Of one moment the one written last counts: this one, whatever the clocks say.
+                as_of, now = before.as_of, max(now, before.written_at + 1)
         cell = make_cell(feature, value, as_of, now)
         self._staged[key, name] = Change(
             name, key[0], entity_id, feature.codec.kind, cell, self._cause, online

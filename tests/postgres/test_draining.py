@@ -242,7 +242,7 @@ async def test_a_row_arrives_once_if_the_connection_dies_in_its_transaction(
         async with one_at_a_time:
             if left:
                 left -= await database.fetchval(
-                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                    "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
                     " WHERE application_name = 'headwater/' || current_schema()"
                     " AND state = 'idle in transaction'"
                 )

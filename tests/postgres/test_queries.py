@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -18,7 +17,7 @@ from tests.postgres.story import START, Open, after, change, rows, values
 
 
 @pytest.fixture
-async def orders(past: PostgresEnvironment, database: Connection) -> AsyncIterator[str]:
+async def orders(past: PostgresEnvironment, database: Connection) -> str:
     """A table of the user's, in the schema of Headwater."""
     await database.execute(
         "CREATE TABLE orders AS SELECT * FROM"

@@ -9,7 +9,7 @@ import time
 
 from fabra.events import AxiomEvent
 from fabra.worker import AxiomWorker
-from features import store
+from fabra_features import store
 
 STREAM = "fabra:events:purchase"
 ENTITIES = 1_000

@@ -3,7 +3,7 @@
 
 import asyncio
 
-from features import store
+from fabra_features import store
 
 IDS = 100
 

@@ -73,22 +73,18 @@ def month_of(moment: datetime) -> Month:
 async def extend(connection: Connection, now: datetime) -> None:
     """Adds the months that are missing, in the transaction that the caller has begun."""
     for table in _TABLES:
-        newest = await connection.fetchval(_NEWEST, table.name)
-        wanted = month_of(now).later(MONTHS_AHEAD)
-        if newest is None:
-            await _found(connection, table, month_of(now), wanted)
-        elif (first := _named(newest).later(1)) <= wanted:
-            await _add(connection, table, first, wanted)
+        await _extend(connection, table, now)
 
 
 async def extend_if_free(connection: Connection, schema: str, now: datetime) -> bool:
-    """The same in a transaction of its own; says whether nobody was in the way."""
+    """The same for each table in a transaction of its own; says whether nobody was in the way."""
     try:
-        async with connection.transaction():
-            await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            if not await connection.fetchval(_TRY_LOCK, schema):
-                return False
-            await extend(connection, now)
+        for table in _TABLES:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                if not await connection.fetchval(_TRY_LOCK, schema):
+                    return False
+                await _extend(connection, table, now)
     except asyncpg.LockNotAvailableError:
         log.debug("months are added later, because long queries are running")
         return False
@@ -96,6 +92,15 @@ async def extend_if_free(connection: Connection, schema: str, now: datetime) -> 
         # Everything is kept all the same, in the last partition.
         log.warning("months are left to `headwater migrate`", reason=str(error))
     return True
+
+
+async def _extend(connection: Connection, table: _Table, now: datetime) -> None:
+    newest = await connection.fetchval(_NEWEST, table.name)
+    wanted = month_of(now).later(MONTHS_AHEAD)
+    if newest is None:
+        await _found(connection, table, month_of(now), wanted)
+    elif (first := _named(newest).later(1)) <= wanted:
+        await _add(connection, table, first, wanted)
 
 
 async def _found(connection: Connection, table: _Table, first: Month, last: Month) -> None:
