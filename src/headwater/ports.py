@@ -169,8 +169,8 @@ class Bus(Protocol):
     """The durable log of events, in partitions, read by workers that hold leases.
 
     An event whose publish returned survives the death of every process. Events of one entity are
-    in one partition, in the order their publishes returned. An event id published again within
-    the dedup window is accepted once. A batch that was not committed is read again, by this
+    in one partition, in the order their publishes returned. An event id published again for
+    its entity within the dedup window is accepted once. A batch that was not committed is read again, by this
     worker or by the next owner; one that was committed is never read again.
     """
 

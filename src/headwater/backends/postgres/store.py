@@ -18,9 +18,14 @@ from headwater.ports import Change, PastValue, Point, Rows
 
 T = TypeVar("T")
 
+# Asked in the order of the index, so that each search begins near the end of the one before.
 _LAST = """
 SELECT asked.n AS point, wanted.n AS place, last.value, last.as_of, last.written_at
-FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS asked (entity_id, moment, n)
+FROM (
+    SELECT entity_id, moment, n
+    FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS points (entity_id, moment, n)
+    ORDER BY hashtextextended(entity_id, 0), moment
+) AS asked
 CROSS JOIN unnest($3::text[]) WITH ORDINALITY AS wanted (feature, n)
 CROSS JOIN LATERAL (
     SELECT h.value, h.as_of, h.written_at FROM _history AS h
