@@ -170,8 +170,8 @@ class Bus(Protocol):
 
     An event whose publish returned survives the death of every process. Events of one entity are
     in one partition, in the order their publishes returned. An event id published again for
-    its entity within the dedup window is accepted once. A batch that was not committed is read again, by this
-    worker or by the next owner; one that was committed is never read again.
+    its entity within the dedup window is accepted once. A batch that was not committed is read
+    again, by this worker or by the next owner; one that was committed is never read again.
     """
 
     partitions: int
@@ -505,11 +505,15 @@ class Outbox(Protocol):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether a part can do its work, and what is wrong if it cannot."""
+    """Whether a part can do its work, and what is wrong if it cannot.
+
+    Without a part that is not needed, events are still accepted and values served.
+    """
 
     name: str
     ok: bool
     detail: str = ""
+    needed: bool = True
 
 
 class Backends(msgspec.Struct, frozen=True):

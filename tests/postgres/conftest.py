@@ -1,8 +1,8 @@
-"""One Postgres for all tests of a process, and a schema for each of them."""
+"""A schema for each test, in the Postgres that all of them share."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -15,21 +15,14 @@ from headwater.settings import Settings
 from headwater.values import new_id
 from tests.postgres.outbox import MemoryOutbox
 from tests.postgres.story import Open
-from tests.servers import postgres
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with postgres() as url:
-        yield url
 
 
 @pytest.fixture
-async def settings(server: str) -> AsyncIterator[Settings]:
+async def settings(postgres_url: str) -> AsyncIterator[Settings]:
     """Settings that name a schema of the test's own."""
     schema = f"test_{new_id()[-12:]}"
-    yield Settings().with_(postgres={"url": server, "schema": schema, "pool_size": 5})
-    connection = await asyncpg.connect(server)
+    yield Settings().with_(postgres={"url": postgres_url, "schema": schema, "pool_size": 5})
+    connection = await asyncpg.connect(postgres_url)
     await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
     await connection.close()
 

@@ -333,6 +333,17 @@ async def waits_for_a_lock(database: Connection) -> bool:
     return count > 0
 
 
+async def test_a_partition_whose_mark_is_gone_is_not_passed_by(
+    past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection
+) -> None:
+    outbox.put(value_row(1))
+    await past.offline.maintain()
+    await database.execute("DELETE FROM _outbox")
+    outbox.put(value_row(2, 1))
+    await past.offline.maintain()
+    assert await database.fetchval("SELECT count(*) FROM _history") == 2
+
+
 async def test_an_empty_outbox_costs_one_question(
     past: PostgresEnvironment, outbox: MemoryOutbox
 ) -> None:

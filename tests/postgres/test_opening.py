@@ -241,8 +241,8 @@ async def test_a_user_who_may_only_use_the_tables_is_enough(
 
 
 @pytest.fixture
-async def door(server: str) -> AsyncIterator[Door]:
-    door = Door(server)
+async def door(postgres_url: str) -> AsyncIterator[Door]:
+    door = Door(postgres_url)
     await door.open()
     yield door
     await door.close()

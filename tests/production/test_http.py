@@ -7,7 +7,7 @@ import httpx
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.http.app import create_app
 from headwater.settings import Settings
-from tests.servers import valkey_node
+from tests.servers import mortal_postgres, valkey_node
 
 
 def shop(settings: Settings) -> FeatureStore:
@@ -65,3 +65,18 @@ async def test_a_redis_that_is_gone_is_a_503_and_readiness_says_so(production: S
         assert ready.status_code == 503
         parts = {part["name"]: part["ok"] for part in ready.json()["parts"]}
         assert parts == {"redis": False, "postgres": True}
+
+
+async def test_without_postgres_events_are_accepted_and_readiness_is_degraded(
+    settings: Settings,
+) -> None:
+    with mortal_postgres() as (url, _):
+        store = shop(settings.with_(postgres={"url": url}))
+        await store.open()
+    async with store, client_of(store) as client:
+        await client.post("/ingest/buy", json={"entity_id": "u1", "payload": {"amount": 5}})
+        await store.drain()
+        answer = await client.get("/v1/features/total", params={"entity_id": "u1"})
+        assert answer.json()["value"] == 5
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "degraded")

@@ -24,9 +24,9 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether each part of the store can do its work."""
+    """Whether each part of the store can do its work; degraded if it can be used without one."""
 
-    status: Literal["ready", "not ready"]
+    status: Literal["ready", "degraded", "not ready"]
     parts: list[Health]
 
 
@@ -65,6 +65,8 @@ class Operations:
         if self._store.settings.api_keys:
             # Probes carry no key, and the detail names folders and hosts: the log has it.
             parts = [msgspec.structs.replace(part, detail="") for part in parts]
+        if all(part.ok or not part.needed for part in parts):
+            return Answer(200, msgspec.json.encode(Readiness("degraded", parts)))
         body = msgspec.json.encode(Readiness("not ready", parts))
         return Answer(503, body, JSON, ((b"retry-after", b"1"),))
 

@@ -8,7 +8,6 @@ rows at their source that the next one knows to be here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 
 import asyncpg
 import msgspec
@@ -68,7 +67,7 @@ class _Taken(msgspec.Struct, frozen=True):
 
     history: str
     events: str
-    any: bool
+    some: bool
     much: bool
 
 
@@ -78,7 +77,6 @@ class Drain:
     def __init__(self, postgres: Postgres, outbox: Outbox, pool_size: int) -> None:
         self._postgres = postgres
         self._outbox = outbox
-        self._known: set[int] = set()
         self._slots = asyncio.Semaphore(min(_PARTITIONS_AT_ONCE, pool_size))
         self._shared = Shared(lambda: self._take_all(wait=True))
 
@@ -97,7 +95,7 @@ class Drain:
         filled = await self._outbox.filled()
         if not filled:
             return
-        await self._found(filled)
+        await self._postgres.run(lambda connection: connection.execute(_FOUND, sorted(filled)))
         ends = await asyncio.gather(
             *(self._drain(partition, wait=wait) for partition in sorted(filled)),
             return_exceptions=True,
@@ -106,12 +104,6 @@ class Drain:
         for end in ends:
             if end is not None:
                 raise end
-
-    async def _found(self, filled: Collection[int]) -> None:
-        new = sorted(set(filled) - self._known)
-        if new:
-            await self._postgres.run(lambda connection: connection.execute(_FOUND, new))
-            self._known.update(new)
 
     async def _drain(self, partition: int, *, wait: bool) -> None:
         async with self._slots:
@@ -123,7 +115,7 @@ class Drain:
                 if taken is None:
                     return
                 await self._outbox.settle(partition, taken.history, taken.events)
-                if not taken.any:
+                if not taken.some:
                     return
                 little = 0 if taken.much else little + 1
 
@@ -141,10 +133,10 @@ class Drain:
             taken = _Taken(
                 history.upto if history else marks["history"],
                 events.upto if events else marks["events"],
-                any=history is not None or events is not None,
+                some=history is not None or events is not None,
                 much=much_history or many_events,
             )
-            if taken.any:
+            if taken.some:
                 await connection.execute(_ADVANCE, partition, taken.history, taken.events)
             return taken
 

@@ -61,7 +61,7 @@ class PostgresEnvironment:
             refuse_newer(version, self._schema)
             refuse_older(version, self._schema)
         except BackendError as error:
-            return [Health("postgres", ok=False, detail=str(error))]
+            return [Health("postgres", ok=False, detail=str(error), needed=False)]
         return [Health("postgres", ok=True)]
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -94,7 +95,7 @@ def address(settings: PostgresSettings) -> str:
 
 def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, str]:
     """What holds for a connection however the server is set up; no timeout is 0."""
-    milliseconds = str(round(timeout * 1_000))
+    milliseconds = str(math.ceil(timeout * 1_000))
     return {
         "application_name": f"headwater/{settings.schema}",
         "search_path": f'"{settings.schema}", public',

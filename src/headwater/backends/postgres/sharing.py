@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+_CLOSING_SECONDS = 10.0
+
 
 class Shared:
     """Work that everybody wants to have been begun after they asked.
@@ -32,10 +34,12 @@ class Shared:
         await self._work()
 
     async def close(self) -> None:
-        """Waits for what runs."""
+        """Waits for what runs, if it ends soon."""
         tasks = [task for task in (self._running, self._next) if task is not None]
         if tasks:
-            await asyncio.wait(tasks)
+            _, late = await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
+            for task in late:
+                task.cancel()
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

@@ -116,7 +116,7 @@ class RedisBus:
         batches: list[Batch] = []
         for lease in leases:
             page = self._ahead.get(lease.partition) if limit > 0 else None
-            if page is not None:
+            if page is not None and page.lease == lease:
                 del self._ahead[lease.partition]
                 batches.append(to_batch(page, limit))
                 first = batches[-1].deliveries[0].position

@@ -61,10 +61,11 @@ def asking(key: str, *command: Any) -> Call:
     return Call(key, command)
 
 
-@cache
 def _slot(key: str) -> int:
-    tag = re.search(r"\{([^}]+)\}", key)
-    return crc_hqx((tag[1] if tag else key).encode(), 0) % _SLOTS
+    """The slot of a key: that of its hash tag, where it has one."""
+    _, opened, rest = key.partition("{")
+    tag, closed, _ = rest.partition("}")
+    return crc_hqx((tag if opened and closed and tag else key).encode(), 0) % _SLOTS
 
 
 class Redis:

@@ -11,21 +11,21 @@ if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
   -- A new group begins with the oldest entry there is, never with the next; one whose state was
   -- lost goes on where the stream says it was.
   redis.pcall('XGROUP', 'CREATE', KEYS[3], ARGV[3], '0', 'MKSTREAM')
-  local cursor = '0-0'
+  local cursor, lag = '0-0', false
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
     local known = {}
     for i = 1, #group, 2 do
       known[group[i]] = group[i + 1]
     end
     if known['name'] == ARGV[3] then
-      cursor = known['last-delivered-id']
+      cursor, lag = known['last-delivered-id'], known['lag']
     end
   end
-  local waiting = #redis.call('XRANGE', KEYS[3], '(' .. cursor, '+')
   local info = redis.call('XINFO', 'STREAM', KEYS[3])
   for i = 1, #info, 2 do
     if info[i] == 'entries-added' then
-      redis.call('HSET', KEYS[1], 'cursor', cursor, 'read', info[i + 1] - waiting)
+      local read = info[i + 1] - (lag or redis.call('XLEN', KEYS[3]))
+      redis.call('HSET', KEYS[1], 'cursor', cursor, 'read', read)
     end
   end
 end
