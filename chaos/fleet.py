@@ -25,6 +25,10 @@ _PAUSE_SECONDS = 0.2
 _STOPPED_WITHIN_SECONDS = 45.0
 _COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
+# Waits for the end of its input, which comes when the process holding the other end is gone,
+# however it went; then ends the workers that process left behind, which share its group.
+_GUARD = "read -r _; kill -s KILL 0"
+
 
 def environment(settings: Settings) -> dict[str, str]:
     """The environment of a process that is to have these settings."""
@@ -51,6 +55,7 @@ class Fleet:
         self._workers = workers
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._keepers: list[asyncio.Task[None]] = []
+        self._guard: asyncio.subprocess.Process | None = None
         self._ending = False
         self.exits: Counter[int] = Counter()
         """How often a process ended, by its exit code; a signal is a negative one."""
@@ -58,6 +63,9 @@ class Fleet:
         """How many processes did not leave when asked to."""
 
     async def __aenter__(self) -> Self:
+        self._guard = await asyncio.create_subprocess_exec(
+            *("sh", "-c", _GUARD), stdin=asyncio.subprocess.PIPE, process_group=0
+        )
         for worker in range(self._workers):
             self._processes[worker] = await self._spawn(worker)
             self._keepers.append(asyncio.create_task(self._keep(worker)))
@@ -74,6 +82,9 @@ class Fleet:
             with suppress(ProcessLookupError):
                 process.kill()
         await asyncio.gather(*self._keepers)
+        if self._guard is not None:
+            self._guard.kill()
+            await self._guard.wait()
 
     async def at_work(self, seconds: float) -> bool:
         """Waits until all of them show that they live, for so long at most; says if they do."""
@@ -117,6 +128,7 @@ class Fleet:
                 env=self._environment,
                 stdout=log,
                 stderr=log,
+                process_group=self._guard.pid if self._guard else None,
             )
 
     async def _keep(self, worker: int) -> None:
@@ -143,6 +155,11 @@ class Fleet:
             process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(seconds)
             process.send_signal(signal.SIGCONT)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run at present."""
+        return [process.pid for process in self._processes.values()]
 
     def __len__(self) -> int:
         return self._workers

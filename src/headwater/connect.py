@@ -50,8 +50,10 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     redis = _load("headwater.backends.redis.environment", "redis")
     postgres = _load("headwater.backends.postgres.environment", "postgres")
     present = await redis.open_redis(settings, clock)
+    lifecycle: Lifecycle = present
     try:
         past = await postgres.open_postgres(settings, clock, present.outbox)
+        lifecycle = Both(present, past)
         known = await past.store_id()
         if known != present.store_id:
             # Before anything of this store has been taken there; two who do so do the same.
@@ -59,7 +61,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
             if known is not None:
                 await present.note_loss()
     except BaseException:
-        await present.close()
+        await lifecycle.close()
         raise
     return Backends(
         bus=present.bus,
@@ -67,7 +69,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         dead_letters=present.dead_letters,
         online=present.online,
         offline=past.offline,
-        lifecycle=Both(present, past),
+        lifecycle=lifecycle,
     )
 
 

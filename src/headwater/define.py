@@ -7,6 +7,7 @@ declaration to the store.
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from headwater.errors import (
     nearest,
 )
 from headwater.templates import Template, parse_template
-from headwater.values import INTERNAL, LONGEST_NAME
+from headwater.values import INTERNAL, LONGEST_ID, LONGEST_NAME
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -55,6 +56,12 @@ class EntityDef(msgspec.Struct, frozen=True):
         if type(entity_id) is not str or not entity_id:
             raise InvalidInputError(
                 f"{self.id_field} must be a text that is not empty, not {entity_id!r}"
+            )
+        if len(entity_id) > LONGEST_ID or not entity_id.isprintable():
+            # As for events: what no event can be about is no entity.
+            raise InvalidInputError(
+                f"{self.id_field} must be printable and at most {LONGEST_ID} characters long, not "
+                f"{reprlib.repr(entity_id)}"
             )
         if self.id_type is int:
             self.native_id(entity_id)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -189,7 +190,10 @@ def _changes(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> Iter
         if row[id_at] is None:
             continue
         moment = _moment(feature, row[time_at]) if time_at is not None else now
-        cell = make_cell(feature, row[value_at], to_micros(min(moment, now)), to_micros(now))
+        value = row[value_at]
+        if isinstance(value, Decimal) and feature.codec.kind == "float":
+            value = float(value)  # what a database makes of an average, whatever it averages
+        cell = make_cell(feature, value, to_micros(min(moment, now)), to_micros(now))
         yield make_change(feature, str(row[id_at]), cell, cause)
 
 

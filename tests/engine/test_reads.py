@@ -625,3 +625,15 @@ async def test_time_in_the_queue_for_a_thread_is_not_time_to_run(
         await store.publish("go", user_id)
     await store.drain()
     assert await store.get_features(["slow"], ids) == {user_id: {"slow": 2} for user_id in ids}
+
+
+@pytest.mark.parametrize("entity_id", ["a\x00b", "line\nbreak", "x" * 1025])
+async def test_an_id_that_no_event_can_have_is_refused(
+    store: FeatureStore, user: type, entity_id: str
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    with pytest.raises(InvalidInputError, match="user_id must be printable"):
+        await store.set_feature("total", entity_id, 1)

@@ -481,3 +481,20 @@ async def test_a_timer_that_fires_early_loses_no_tick(
     clock.advance(next_due(engine.registry.feature("score"), clock.now()) - clock.now())
     early = clock.now() - timedelta(microseconds=100)
     assert scheduler.wait(early) <= 0
+
+
+async def test_an_average_of_whole_numbers_is_a_float_in_every_database(
+    store: FeatureStore, user: type, home: Path
+) -> None:
+    await orders(store, home, "u1,1", "u1,2")
+
+    @feature(
+        entity=user,
+        refresh="5m",
+        materialize=True,
+        sql="SELECT user_id, avg(amount) AS value FROM orders GROUP BY user_id",
+    )
+    def average(user_id: str) -> float: ...  # type: ignore[empty-body]
+
+    await store.drain()
+    assert await store.get_feature("average", "u1") == 1.5

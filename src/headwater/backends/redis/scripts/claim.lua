@@ -2,7 +2,7 @@
 -- Takes a partition that no other living worker holds.
 -- KEYS: group, lease, events
 -- ARGV: worker, its time to live in milliseconds, name of the group
--- Returns the epoch, and 1 if its last owner died; nothing if another holds it.
+-- Returns the epoch, and 1 if an owner died and none was done since; nothing if another holds it.
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[1] then
   return false
@@ -29,8 +29,13 @@ if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
     end
   end
 end
-local owner = redis.call('HGET', KEYS[1], 'owner')
+-- Suspicion outlives the worker that was to clear it: only the release of one that is done ends it.
+local held = redis.call('HMGET', KEYS[1], 'owner', 'suspect')
+local suspect = held[2] or held[1] and held[1] ~= ARGV[1]
+if suspect then
+  redis.call('HSET', KEYS[1], 'suspect', 1)
+end
 local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'lease', ARGV[1] .. ':' .. epoch)
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
-return {epoch, owner and owner ~= ARGV[1] and 1 or 0}
+return {epoch, suspect and 1 or 0}

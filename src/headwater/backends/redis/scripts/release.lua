@@ -7,7 +7,7 @@ if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
 end
 redis.call('HDEL', KEYS[1], 'lease')
 if ARGV[3] == 'done' then
-  redis.call('HDEL', KEYS[1], 'owner')
+  redis.call('HDEL', KEYS[1], 'owner', 'suspect')
 end
 redis.call('DEL', KEYS[2])
 redis.call('PUBLISH', ARGV[2], 'workers')
