@@ -78,20 +78,6 @@ def drain(where: str, effort: Effort) -> Iterator[Rate]:
 
 
 @contextmanager
-def maintain(where: str, effort: Effort) -> Iterator[Rate]:
-    """Seconds until all that was handled is history in Postgres."""
-
-    async def seconds() -> float:
-        engine = await store.open()
-        start = time.perf_counter()
-        await engine.backends.offline.maintain()
-        return time.perf_counter() - start
-
-    with _one_loop(seconds) as measure:
-        yield measure
-
-
-@contextmanager
 def ping(where: str, effort: Effort) -> Iterator[Rate]:
     """Publishes events at a steady pace; how many a second it came to."""
 
@@ -210,7 +196,6 @@ MEASURES: dict[str, Measuring] = {
     "worker": worker,
     "fill": fill,
     "drain": drain,
-    "maintain": maintain,
     "ping": ping,
     "watch": watch,
     "read_one": read_one,

@@ -9,11 +9,15 @@ HeadwaterError
 │   └── FeaturesFileError       a features file is not there, fails, or has no single store
 ├── ConfigError                 a setting is wrong or missing
 │   ├── UnknownSettingError     headwater.toml has a key that no setting reads
-│   └── MissingExtraError       an optional driver is not installed
+│   ├── MissingExtraError       an optional driver is not installed
+│   └── SigningKeyError         a signing key is not one
 ├── InvalidInputError           a caller passed something that cannot be used
 │   ├── DurationError
 │   ├── EventError
-│   └── FeatureValueError       a value does not fit its feature's annotated type
+│   ├── FeatureValueError       a value does not fit its feature's annotated type
+│   ├── RecordValueError        a value has no exact form in a record
+│   ├── RecordDocumentError     a text is not a record's document
+│   └── RedactionError          a record has nothing to redact there
 ├── NotFoundError               a caller named something that does not exist
 │   ├── UnknownNameError        … among the declarations
 │   └── UnknownDeadLetterError
@@ -24,6 +28,8 @@ HeadwaterError
 ├── CommitError                 a batch was not committed and will be read again
 │   ├── LeaseLostError          another worker owns the partition now
 │   └── VersionConflictError    an entity changed while the batch ran
+├── ImmutableRecordError        a record exists already and says something else
+├── SignatureError              a record has to be signed and cannot be
 └── BackendError                a store cannot be used
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
     ├── SchemaError             the tables in Postgres are missing, older or newer
@@ -136,6 +142,18 @@ class MissingExtraError(ConfigError):
         super().__init__(f"{what} needs `pip install 'headwater[{extra}]'`")
 
 
+class SigningKeyError(ConfigError):
+    """A signing key is not one; the message never shows it."""
+
+    def __init__(self, which: str, problem: str) -> None:
+        self.which = which
+        super().__init__(
+            f"signing key {which} {problem}; write 'key_id:secret', "
+            "'ed25519:key_id:<base64 of the 32 byte seed>' or "
+            "'ed25519-pub:key_id:<base64 of the 32 byte public key>', several with commas between"
+        )
+
+
 class InvalidInputError(HeadwaterError):
     """A caller passed something that cannot be used."""
 
@@ -169,6 +187,33 @@ class FeatureValueError(InvalidInputError, ValueError):
             f"feature {feature!r} cannot keep {reprlib.repr(value)} as {expected}: {reason}; "
             "return the annotated type or change the annotation"
         )
+
+
+class RecordValueError(InvalidInputError, ValueError):
+    """A value has no exact form in a record."""
+
+    def __init__(self, pointer: str, problem: str) -> None:
+        self.pointer = pointer
+        self.problem = problem
+        super().__init__(f"{pointer or 'the value'}: {problem}")
+
+
+class RecordDocumentError(InvalidInputError, ValueError):
+    """A text is not a record's document."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"this is not the document of a record: {problem}; "
+            "`headwater context export ID` writes one"
+        )
+
+
+class RedactionError(InvalidInputError, ValueError):
+    """A record has nothing to redact there."""
+
+    def __init__(self, pointer: str, known: Iterable[str]) -> None:
+        self.pointer = pointer
+        super().__init__(f"nothing is disclosed at {pointer!r}; {nearest(pointer, known)}")
 
 
 class NotFoundError(HeadwaterError):
@@ -250,6 +295,23 @@ class VersionConflictError(CommitError):
     def __init__(self, partition: int) -> None:
         self.partition = partition
         super().__init__(f"an entity of partition {partition} changed while its batch ran")
+
+
+class ImmutableRecordError(HeadwaterError):
+    """A record exists already and says something else."""
+
+    def __init__(self, context_id: str, stored: str, given: str) -> None:
+        self.context_id = context_id
+        self.stored = stored
+        self.given = given
+        super().__init__(
+            f"context {context_id} is already recorded as {stored} and cannot become {given}; "
+            "a record never changes: assemble again to get a new one"
+        )
+
+
+class SignatureError(HeadwaterError):
+    """A record has to be signed and cannot be."""
 
 
 class BackendError(HeadwaterError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -30,22 +31,27 @@ asyncio.run(main())
 
 
 async def test_a_killed_driver_leaves_no_worker(tmp_path: Path) -> None:
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED_INSIDE_THE_BLOCK],
+    driver = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KILLED_INSIDE_THE_BLOCK),
         cwd=ROOT,
         env={**os.environ, "FOLDER": str(tmp_path)},
         stdout=subprocess.PIPE,
-        check=False,
     )
-    assert killed.returncode == -signal.SIGKILL
-    pids = [int(pid) for pid in killed.stdout.split()]
+    said, _ = await driver.communicate()
+    assert driver.returncode == -signal.SIGKILL
+    pids = said.decode().split()
     assert len(pids) == 2
-    await until(lambda: not any(map(is_alive, pids)))
+
+    async def all_gone() -> bool:
+        return not any([await is_alive(pid) for pid in pids])
+
+    await until(all_gone)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+async def is_alive(pid: str) -> bool:
+    """Says whether a process runs; one that only waits for its parent to take note does not."""
+    asked = await asyncio.create_subprocess_exec(
+        *("ps", "-o", "stat=", "-p", pid), stdout=subprocess.PIPE
+    )
+    state, _ = await asked.communicate()
+    return bool(state.strip()) and not state.startswith(b"Z")
