@@ -57,6 +57,7 @@ class Fleet:
         self._keepers: list[asyncio.Task[None]] = []
         self._guard: asyncio.subprocess.Process | None = None
         self._ending = False
+        self._spawning = asyncio.Lock()
         self.exits: Counter[int] = Counter()
         """How often a process ended, by its exit code; a signal is a negative one."""
         self.stuck = 0
@@ -77,10 +78,9 @@ class Fleet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._ending = True
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                process.kill()
+        await self._replace_no_more()
+        for worker in self._processes:
+            self.kill(worker)
         await asyncio.gather(*self._keepers)
         if self._guard is not None:
             self._guard.kill()
@@ -101,9 +101,14 @@ class Fleet:
             return await until(joined, seconds)
 
     async def stop(self) -> list[int]:
-        """Stops all of them in good order; gives their exit codes."""
-        self._ending = True
-        return [await self._end(worker) for worker in self._processes]
+        """Stops those that run in good order; gives their exit codes."""
+        await self._replace_no_more()
+        running = [w for w, process in self._processes.items() if process.returncode is None]
+        return [await self._end(worker) for worker in running]
+
+    async def _replace_no_more(self) -> None:
+        async with self._spawning:
+            self._ending = True
 
     async def restart(self, worker: int) -> None:
         """Asks a process to finish and leave; returns when it has, and another is being started."""
@@ -134,12 +139,13 @@ class Fleet:
     async def _keep(self, worker: int) -> None:
         while True:
             code = await self._processes[worker].wait()
-            if self._ending:
-                return
-            self.exits[code] += 1
-            if code not in (0, -signal.SIGKILL):
+            if not self._ending and code not in (0, -signal.SIGKILL):
                 await asyncio.sleep(_PAUSE_SECONDS)
-            self._processes[worker] = await self._spawn(worker)
+            async with self._spawning:
+                if self._ending:
+                    return
+                self.exits[code] += 1
+                self._processes[worker] = await self._spawn(worker)
 
     def _signal(self, worker: int, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

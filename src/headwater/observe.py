@@ -36,6 +36,10 @@ class Spread(Collector):
         self._sum = 0.0
         REGISTRY.register(self)
 
+    def observe(self, value: float) -> None:
+        self._counts[self._bucket(value)] += 1
+        self._sum += value
+
     def observe_all(self, values: Sequence[float]) -> None:
         for bucket, count in Tally(map(self._bucket, values)).items():
             self._counts[bucket] += count
@@ -97,8 +101,8 @@ class ObservedBus:
     async def commit(self, outcome: Outcome) -> None:
         began = time.perf_counter()
         await self._inner.commit(outcome)
-        COMMIT_SECONDS.observe_all([time.perf_counter() - began])
-        BATCH_EVENTS.observe_all([len(outcome.handled)])
+        COMMIT_SECONDS.observe(time.perf_counter() - began)
+        BATCH_EVENTS.observe(len(outcome.handled))
         events = []
         for handled in outcome.handled:
             if handled.event.event_type.startswith(INTERNAL):

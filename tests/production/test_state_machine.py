@@ -255,8 +255,14 @@ async def _cut(
     """Commits over a connection that breaks before the commit, or only its answer, has arrived."""
     await worker.opened.redis.call(asking("k", "PING"))  # there is a connection to break
     (wire,) = worker.opened.redis.wires.values()
-    committing = asyncio.ensure_future(worker.opened.bus.commit(outcome))
-    await asyncio.sleep(0)  # handed to the connection; it leaves in the loop's next turn
+
+    async def commit() -> None:
+        if not arrives:
+            wire.post([["PING"]])  # the first of a turn leaves at once, what follows at its end
+        await worker.opened.bus.commit(outcome)
+
+    committing = asyncio.ensure_future(commit())
+    await asyncio.sleep(0)
     if arrives and not committing.done():
         wire.transport.pause_reading()
         mark = uuid4().hex

@@ -1,7 +1,7 @@
 """One connection to one server: many callers share it, and nothing is ever sent twice.
 
-Commands that are sent in one turn of the event loop leave in one write, and each caller waits for
-its own answers. When the connection breaks, all of them learn that the outcome of what they sent
+The commands of one turn of the event loop leave in few writes, and each caller waits for its own
+answers. When the connection breaks, all of them learn that the outcome of what they sent
 is unknown; only they know whether it may be sent again.
 """
 
@@ -98,6 +98,7 @@ class Wire(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._tickets: deque[_Ticket] = deque()
         self._unsent: list[bytes] = []
+        self._in_turn = False
         self._watch: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport = asyncio.Transport()
         self._problem = "was closed"
@@ -121,13 +122,20 @@ class Wire(asyncio.Protocol):
 
     def post(self, commands: Sequence[Command]) -> None:
         """Sends commands whose answers come as pushes."""
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
         packed = [hiredis.pack_command(tuple(command)) for command in commands]
         self._unsent += packed
-        # The server is to work on what is large while we prepare the next.
-        if sum(map(len, packed)) > _LARGE:
+        # The first of a turn leaves at once, and so does what is large: the server is to work
+        # while we prepare the next. The others of the turn leave together.
+        if not self._in_turn:
+            self._in_turn = True
+            self._loop.call_soon(self._end_turn)
             self._flush()
+        elif sum(map(len, packed)) > _LARGE:
+            self._flush()
+
+    def _end_turn(self) -> None:
+        self._in_turn = False
+        self._flush()
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []

@@ -1,0 +1,326 @@
+"""One text for one value: canonical JSON (RFC 8785), and tags for what JSON cannot say.
+
+JSON here is a subset in which every language agrees: no floats, integers within ±(2^53-1), no
+lone surrogates, no key twice. Everything else a record may hold has a tag, such as
+``{"$decimal": "1.10"}``; what has none is refused, never coerced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from base64 import urlsafe_b64decode
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from types import NoneType
+from typing import Any, NoReturn
+from uuid import UUID
+
+import msgspec
+
+from headwater.errors import RecordValueError
+
+LARGEST = 2**53 - 1
+"""The largest integer that every JSON reader keeps exact."""
+
+DEEPEST = 64
+"""How many levels of containers a value may have."""
+
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
+_MICROSECOND = timedelta(microseconds=1)
+_EXACT = range(-LARGEST, LARGEST + 1)
+_ENCODE_SORTED = msgspec.json.Encoder(order="sorted").encode
+_ENCODE = msgspec.json.Encoder().encode
+_BEYOND_16_BITS = re.compile(rb"[\xf0-\xf4]")
+_LAST_OF_16_BITS = re.compile(rb"[\xee\xef]")
+
+
+class JsonError(ValueError):
+    """A text is not JSON of the subset; the message says why."""
+
+
+def canonical(value: Any) -> bytes:
+    """The RFC 8785 text of what `to_tagged` or `parse` gave."""
+    text = _ENCODE_SORTED(value)
+    # RFC 8785 orders keys by UTF-16. That is the order of UTF-8, except between a character that
+    # takes two UTF-16 units and one from U+E000 to U+FFFF.
+    if text.isascii() or not (_BEYOND_16_BITS.search(text) and _LAST_OF_16_BITS.search(text)):
+        return text
+    return _ENCODE(_by_utf16(value))
+
+
+def _by_utf16(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _by_utf16(value[key]) for key in sorted(value, key=_utf16)}
+    return [_by_utf16(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be")
+
+
+def parse(text: bytes | str) -> Any:
+    """What a JSON text says, refused where another reader could understand something else."""
+    try:
+        value = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            object_pairs_hook=_object,
+            parse_float=_refuse_number,
+            parse_constant=_refuse_number,
+            parse_int=_integer,
+        )
+        _ENCODE(value)
+    except UnicodeDecodeError as error:
+        raise JsonError(f"byte {error.start} is not UTF-8") from error
+    except UnicodeEncodeError as error:
+        raise JsonError("a lone surrogate is no character") from error
+    except json.JSONDecodeError as error:
+        raise JsonError(f"{error.msg} at character {error.pos}") from error
+    except RecursionError as error:
+        raise JsonError("it is nested too deeply") from error
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise JsonError(f"the key {twice!r} is there twice")
+    return found
+
+
+def _refuse_number(text: str) -> NoReturn:
+    raise JsonError(f"the number {text} is not an integer")
+
+
+def _integer(text: str) -> int:
+    # The length is looked at first: Python refuses to read an integer of very many digits.
+    if len(text) > 17 or text == "-0" or int(text) not in _EXACT:
+        raise JsonError(f"the number {text[:24]} is not exact in every reader")
+    return int(text)
+
+
+def to_base64(raw: bytes) -> str:
+    """Base64url without padding."""
+    return b2a_base64(raw, newline=False).translate(_URLSAFE, b"=").decode()
+
+
+def from_base64(text: str) -> bytes:
+    """The bytes of base64url without padding; ValueError unless this is the only way to write them."""
+    raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if to_base64(raw) != text:
+        raise ValueError("it is not base64url without padding")
+    return raw
+
+
+def child(pointer: str, key: str | int) -> str:
+    """The RFC 6901 pointer of a member or an element."""
+    if isinstance(key, str) and ("~" in key or "/" in key):
+        key = key.replace("~", "~0").replace("/", "~1")
+    return f"{pointer}/{key}"
+
+
+def to_tagged(value: object, pointer: str = "") -> Any:
+    """The value as JSON of the subset; the pointer says in an error where it was to stand."""
+    return _tag(value, pointer, 0)
+
+
+_Tagger = Callable[[Any, str, int], Any]
+
+
+def _tag(value: object, pointer: str, depth: int) -> Any:
+    tagger = _TAGGERS.get(type(value))
+    if tagger is not None:
+        return tagger(value, pointer, depth)
+    if isinstance(value, msgspec.Struct):
+        return _tag_dict(msgspec.structs.asdict(value), pointer, depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _tag_dict(_fields(value), pointer, depth)
+    raise RecordValueError(pointer, _why_not(value))
+
+
+def _fields(value: Any) -> dict[str, object]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _why_not(value: object) -> str:
+    kind = type(value)
+    if isinstance(value, Enum):
+        return f"{kind.__qualname__} is an Enum, which no record can give back; pass its .value"
+    for base in _TAGGERS:
+        if issubclass(kind, base):
+            return (
+                f"{kind.__module__}.{kind.__qualname__} is a kind of {base.__name__} that no "
+                f"record can give back; turn it into a plain {base.__name__}"
+            )
+    return (
+        f"a {kind.__module__}.{kind.__qualname__} has no exact form in a record; pass text, "
+        "numbers, dates, bytes, lists, dicts, dataclasses or Structs of them"
+    )
+
+
+def _tag_as_is(value: Any, pointer: str, depth: int) -> Any:
+    return value
+
+
+def _tag_str(value: str, pointer: str, depth: int) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise RecordValueError(
+                pointer,
+                f"character {error.start} is a lone surrogate, which UTF-8 cannot hold; "
+                "decode the text with errors='replace'",
+            ) from error
+    return value
+
+
+def _tag_int(value: int, pointer: str, depth: int) -> Any:
+    if value in _EXACT:
+        return value
+    try:
+        return {"$int": str(value)}
+    except ValueError as error:
+        raise RecordValueError(pointer, f"the integer is too long: {error}") from error
+
+
+_FLOAT_TEXTS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _tag_float(value: float, pointer: str, depth: int) -> Any:
+    text = repr(value)
+    return {"$float": _FLOAT_TEXTS.get(text, text)}
+
+
+def _tag_datetime(value: datetime, pointer: str, depth: int) -> Any:
+    if value.utcoffset() is None:
+        raise RecordValueError(
+            pointer, "a datetime without a time zone is ambiguous; pass one with, such as UTC"
+        )
+    return {"$datetime": value.isoformat()}
+
+
+def _tag_dict(value: dict[Any, Any], pointer: str, depth: int) -> Any:
+    _check_depth(pointer, depth)
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return {
+            _tag_str(key, pointer, depth): _tag(item, child(pointer, key), depth + 1)
+            for key, item in value.items()
+        }
+    pairs = (
+        [_tag(key, pointer, depth + 1), _tag(item, child(pointer, str(key)), depth + 1)]
+        for key, item in value.items()
+    )
+    return {"$map": sorted(pairs, key=canonical)}
+
+
+def _tag_list(value: Iterable[Any], pointer: str, depth: int) -> list[Any]:
+    _check_depth(pointer, depth)
+    return [_tag(item, child(pointer, at), depth + 1) for at, item in enumerate(value)]
+
+
+def _tag_tuple(value: tuple[Any, ...], pointer: str, depth: int) -> Any:
+    return {"$tuple": _tag_list(value, pointer, depth)}
+
+
+def _tag_set(value: set[Any], pointer: str, depth: int) -> Any:
+    return {"$set": sorted(_tag_list(value, pointer, depth), key=canonical)}
+
+
+def _tag_frozenset(value: frozenset[Any], pointer: str, depth: int) -> Any:
+    return {"$frozenset": sorted(_tag_list(value, pointer, depth), key=canonical)}
+
+
+def _check_depth(pointer: str, depth: int) -> None:
+    if depth >= DEEPEST:
+        raise RecordValueError(
+            pointer, f"it is nested deeper than {DEEPEST} levels, or holds itself; flatten it"
+        )
+
+
+def _tagged_text(tag: str, text: Callable[[Any], str]) -> _Tagger:
+    return lambda value, pointer, depth: {tag: text(value)}
+
+
+_TAGGERS: dict[type, _Tagger] = {
+    NoneType: _tag_as_is,
+    bool: _tag_as_is,
+    str: _tag_str,
+    int: _tag_int,
+    float: _tag_float,
+    dict: _tag_dict,
+    list: _tag_list,
+    tuple: _tag_tuple,
+    set: _tag_set,
+    frozenset: _tag_frozenset,
+    datetime: _tag_datetime,
+    date: _tagged_text("$date", date.isoformat),
+    timedelta: _tagged_text("$duration_us", lambda value: str(value // _MICROSECOND)),
+    Decimal: _tagged_text("$decimal", str),
+    UUID: _tagged_text("$uuid", str),
+    bytes: _tagged_text("$bytes", to_base64),
+}
+
+
+# What the types below raise for a text that is none of theirs, or for something else than text.
+_NOT_A_VALUE = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    OverflowError,
+    InvalidOperation,
+    RecursionError,
+)
+
+
+def from_tagged(tagged: Any, pointer: str = "") -> Any:
+    """The value that a tagged one stands for, refused unless it is the only way to write it."""
+    if type(tagged) is str:
+        return tagged
+    try:
+        value = _untag(tagged)
+        same = canonical(to_tagged(value, pointer)) == canonical(tagged)
+    except _NOT_A_VALUE as error:
+        raise RecordValueError(pointer, f"it is not a value of CRS-001: {error!r}") from error
+    if not same:
+        raise RecordValueError(pointer, "it is not a value of CRS-001 as CRS-001 writes it")
+    return value
+
+
+def _untag(tagged: Any) -> Any:
+    if isinstance(tagged, list):
+        return [_untag(item) for item in tagged]
+    if not isinstance(tagged, dict):
+        return tagged
+    if len(tagged) == 1:
+        [(tag, content)] = tagged.items()
+        if tag.startswith("$"):
+            return _UNTAGGERS[tag](content)
+    return {key: _untag(item) for key, item in tagged.items()}
+
+
+def _untag_map(pairs: Any) -> dict[Any, Any]:
+    return {_untag(key): _untag(item) for key, item in pairs}
+
+
+_UNTAGGERS: dict[str, Callable[[Any], Any]] = {
+    "$int": int,
+    "$float": float,
+    "$decimal": Decimal,
+    "$datetime": datetime.fromisoformat,
+    "$date": date.fromisoformat,
+    "$duration_us": lambda text: int(text) * _MICROSECOND,
+    "$bytes": from_base64,
+    "$uuid": UUID,
+    "$map": _untag_map,
+    "$tuple": lambda items: tuple(map(_untag, items)),
+    "$set": lambda items: set(map(_untag, items)),
+    "$frozenset": lambda items: frozenset(map(_untag, items)),
+}

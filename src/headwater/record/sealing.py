@@ -1,0 +1,222 @@
+"""Sealing: plain values become canonical bytes, commitments and disclosures, and come back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headwater.canonical import LARGEST, canonical, child, from_tagged, to_base64, to_tagged
+from headwater.errors import RecordValueError
+from headwater.record.core import Commitment, Core
+from headwater.record.parts import Disclosure, Record, content_hash, hash_of, moment_text
+
+Salts = Callable[[int], bytes]
+"""Gives so many bytes that nobody can guess."""
+
+SALT_BYTES = 16
+MARK = "$sd"
+"""The key of a commitment in the core."""
+
+C = TypeVar("C", bound=Core)
+
+
+def digest(salt: str, pointer: str, tagged: Any) -> str:
+    """What the core says of a value instead of the value."""
+    return sha256(canonical((salt, pointer, tagged))).hexdigest()
+
+
+def seal(core: Core, salts: Salts = os.urandom) -> Record:
+    """The record of what the core says; the same bytes again when the salts are the same."""
+    text = core.output.content
+    if not isinstance(text, str):
+        raise RecordValueError("/output/content", "it is withheld; only plain values are sealed")
+    to_tagged(text, "/output/content")
+    output = msgspec.structs.replace(core.output, content_hash=content_hash(text))
+    making = _Seal(salts)
+    raw = _bytes(_writer(type(core))(msgspec.structs.replace(core, output=output), "", making))
+    return Record(
+        context_id=core.context_id,
+        record_hash=hash_of(raw),
+        content_hash=output.content_hash,
+        core=raw,
+        disclosures=tuple(sorted(making.disclosures, key=attrgetter("pointer"))),
+    )
+
+
+def _bytes(tree: dict[str, Any]) -> bytes:
+    try:
+        return canonical(tree)
+    except UnicodeEncodeError:
+        to_tagged(tree)  # says where the lone surrogate is
+        raise
+
+
+class _Seal:
+    """The commitments of one record as they are made."""
+
+    __slots__ = ("_salts", "disclosures")
+
+    def __init__(self, salts: Salts) -> None:
+        self._salts = _drawn(salts)
+        self.disclosures: list[Disclosure] = []
+
+    def commit(self, value: object, pointer: str) -> dict[str, str]:
+        salt = to_base64(next(self._salts))
+        tagged = to_tagged(value, pointer)
+        self.disclosures.append(Disclosure(pointer, salt, tagged))
+        return {MARK: digest(salt, pointer, tagged)}
+
+
+def _drawn(salts: Salts) -> Iterator[bytes]:
+    """Salts one by one, asked for in blocks: a call of the system costs more than a block."""
+    while True:
+        block = salts(SALT_BYTES * 32)
+        for start in range(0, len(block), SALT_BYTES):
+            yield block[start : start + SALT_BYTES]
+
+
+_Writer = Callable[[Any, str, _Seal], Any]
+
+
+@cache
+def _writer(annotation: Any) -> _Writer:
+    """How a field of this annotation is written, found once and not for each record."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return _optional(annotation)
+    if origin in _CONTAINERS:
+        return _CONTAINERS[origin](annotation)
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return _struct(annotation)
+    return _write_moment if annotation is datetime else _write_plain
+
+
+def _optional(annotation: Any) -> _Writer:
+    inner = [member for member in get_args(annotation) if member is not NoneType]
+    if len(inner) != 1:
+        return _write_plain
+    write = _writer(inner[0])
+    return lambda value, pointer, seal: None if value is None else write(value, pointer, seal)
+
+
+def _committed(annotation: Any) -> _Writer:
+    return lambda value, pointer, seal: seal.commit(value, pointer)
+
+
+def _each(annotation: Any) -> _Writer:
+    write = _writer(get_args(annotation)[0])
+    return lambda value, pointer, seal: [
+        write(item, f"{pointer}/{at}", seal) for at, item in enumerate(value)
+    ]
+
+
+def _named(annotation: Any) -> _Writer:
+    write = _writer(get_args(annotation)[1])
+    return lambda value, pointer, seal: {
+        key: write(item, child(pointer, key), seal) for key, item in _keys(value, pointer)
+    }
+
+
+_CONTAINERS: dict[Any, Callable[[Any], _Writer]] = {
+    Annotated: _committed,
+    tuple: _each,
+    dict: _named,
+}
+
+
+def _keys(value: Mapping[str, Any], pointer: str) -> Iterator[tuple[str, Any]]:
+    for key, item in value.items():
+        if type(key) is not str or key.startswith("$"):
+            raise RecordValueError(pointer, f"{key!r} must be a text that does not begin with '$'")
+        to_tagged(key, pointer)
+        yield key, item
+
+
+def _struct(kind: type[msgspec.Struct]) -> _Writer:
+    hints = get_type_hints(kind, include_extras=True)
+    writers = {field.name: _writer(hints[field.name]) for field in msgspec.structs.fields(kind)}
+    plain = [name for name, write in writers.items() if write is _write_plain]
+    others = [(name, write) for name, write in writers.items() if write is not _write_plain]
+
+    def write(value: Any, pointer: str, seal: _Seal) -> dict[str, Any]:
+        if type(value) is not kind:
+            raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
+        tree = {name: getattr(value, name) for name in plain}
+        for name, item in tree.items():
+            if type(item) not in _CLEAR:
+                _write_plain(item, f"{pointer}/{name}", seal)
+        for name, write_other in others:
+            tree[name] = write_other(getattr(value, name), f"{pointer}/{name}", seal)
+        return tree
+
+    return write
+
+
+_CLEAR = frozenset({str, bool, NoneType})
+
+
+def _write_plain(value: Any, pointer: str, seal: _Seal) -> Any:
+    kind = type(value)
+    if kind in _CLEAR or (kind is int and -LARGEST <= value <= LARGEST):
+        return value
+    raise RecordValueError(
+        pointer,
+        f"{value!r} cannot stand in clear in a record; only text, booleans and integers within "
+        "±(2^53-1) can",
+    )
+
+
+def _write_moment(value: datetime, pointer: str, seal: _Seal) -> str:
+    if value.tzinfo is not UTC:
+        to_tagged(value, pointer)  # refuses one without a time zone
+    return moment_text(value)
+
+
+def open_core(record: Record, schema: type[C] = Core) -> C:  # type: ignore[assignment]
+    """What the record says, with every value that is disclosed; `verify` says whether it is true.
+
+    What is withheld or redacted is a `Commitment`.
+    """
+    values = {
+        disclosure.pointer: from_tagged(disclosure.value, disclosure.pointer)
+        for disclosure in record.disclosures
+    }
+    try:
+        return msgspec.convert(_filled(msgspec.json.decode(record.core), "", values), schema)
+    except msgspec.MsgspecError as error:
+        raise RecordValueError("", f"the core cannot be read: {error}") from error
+
+
+def _filled(tree: Any, pointer: str, values: Mapping[str, Any]) -> Any:
+    if isinstance(tree, list):
+        return [_filled(item, f"{pointer}/{at}", values) for at, item in enumerate(tree)]
+    if not isinstance(tree, dict):
+        return tree
+    if is_commitment(tree):
+        return values[pointer] if pointer in values else Commitment(tree[MARK])
+    return {key: _filled(item, child(pointer, key), values) for key, item in tree.items()}
+
+
+def is_commitment(tree: Any) -> bool:
+    """Says whether this part of a core stands for a value that lies beside it."""
+    return isinstance(tree, dict) and tree.keys() == {MARK}
+
+
+def commitments(tree: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
+    """Every commitment of a core that was read: its pointer and its digest."""
+    if is_commitment(tree):
+        yield pointer, tree[MARK]
+    elif isinstance(tree, dict):
+        for key, item in tree.items():
+            yield from commitments(item, child(pointer, key))
+    elif isinstance(tree, list):
+        for at, item in enumerate(tree):
+            yield from commitments(item, f"{pointer}/{at}")

@@ -1,0 +1,293 @@
+"""Verification: a ladder of checks, each of which holds, is broken or is not possible.
+
+The core is hashed as it is and never written anew from a schema, so that a record holds for as long
+as its bytes do, whatever fields later versions add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from headwater.canonical import JsonError, canonical, from_base64, parse
+from headwater.record.core import SPEC, Commitment
+from headwater.record.parts import Disclosure, Record, content_hash, hash_of
+from headwater.record.sealing import commitments, digest
+from headwater.record.signing import STATEMENT_SPEC, Keyring, Statement, statement_of
+
+CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
+NO_KEYS = Keyring()
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One rung: whether it holds, or None where it cannot be checked, and why."""
+
+    check: CheckName
+    ok: bool | None
+    detail: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The whole ladder."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Says whether nothing is broken."""
+        return all(check.ok is not False for check in self.checks)
+
+    def of(self, name: CheckName) -> Check:
+        """One rung by name."""
+        return next(check for check in self.checks if check.check == name)
+
+
+class _Item(msgspec.Struct, frozen=True):
+    content: Commitment
+    decision: str
+    emitted: Commitment | None = None
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    separator: str
+
+
+class _Output(msgspec.Struct, frozen=True):
+    content: Commitment
+    content_hash: str
+
+
+class _Outline(msgspec.Struct, frozen=True):
+    """The few fields of a core that verification itself reads."""
+
+    spec: str
+    context_id: str
+    policy: _Policy
+    items: tuple[_Item, ...]
+    output: _Output
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """A core as it was read; one that cannot be read has a problem and no outline."""
+
+    record_hash: str
+    outline: _Outline | None = None
+    commitments: dict[str, str] = {}
+    problem: str | None = None
+
+
+def verify(
+    record: Record,
+    keyring: Keyring = NO_KEYS,
+    *,
+    expect: str | None = None,
+    signed: bool = False,
+) -> Report:
+    """Says what holds of a record and names what is broken.
+
+    `expect` is the record hash or the context id it was asked for by; `signed` makes the lack of a
+    signature a failure.
+    """
+    reading = _read(record.core)
+    opened, disclosures = _check_disclosures(record, reading)
+    return Report(
+        (
+            _check_hash(record, reading, expect),
+            _check_signature(record, reading, keyring, signed),
+            disclosures,
+            _check_content(reading, opened),
+            _check_reassembly(reading, opened),
+        )
+    )
+
+
+def _read(core: bytes) -> _Reading:
+    record_hash = hash_of(core)
+    try:
+        tree = parse(core)
+        outline = msgspec.convert(tree, _Outline)
+    except JsonError as error:
+        return _Reading(record_hash, problem=f"the core is not readable: {error}")
+    except msgspec.ValidationError as error:
+        return _Reading(record_hash, problem=f"the core is not that of a record: {error}")
+    problem = None
+    if outline.spec != SPEC:
+        problem = f"the core says it is {outline.spec!r}, not {SPEC!r}"
+    elif canonical(tree) != core:
+        problem = "the core is not in canonical form"
+    return _Reading(record_hash, outline, dict(commitments(tree)), problem)
+
+
+def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
+    broken = list(_hash_problems(record, reading, expect))
+    if broken:
+        return Check("hash", False, "; ".join(broken))
+    return Check("hash", True, f"the core hashes to {reading.record_hash}")
+
+
+def _hash_problems(record: Record, reading: _Reading, expect: str | None) -> Iterator[str]:
+    actual, outline = reading.record_hash, reading.outline
+    if actual != record.record_hash:
+        yield (
+            f"the core hashes to {actual} and not to record_hash {record.record_hash}: "
+            "one of them was altered"
+        )
+    if reading.problem is not None:
+        yield reading.problem
+    if outline is None:
+        return
+    if outline.context_id != record.context_id:
+        yield f"context_id is {record.context_id}, but the core is of {outline.context_id}"
+    if outline.output.content_hash != record.content_hash:
+        yield (
+            f"content_hash is {record.content_hash}, but the core says "
+            f"{outline.output.content_hash}"
+        )
+    if expect is not None and expect not in (actual, outline.context_id):
+        yield f"it is another record than {expect}"
+
+
+def _check_signature(record: Record, reading: _Reading, keyring: Keyring, signed: bool) -> Check:
+    signature = record.signature
+    if signature is None:
+        return Check("signature", False if signed else None, "the record is not signed")
+    try:
+        statement = statement_of(signature)
+    except msgspec.MsgspecError as error:
+        return Check("signature", False, f"the signed statement is not readable: {error}")
+    problem = _statement_problem(statement, reading)
+    if problem is not None:
+        return Check("signature", False, problem)
+    if not keyring.keys:
+        return Check("signature", None, f"no key was given; it names key {statement.key_id!r}")
+    problem = _key_problem(statement, signature.statement, signature.signature, keyring)
+    if problem is not None:
+        return Check("signature", False, problem)
+    return Check(
+        "signature",
+        True,
+        f"signed by key {statement.key_id!r} ({statement.algorithm}) at {statement.signed_at}",
+    )
+
+
+def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
+    if statement.spec != STATEMENT_SPEC:
+        return f"the signed statement is {statement.spec!r}, not {STATEMENT_SPEC!r}"
+    if statement.record_hash != reading.record_hash:
+        return f"it signs {statement.record_hash}, but this core hashes to {reading.record_hash}"
+    if reading.outline is not None and statement.context_id != reading.outline.context_id:
+        return f"it signs context {statement.context_id}, not {reading.outline.context_id}"
+    return None
+
+
+def _key_problem(
+    statement: Statement, message: str, signature: str, keyring: Keyring
+) -> str | None:
+    key = keyring.find(statement.key_id)
+    if key is None:
+        known = ", ".join(repr(key.key_id) for key in keyring.keys)
+        return f"key {statement.key_id!r} is not in the keyring, which has {known}"
+    if key.algorithm != statement.algorithm:
+        return f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
+    try:
+        holds = key.holds(message.encode(), from_base64(signature))
+    except ValueError:
+        holds = False
+    if holds:
+        return None
+    return (
+        f"key {key.key_id!r} did not sign this statement: the signature, or the statement's key "
+        "id, time or algorithm, was altered"
+    )
+
+
+def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any], Check]:
+    """The values that open their commitments, and the verdict on all disclosures."""
+    if reading.outline is None:
+        return {}, Check("disclosures", None, "the core cannot be read")
+    opened: dict[str, Any] = {}
+    broken: list[str] = []
+    for disclosure in record.disclosures:
+        problem = _disclosure_problem(disclosure, reading.commitments, opened)
+        if problem is None:
+            opened[disclosure.pointer] = disclosure.value
+        else:
+            broken.append(f"{disclosure.pointer} {problem}")
+    broken += _gaps(record, reading.commitments)
+    if broken:
+        return opened, Check("disclosures", False, "; ".join(broken))
+    return opened, _disclosed(record, len(opened), len(reading.commitments))
+
+
+def _disclosed(record: Record, opened: int, of: int) -> Check:
+    if not record.disclosures:
+        return Check("disclosures", None, f"a private copy: all {of} values are withheld")
+    redacted = ", ".join(note.pointer for note in record.redactions)
+    note = f"; redacted: {redacted}" if redacted else ""
+    return Check("disclosures", True, f"{opened} of {of} values open their commitments{note}")
+
+
+def _disclosure_problem(
+    disclosure: Disclosure, committed: dict[str, str], opened: dict[str, Any]
+) -> str | None:
+    pointer = disclosure.pointer
+    if pointer in opened:
+        return "is disclosed twice"
+    if pointer not in committed:
+        return "is disclosed, but the core commits to nothing there"
+    try:
+        found = digest(disclosure.salt, pointer, disclosure.value)
+    except UnicodeEncodeError:
+        found = ""
+    if found != committed[pointer]:
+        return "does not open its commitment: its value or salt was altered, or belongs elsewhere"
+    return None
+
+
+def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:
+    disclosed = {disclosure.pointer for disclosure in record.disclosures}
+    redacted = {note.pointer for note in record.redactions}
+    known = set(committed)
+    # A copy without any disclosure is a private one; with some, each gap needs its note.
+    for pointer in sorted(known - disclosed - redacted) if disclosed else ():
+        yield f"{pointer} is missing without a note of its redaction"
+    for pointer in sorted(redacted - known):
+        yield f"{pointer} is noted as redacted, but the core commits to nothing there"
+    for pointer in sorted(redacted & disclosed):
+        yield f"{pointer} is noted as redacted, but is still disclosed"
+
+
+def _check_content(reading: _Reading, opened: dict[str, Any]) -> Check:
+    text = opened.get("/output/content")
+    if reading.outline is None or not isinstance(text, str):
+        return Check("content", None, "/output/content is not disclosed")
+    expected = reading.outline.output.content_hash
+    actual = content_hash(text)
+    if actual != expected:
+        return Check(
+            "content", False, f"/output/content hashes to {actual}, the core says {expected}"
+        )
+    return Check("content", True, f"the text hashes to {actual}")
+
+
+def _check_reassembly(reading: _Reading, opened: dict[str, Any]) -> Check:
+    """Says whether the texts of the items that were kept make up the output."""
+    outline = reading.outline
+    if outline is None:
+        return Check("reassembly", None, "the core cannot be read")
+    if not outline.items:
+        return Check("reassembly", None, "the record has no items")
+    pointers = [
+        f"/items/{at}/{'content' if item.emitted is None else 'emitted'}"
+        for at, item in enumerate(outline.items)
+        if item.decision != "dropped"
+    ]
+    texts = [text for pointer in pointers if isinstance(text := opened.get(pointer), str)]
+    if len(texts) < len(pointers):
+        missing = ", ".join(pointer for pointer in pointers if pointer not in opened)
+        return Check("reassembly", None, f"not disclosed: {missing}")
+    if content_hash(outline.policy.separator.join(texts)) != outline.output.content_hash:
+        return Check("reassembly", False, "the kept items do not make up the text of content_hash")
+    return Check("reassembly", True, f"{len(texts)} kept items make up the text")
