@@ -111,7 +111,7 @@ def to_base64(raw: bytes) -> str:
 
 
 def from_base64(text: str) -> bytes:
-    """The bytes of base64url without padding; ValueError unless this is the only way to write them."""
+    """The bytes of base64url without padding, refused unless `to_base64` writes them so."""
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if to_base64(raw) != text:
         raise ValueError("it is not base64url without padding")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 from headwater.clock import Clock
 from headwater.errors import ConfigError, MissingExtraError
@@ -50,18 +50,19 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     redis = _load("headwater.backends.redis.environment", "redis")
     postgres = _load("headwater.backends.postgres.environment", "postgres")
     present = await redis.open_redis(settings, clock)
-    lifecycle: Lifecycle = present
-    try:
-        past = await postgres.open_postgres(settings, clock, present.outbox)
-        lifecycle = Both(present, past)
+
+    async def greet(past: Any) -> None:
+        # Before anything of this store is taken there; two who do so do the same.
         known = await past.store_id()
         if known != present.store_id:
-            # Before anything of this store has been taken there; two who do so do the same.
             await past.adopt_store_id(present.store_id)
             if known is not None:
                 await present.note_loss()
+
+    try:
+        past = await postgres.open_postgres(settings, clock, present.outbox, greet)
     except BaseException:
-        await lifecycle.close()
+        await present.close()
         raise
     return Backends(
         bus=present.bus,
@@ -69,7 +70,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         dead_letters=present.dead_letters,
         online=present.online,
         offline=past.offline,
-        lifecycle=lifecycle,
+        lifecycle=Both(present, past),
     )
 
 

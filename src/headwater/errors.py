@@ -29,7 +29,7 @@ HeadwaterError
 │   ├── LeaseLostError          another worker owns the partition now
 │   └── VersionConflictError    an entity changed while the batch ran
 ├── ImmutableRecordError        a record exists already and says something else
-├── SignatureError              a record has to be signed and cannot be
+├── SignatureError              a record cannot be signed, or its signature cannot be read
 └── BackendError                a store cannot be used
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
     ├── SchemaError             the tables in Postgres are missing, older or newer
@@ -311,7 +311,7 @@ class ImmutableRecordError(HeadwaterError):
 
 
 class SignatureError(HeadwaterError):
-    """A record has to be signed and cannot be."""
+    """A record cannot be signed, or its signature cannot be read."""
 
 
 class BackendError(HeadwaterError):
@@ -324,6 +324,10 @@ class HomeError(BackendError):
     def __init__(self, home: str, problem: str, remedy: str) -> None:
         self.home = home
         super().__init__(f"the store in {home} {problem}; {remedy}")
+
+
+class AwayError(BackendError):
+    """A server cannot be reached at present."""
 
 
 class SchemaError(BackendError):

@@ -162,10 +162,12 @@ class Worker:
             log.error("partitions could not be given back", error=str(error))
 
     async def _give_back(self, engine: Engine, lanes: Sequence[Lane]) -> None:
-        if lanes:
-            for lane in lanes:
-                del self._lanes[lane.lease.partition]
-            await engine.backends.roster.release([lane.lease for lane in lanes])
+        for lane in lanes:
+            del self._lanes[lane.lease.partition]
+        # Those under suspicion are left to `leave`, which gives them back like a dead worker's.
+        leases = [lane.lease for lane in lanes if not lane.alone]
+        if leases:
+            await engine.backends.roster.release(leases)
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
         bus, touches = engine.backends.bus, engine.registry.touches
@@ -260,7 +262,8 @@ class Worker:
         surplus = [
             lane
             for partition, lane in self._lanes.items()
-            if partition not in share and lane.task is None
+            # One under suspicion is kept until it is cleared: handed on, it would seem innocent.
+            if partition not in share and lane.task is None and not lane.alone
         ]
         await self._give_back(engine, surplus)
         missing = share - self._lanes.keys()
@@ -279,7 +282,7 @@ class Worker:
 
     async def _leave(self, engine: Engine, *, release: bool) -> None:
         roster = engine.backends.roster
-        leases = [lane.lease for lane in self._lanes.values()]
+        leases = [lane.lease for lane in self._lanes.values() if not lane.alone]
         self._lanes.clear()
         try:
             if leases and release:

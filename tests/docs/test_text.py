@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import DOCS, PAGES, ROOT, name_of, prose
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_FOLDERS = ("src", "tests", "examples", "bench", "dev", "docs", "requirements", ".ci")
+_FOLDERS = ("src", "tests", "examples", "bench", "chaos", "dev", "docs", "requirements", ".ci")
 _SUFFIXES = {
     ".md",
     ".py",

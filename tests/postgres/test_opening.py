@@ -13,7 +13,7 @@ from headwater.backends.postgres.environment import PostgresEnvironment, open_po
 from headwater.backends.postgres.migrate import VERSION, migrate
 from headwater.backends.postgres.pool import Connection
 from headwater.clock import SystemClock
-from headwater.errors import BackendError, ClosedError, ConfigError, SchemaError
+from headwater.errors import AwayError, BackendError, ClosedError, ConfigError, SchemaError
 from headwater.ports import Health, Point
 from headwater.settings import Settings
 from tests.postgres.outbox import MemoryOutbox, value_row
@@ -28,6 +28,17 @@ async def refused(settings: Settings, kind: type[Exception] = BackendError) -> s
     with pytest.raises(kind) as raised:
         await open_postgres(settings, SystemClock(), MemoryOutbox())
     assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+async def said_when_used(settings: Settings) -> str:
+    """What is said when the store is used whose server is away: it is opened all the same."""
+    past = await open_postgres(settings, SystemClock(), MemoryOutbox())
+    with pytest.raises(AwayError) as raised:
+        await past.offline.query("SELECT 1", {})
+    (health,) = await past.health()
+    assert (health.ok, health.needed) == (False, False)
+    await past.close()
     return str(raised.value)
 
 
@@ -158,7 +169,7 @@ async def test_an_unknown_database_is_said(settings: Settings) -> None:
 async def test_a_server_that_is_not_there_is_said(
     settings: Settings, where: dict[str, str]
 ) -> None:
-    said = await refused(with_url(settings, **where))
+    said = await said_when_used(with_url(settings, **where))
     assert "cannot be reached" in said
     assert said.endswith("start it, or correct HEADWATER_POSTGRES_URL")
 
@@ -171,7 +182,7 @@ async def test_a_server_that_does_not_answer_is_said(settings: Settings) -> None
     async with await asyncio.start_server(listen_in_silence, "127.0.0.1", 0) as server:
         port = str(server.sockets[0].getsockname()[1])
         silent = with_url(settings, port=port).with_(postgres={"connect_timeout": 0.2})
-        assert "did not answer in time" in await refused(silent)
+        assert "did not answer in time" in await said_when_used(silent)
 
 
 @pytest.mark.parametrize(

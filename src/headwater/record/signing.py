@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from headwater.canonical import canonical, to_base64
+from headwater.canonical import JsonError, canonical, parse, to_base64
 from headwater.errors import MissingExtraError, SignatureError, SigningKeyError
 from headwater.record.parts import Record, Signature, moment_text
 
@@ -174,9 +174,9 @@ def sign(record: Record, keyring: Keyring, at: datetime) -> Record:
     return msgspec.structs.replace(record, signature=signature)
 
 
-_DECODE = msgspec.json.Decoder(Statement).decode
-
-
 def statement_of(signature: Signature) -> Statement:
     """What a signature claims to say, before anything is checked."""
-    return _DECODE(signature.statement)
+    try:
+        return msgspec.convert(parse(signature.statement), Statement)
+    except (JsonError, msgspec.ValidationError) as error:
+        raise SignatureError(f"the signed statement is not readable: {error}") from error

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from headwater.canonical import JsonError, canonical, from_base64, parse
+from headwater.errors import SignatureError
 from headwater.record.core import SPEC, Commitment
 from headwater.record.parts import Disclosure, Record, content_hash, hash_of
 from headwater.record.sealing import commitments, digest
@@ -42,6 +43,18 @@ class Report(msgspec.Struct, frozen=True):
     def of(self, name: CheckName) -> Check:
         """One rung by name."""
         return next(check for check in self.checks if check.check == name)
+
+
+def _holds(name: CheckName, detail: str) -> Check:
+    return Check(name, ok=True, detail=detail)
+
+
+def _broken(name: CheckName, detail: str) -> Check:
+    return Check(name, ok=False, detail=detail)
+
+
+def _open(name: CheckName, detail: str) -> Check:
+    return Check(name, ok=None, detail=detail)
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -95,7 +108,7 @@ def verify(
     return Report(
         (
             _check_hash(record, reading, expect),
-            _check_signature(record, reading, keyring, signed),
+            _check_signature(record, reading, keyring, signed=signed),
             disclosures,
             _check_content(reading, opened),
             _check_reassembly(reading, opened),
@@ -123,8 +136,8 @@ def _read(core: bytes) -> _Reading:
 def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
     broken = list(_hash_problems(record, reading, expect))
     if broken:
-        return Check("hash", False, "; ".join(broken))
-    return Check("hash", True, f"the core hashes to {reading.record_hash}")
+        return _broken("hash", "; ".join(broken))
+    return _holds("hash", f"the core hashes to {reading.record_hash}")
 
 
 def _hash_problems(record: Record, reading: _Reading, expect: str | None) -> Iterator[str]:
@@ -149,25 +162,24 @@ def _hash_problems(record: Record, reading: _Reading, expect: str | None) -> Ite
         yield f"it is another record than {expect}"
 
 
-def _check_signature(record: Record, reading: _Reading, keyring: Keyring, signed: bool) -> Check:
+def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, signed: bool) -> Check:
     signature = record.signature
     if signature is None:
-        return Check("signature", False if signed else None, "the record is not signed")
+        return (_broken if signed else _open)("signature", "the record is not signed")
     try:
         statement = statement_of(signature)
-    except msgspec.MsgspecError as error:
-        return Check("signature", False, f"the signed statement is not readable: {error}")
+    except SignatureError as error:
+        return _broken("signature", str(error))
     problem = _statement_problem(statement, reading)
     if problem is not None:
-        return Check("signature", False, problem)
+        return _broken("signature", problem)
     if not keyring.keys:
-        return Check("signature", None, f"no key was given; it names key {statement.key_id!r}")
+        return _open("signature", f"no key was given; it names key {statement.key_id!r}")
     problem = _key_problem(statement, signature.statement, signature.signature, keyring)
     if problem is not None:
-        return Check("signature", False, problem)
-    return Check(
+        return _broken("signature", problem)
+    return _holds(
         "signature",
-        True,
         f"signed by key {statement.key_id!r} ({statement.algorithm}) at {statement.signed_at}",
     )
 
@@ -206,7 +218,7 @@ def _key_problem(
 def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any], Check]:
     """The values that open their commitments, and the verdict on all disclosures."""
     if reading.outline is None:
-        return {}, Check("disclosures", None, "the core cannot be read")
+        return {}, _open("disclosures", "the core cannot be read")
     opened: dict[str, Any] = {}
     broken: list[str] = []
     for disclosure in record.disclosures:
@@ -217,16 +229,16 @@ def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any
             broken.append(f"{disclosure.pointer} {problem}")
     broken += _gaps(record, reading.commitments)
     if broken:
-        return opened, Check("disclosures", False, "; ".join(broken))
+        return opened, _broken("disclosures", "; ".join(broken))
     return opened, _disclosed(record, len(opened), len(reading.commitments))
 
 
 def _disclosed(record: Record, opened: int, of: int) -> Check:
     if not record.disclosures:
-        return Check("disclosures", None, f"a private copy: all {of} values are withheld")
+        return _open("disclosures", f"a private copy: all {of} values are withheld")
     redacted = ", ".join(note.pointer for note in record.redactions)
     note = f"; redacted: {redacted}" if redacted else ""
-    return Check("disclosures", True, f"{opened} of {of} values open their commitments{note}")
+    return _holds("disclosures", f"{opened} of {of} values open their commitments{note}")
 
 
 def _disclosure_problem(
@@ -262,23 +274,21 @@ def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:
 def _check_content(reading: _Reading, opened: dict[str, Any]) -> Check:
     text = opened.get("/output/content")
     if reading.outline is None or not isinstance(text, str):
-        return Check("content", None, "/output/content is not disclosed")
+        return _open("content", "/output/content is not disclosed")
     expected = reading.outline.output.content_hash
     actual = content_hash(text)
     if actual != expected:
-        return Check(
-            "content", False, f"/output/content hashes to {actual}, the core says {expected}"
-        )
-    return Check("content", True, f"the text hashes to {actual}")
+        return _broken("content", f"/output/content hashes to {actual}, the core says {expected}")
+    return _holds("content", f"the text hashes to {actual}")
 
 
 def _check_reassembly(reading: _Reading, opened: dict[str, Any]) -> Check:
     """Says whether the texts of the items that were kept make up the output."""
     outline = reading.outline
     if outline is None:
-        return Check("reassembly", None, "the core cannot be read")
+        return _open("reassembly", "the core cannot be read")
     if not outline.items:
-        return Check("reassembly", None, "the record has no items")
+        return _open("reassembly", "the record has no items")
     pointers = [
         f"/items/{at}/{'content' if item.emitted is None else 'emitted'}"
         for at, item in enumerate(outline.items)
@@ -287,7 +297,7 @@ def _check_reassembly(reading: _Reading, opened: dict[str, Any]) -> Check:
     texts = [text for pointer in pointers if isinstance(text := opened.get(pointer), str)]
     if len(texts) < len(pointers):
         missing = ", ".join(pointer for pointer in pointers if pointer not in opened)
-        return Check("reassembly", None, f"not disclosed: {missing}")
+        return _open("reassembly", f"not disclosed: {missing}")
     if content_hash(outline.policy.separator.join(texts)) != outline.output.content_hash:
-        return Check("reassembly", False, "the kept items do not make up the text of content_hash")
-    return Check("reassembly", True, f"{len(texts)} kept items make up the text")
+        return _broken("reassembly", "the kept items do not make up the text of content_hash")
+    return _holds("reassembly", f"{len(texts)} kept items make up the text")

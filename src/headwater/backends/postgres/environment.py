@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from headwater.backends.postgres.drain import Drain
 from headwater.backends.postgres.migrate import (
     VERSION,
@@ -13,7 +15,8 @@ from headwater.backends.postgres.migrate import (
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.clock import Clock
-from headwater.errors import BackendError
+from headwater.errors import AwayError, BackendError
+from headwater.logs import log
 from headwater.ports import Health, Outbox
 from headwater.settings import Settings
 
@@ -39,7 +42,7 @@ class PostgresEnvironment:
 
     async def version(self) -> int:
         """The version of the tables that are there, 0 if there are none."""
-        return await self._postgres.run(lambda connection: installed(connection, self._schema))
+        return await self._postgres.reach(lambda connection: installed(connection, self._schema))
 
     async def store_id(self) -> str | None:
         """The id of the store whose past this is; none before one was adopted."""
@@ -48,15 +51,16 @@ class PostgresEnvironment:
             found: str | None = await connection.fetchval("SELECT store_id FROM _meta")
             return found
 
-        return await self._postgres.run(select)
+        return await self._postgres.reach(select)
 
     async def adopt_store_id(self, store_id: str) -> None:
         """Makes this the past of a store; what is here stays, and its outbox is taken anew."""
-        await self._postgres.run(lambda connection: connection.execute(_ADOPT, store_id))
+        await self._postgres.reach(lambda connection: connection.execute(_ADOPT, store_id))
 
     async def health(self) -> list[Health]:
         """Whether the tables can be read now and are those of this version."""
         try:
+            await self._postgres.begun()
             version = await self.version()
             refuse_newer(version, self._schema)
             refuse_older(version, self._schema)
@@ -69,18 +73,36 @@ class PostgresEnvironment:
         await self._postgres.close()
 
 
-async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> PostgresEnvironment:
-    """Connects and checks the tables; in development it makes and upgrades them too."""
+Greet = Callable[[PostgresEnvironment], Awaitable[None]]
+"""What the one who opens it wants to do when it is first reached."""
+
+
+async def open_postgres(
+    settings: Settings, clock: Clock, outbox: Outbox, greet: Greet | None = None
+) -> PostgresEnvironment:
+    """Checks the tables; in development it makes and upgrades them too.
+
+    A Postgres that is away keeps nobody from working: it is checked when it is there.
+    """
     postgres = Postgres(settings.postgres)
     await postgres.open()
     environment = PostgresEnvironment(postgres, settings, clock, outbox)
-    try:
+
+    async def begin() -> None:
         version = await environment.version()
         refuse_newer(version, settings.postgres.schema)
         if version < VERSION and settings.env == "development":
             await migrate(settings)
         else:
             refuse_older(version, settings.postgres.schema)
+        if greet is not None:
+            await greet(environment)
+
+    postgres.first(begin)
+    try:
+        await postgres.begun()
+    except AwayError as error:
+        log.error("Postgres is away, and history waits for it", error=str(error))
     except BaseException:
         await environment.close()
         raise

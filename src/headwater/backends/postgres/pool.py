@@ -32,6 +32,8 @@ class Postgres:
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._begin: Callable[[], Awaitable[None]] | None = None
+        self._beginning = asyncio.Lock()
         self._pid = os.getpid()
 
     async def open(self) -> None:
@@ -47,8 +49,25 @@ class Postgres:
                 init=_prepare,
             )
 
+    def first(self, begin: Callable[[], Awaitable[None]]) -> None:
+        """Says what is to be done, with ``reach``, before anything is run."""
+        self._begin = begin
+
+    async def begun(self) -> None:
+        """Does what is to be done first, once; what fails is tried again at the next use."""
+        async with self._beginning:
+            if self._begin is not None:
+                await self._begin()
+                self._begin = None
+
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs the work, again if its connection was lost; so it has to be safe to repeat."""
+        if self._begin is not None:
+            await self.begun()
+        return await self.reach(work)
+
+    async def reach(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """The same for what has to be done before anything is run."""
         with translated(self._settings):
             try:
                 return await self._once(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 from headwater.errors import (
+    AwayError,
     BackendError,
     ConfigError,
     HeadwaterError,
@@ -120,7 +121,8 @@ def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
         ("failed", "see its log; what was acknowledged is safe"),
     )
     said = ": ".join(filter(None, [problem, headline(_first(error))]))
-    return BackendError(f"Postgres at {where} {said}; {remedy}")
+    kind = AwayError if isinstance(error, (*LOST, OSError)) else BackendError
+    return kind(f"Postgres at {where} {said}; {remedy}")
 
 
 def _first(error: BaseException) -> BaseException:

@@ -1,0 +1,48 @@
+#!/usr/bin/env node
+// node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed] [--json]
+//
+// Ends with 0 if nothing is broken, 1 if something is, 2 if it could not be checked.
+
+import { readFile } from "node:fs/promises";
+import { parseArgs } from "node:util";
+
+import { verify } from "./verify.mjs";
+
+const USAGE = "usage: node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed] [--json]";
+const MARKS = new Map([[true, "ok     "], [false, "BROKEN "], [null, "-      "]]);
+
+async function main(argv) {
+  const { values, positionals } = parseArgs({
+    args: argv,
+    allowPositionals: true,
+    options: {
+      key: { type: "string", multiple: true },
+      "key-file": { type: "string" },
+      expect: { type: "string" },
+      signed: { type: "boolean" },
+      json: { type: "boolean" },
+    },
+  });
+  if (positionals.length !== 1) throw new Error(USAGE);
+  const keys = values.key ?? [];
+  if (values["key-file"]) keys.push((await text(values["key-file"])).trim());
+  const options = { keys: keys.join(","), expect: values.expect, signed: values.signed };
+  const report = await verify(await text(positionals[0]), options);
+  console.log(values.json ? JSON.stringify(report, null, 2) : shown(report));
+  return report.ok ? 0 : 1;
+}
+
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const text = async (file) => strict.decode(await readFile(file));
+
+function shown({ ok, checks }) {
+  const lines = checks.map(({ check, ok: holds, detail }) => `${MARKS.get(holds)}${check.padEnd(13)}${detail}`);
+  return [...lines, ok ? "Nothing is broken." : "This record is broken."].join("\n");
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  console.error(error.message);
+  process.exitCode = 2;
+}

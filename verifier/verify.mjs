@@ -1,0 +1,465 @@
+// Verifies the document of a CRS-001 record: what it says, and that nobody changed it since.
+//
+// Runs in Node 18 or later and in browsers, and needs nothing but WebCrypto.
+
+const SPEC = "CRS-001";
+const STATEMENT_SPEC = "CRS-001-SIG";
+
+/** The document cannot be understood at all. */
+export class DocumentError extends Error {}
+
+/**
+ * Says what holds of a record and names what is broken.
+ *
+ * `keys` are written as in HEADWATER_SIGNING_KEY, comma-separated; `expect` is the record hash or
+ * context id it was asked for by; `signed` makes the lack of a signature a failure.
+ *
+ * @returns {Promise<{ok: boolean, checks: {check: string, ok: boolean|null, detail: string}[]}>}
+ */
+export async function verify(text, { keys = "", expect = null, signed = false } = {}) {
+  const record = readDocument(text);
+  const keyring = await readKeys(keys);
+  const core = await readCore(record.core);
+  const disclosures = await checkDisclosures(record, core);
+  const checks = [
+    checkHash(record, core, expect),
+    await checkSignature(record, core, keyring, signed),
+    disclosures.check,
+    await checkContent(core, disclosures.opened),
+    await checkReassembly(core, disclosures.opened),
+  ];
+  return { ok: checks.every(({ ok }) => ok !== false), checks };
+}
+
+const holds = (check, detail) => ({ check, ok: true, detail });
+const broken = (check, detail) => ({ check, ok: false, detail });
+const open = (check, detail) => ({ check, ok: null, detail });
+
+// The document
+
+function readDocument(text) {
+  let tree;
+  try {
+    tree = parse(text);
+  } catch (error) {
+    throw new DocumentError(`this is not the document of a record: ${error.message}`);
+  }
+  const document = members(tree, "the document", {
+    format: isText,
+    context_id: isText,
+    record_hash: isText,
+    content_hash: isText,
+    core: isText,
+    disclosures: optional(Array.isArray),
+    signature: optional(isObject),
+    redactions: optional(Array.isArray),
+  });
+  if (document.format !== SPEC) {
+    throw new DocumentError(`the document's format is '${document.format}', not '${SPEC}'`);
+  }
+  const disclosure = { pointer: isText, salt: isText, value: (value) => value !== undefined };
+  const redaction = { pointer: isText, redacted_at: isText, reason: isText };
+  return {
+    ...document,
+    disclosures: (document.disclosures ?? []).map((each) => members(each, "a disclosure", disclosure)),
+    redactions: (document.redactions ?? []).map((each) => members(each, "a redaction", redaction)),
+    signature:
+      document.signature && members(document.signature, "the signature", { statement: isText, signature: isText }),
+  };
+}
+
+const isText = (value) => typeof value === "string";
+const isObject = (value) => value instanceof Map;
+const optional = (test) => (value) => value === undefined || value === null || test(value);
+
+function members(tree, what, tests) {
+  if (!isObject(tree)) throw new DocumentError(`${what} is not an object`);
+  const found = {};
+  for (const [name, test] of Object.entries(tests)) {
+    found[name] = tree.get(name);
+    if (!test(found[name])) throw new DocumentError(`${what} has no usable '${name}'`);
+  }
+  return found;
+}
+
+// The core
+
+async function readCore(text) {
+  const core = { hash: await hashOf(text), outline: null, commitments: new Map(), problem: null };
+  let tree;
+  try {
+    tree = parse(text);
+  } catch (error) {
+    return { ...core, problem: `the core is not readable: ${error.message}` };
+  }
+  try {
+    core.outline = readOutline(tree);
+  } catch (error) {
+    return { ...core, problem: `the core is not that of a record: ${error.message}` };
+  }
+  core.commitments = new Map(commitments(tree, ""));
+  if (core.outline.spec !== SPEC) {
+    core.problem = `the core says it is '${core.outline.spec}', not '${SPEC}'`;
+  } else if (canonical(tree) !== text) {
+    core.problem = "the core is not in canonical form";
+  }
+  return core;
+}
+
+function readOutline(tree) {
+  const mark = (value) => isObject(value) && isText(value.get("$sd"));
+  const core = members(tree, "the core", {
+    spec: isText,
+    context_id: isText,
+    policy: isObject,
+    items: Array.isArray,
+    output: isObject,
+  });
+  return {
+    spec: core.spec,
+    contextId: core.context_id,
+    separator: members(core.policy, "policy", { separator: isText }).separator,
+    items: core.items.map((item) =>
+      members(item, "an item", { content: mark, decision: isText, emitted: optional(mark) }),
+    ),
+    contentHash: members(core.output, "output", { content: mark, content_hash: isText }).content_hash,
+  };
+}
+
+function* commitments(tree, pointer) {
+  if (isObject(tree)) {
+    if (tree.size === 1 && tree.has("$sd")) {
+      yield [pointer, tree.get("$sd")];
+      return;
+    }
+    for (const [key, item] of tree) yield* commitments(item, `${pointer}/${escapeKey(key)}`);
+  } else if (Array.isArray(tree)) {
+    for (const [at, item] of tree.entries()) yield* commitments(item, `${pointer}/${at}`);
+  }
+}
+
+const escapeKey = (key) => key.replaceAll("~", "~0").replaceAll("/", "~1");
+
+// The ladder
+
+function checkHash(record, core, expect) {
+  const problems = [];
+  if (core.hash !== record.record_hash) {
+    problems.push(
+      `the core hashes to ${core.hash} and not to record_hash ${record.record_hash}: one of them was altered`,
+    );
+  }
+  if (core.problem) problems.push(core.problem);
+  if (core.outline) {
+    const { contextId, contentHash } = core.outline;
+    if (contextId !== record.context_id) {
+      problems.push(`context_id is ${record.context_id}, but the core is of ${contextId}`);
+    }
+    if (contentHash !== record.content_hash) {
+      problems.push(`content_hash is ${record.content_hash}, but the core says ${contentHash}`);
+    }
+    if (expect && expect !== core.hash && expect !== contextId) {
+      problems.push(`it is another record than ${expect}`);
+    }
+  }
+  return problems.length ? broken("hash", problems.join("; ")) : holds("hash", `the core hashes to ${core.hash}`);
+}
+
+async function checkSignature({ signature }, core, keyring, signed) {
+  if (!signature) return (signed ? broken : open)("signature", "the record is not signed");
+  let statement;
+  try {
+    statement = members(parse(signature.statement), "it", {
+      spec: isText,
+      record_hash: isText,
+      context_id: isText,
+      signed_at: isText,
+      key_id: isText,
+      algorithm: isText,
+    });
+  } catch (error) {
+    return broken("signature", `the signed statement is not readable: ${error.message}`);
+  }
+  const problem = statementProblem(statement, core);
+  if (problem) return broken("signature", problem);
+  if (!keyring.size) return open("signature", `no key was given; it names key '${statement.key_id}'`);
+  return checkKey(statement, signature, keyring);
+}
+
+function statementProblem(statement, core) {
+  if (statement.spec !== STATEMENT_SPEC) {
+    return `the signed statement is '${statement.spec}', not '${STATEMENT_SPEC}'`;
+  }
+  if (statement.record_hash !== core.hash) {
+    return `it signs ${statement.record_hash}, but this core hashes to ${core.hash}`;
+  }
+  if (core.outline && statement.context_id !== core.outline.contextId) {
+    return `it signs context ${statement.context_id}, not ${core.outline.contextId}`;
+  }
+  return null;
+}
+
+async function checkKey(statement, { statement: message, signature }, keyring) {
+  const { key_id: keyId, algorithm, signed_at: signedAt } = statement;
+  const key = keyring.get(keyId);
+  if (!key) {
+    const known = [...keyring.keys()].map((each) => `'${each}'`).join(", ");
+    return broken("signature", `key '${keyId}' is not in the keyring, which has ${known}`);
+  }
+  if (key.algorithm !== algorithm) {
+    return broken("signature", `key '${keyId}' is for ${key.algorithm}, not for '${algorithm}'`);
+  }
+  let valid;
+  try {
+    valid = await key.check(encode(message), signature);
+  } catch (error) {
+    if (error.name !== "NotSupportedError") throw error;
+    return open("signature", `this browser cannot check ${algorithm}; use Node or another browser`);
+  }
+  return valid
+    ? holds("signature", `signed by key '${keyId}' (${algorithm}) at ${signedAt}`)
+    : broken(
+        "signature",
+        `key '${keyId}' did not sign this statement: the signature, or the statement's key id, time or algorithm, was altered`,
+      );
+}
+
+async function checkDisclosures(record, core) {
+  const opened = new Map();
+  if (!core.outline) return { opened, check: open("disclosures", "the core cannot be read") };
+  const problems = [];
+  for (const disclosure of record.disclosures) {
+    const problem = await disclosureProblem(disclosure, core.commitments, opened);
+    if (problem) problems.push(`${disclosure.pointer} ${problem}`);
+    else opened.set(disclosure.pointer, disclosure.value);
+  }
+  problems.push(...gaps(record, core.commitments));
+  return { opened, check: disclosed(record, problems, opened.size, core.commitments.size) };
+}
+
+function disclosed(record, problems, opened, of) {
+  if (problems.length) return broken("disclosures", problems.join("; "));
+  if (!record.disclosures.length) return open("disclosures", `a private copy: all ${of} values are withheld`);
+  const redacted = record.redactions.map(({ pointer }) => pointer).join(", ");
+  const note = redacted ? `; redacted: ${redacted}` : "";
+  return holds("disclosures", `${opened} of ${of} values open their commitments${note}`);
+}
+
+async function disclosureProblem({ pointer, salt, value }, committed, opened) {
+  if (opened.has(pointer)) return "is disclosed twice";
+  if (!committed.has(pointer)) return "is disclosed, but the core commits to nothing there";
+  const digest = await sha256(canonical([salt, pointer, value]));
+  if (digest === committed.get(pointer)) return null;
+  return "does not open its commitment: its value or salt was altered, or belongs elsewhere";
+}
+
+function* gaps(record, committed) {
+  const shown = new Set(record.disclosures.map(({ pointer }) => pointer));
+  const redacted = new Set(record.redactions.map(({ pointer }) => pointer));
+  // A copy without any disclosure is a private one; with some, each gap needs its note.
+  for (const pointer of shown.size ? [...committed.keys()].sort() : []) {
+    if (!shown.has(pointer) && !redacted.has(pointer)) {
+      yield `${pointer} is missing without a note of its redaction`;
+    }
+  }
+  for (const pointer of redacted) {
+    if (!committed.has(pointer)) yield `${pointer} is noted as redacted, but the core commits to nothing there`;
+    if (shown.has(pointer)) yield `${pointer} is noted as redacted, but is still disclosed`;
+  }
+}
+
+async function checkContent(core, opened) {
+  const text = opened.get("/output/content");
+  if (!isText(text)) return open("content", "/output/content is not disclosed");
+  const actual = await hashOf(text);
+  const expected = core.outline.contentHash;
+  return actual === expected
+    ? holds("content", `the text hashes to ${actual}`)
+    : broken("content", `/output/content hashes to ${actual}, the core says ${expected}`);
+}
+
+async function checkReassembly({ outline }, opened) {
+  if (!outline) return open("reassembly", "the core cannot be read");
+  if (!outline.items.length) return open("reassembly", "the record has no items");
+  const pointers = outline.items
+    .map((item, at) => ({ item, at }))
+    .filter(({ item }) => item.decision !== "dropped")
+    .map(({ item, at }) => `/items/${at}/${item.emitted ? "emitted" : "content"}`);
+  const missing = pointers.filter((pointer) => !isText(opened.get(pointer)));
+  if (missing.length) return open("reassembly", `not disclosed: ${missing.join(", ")}`);
+  const text = pointers.map((pointer) => opened.get(pointer)).join(outline.separator);
+  return (await hashOf(text)) === outline.contentHash
+    ? holds("reassembly", `${pointers.length} kept items make up the text`)
+    : broken("reassembly", "the kept items do not make up the text of content_hash");
+}
+
+// Keys
+
+async function readKeys(text) {
+  const keyring = new Map();
+  for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
+    const [keyId, key] = await readKey(part);
+    keyring.set(keyId, key);
+  }
+  return keyring;
+}
+
+async function readKey(text) {
+  const [kind, ...rest] = text.split(":");
+  if (kind === "ed25519-pub") return [rest[0], ed25519Key(fromBase64(rest[1] ?? ""))];
+  if (kind === "ed25519") throw new Error("give the public key (ed25519-pub:…), never the private one");
+  const secret = encode(rest.length ? rest.join(":") : text);
+  return [rest.length && kind ? kind : (await sha256(secret)).slice(0, 8), hmacKey(secret)];
+}
+
+function hmacKey(secret) {
+  return {
+    algorithm: "HMAC-SHA256",
+    async check(message, signature) {
+      const { subtle } = await webcrypto();
+      const algorithm = { name: "HMAC", hash: "SHA-256" };
+      const key = await subtle.importKey("raw", secret, algorithm, false, ["verify"]);
+      return isBase64(signature) && subtle.verify("HMAC", key, fromBase64(signature), message);
+    },
+  };
+}
+
+function ed25519Key(bytes) {
+  return {
+    algorithm: "Ed25519",
+    async check(message, signature) {
+      const { subtle } = await webcrypto();
+      const key = await subtle.importKey("raw", bytes, { name: "Ed25519" }, false, ["verify"]);
+      return isBase64(signature) && subtle.verify("Ed25519", key, fromBase64(signature), message);
+    },
+  };
+}
+
+// Bytes and hashes
+
+async function webcrypto() {
+  if (globalThis.crypto?.subtle) return globalThis.crypto;
+  if (globalThis.process?.versions?.node) return (await import("node:crypto")).webcrypto;
+  throw new Error("this page cannot compute hashes; open it from a file, from localhost or over https");
+}
+
+const encode = (text) => new TextEncoder().encode(text);
+
+async function sha256(content) {
+  const { subtle } = await webcrypto();
+  const digest = await subtle.digest("SHA-256", isText(content) ? encode(content) : content);
+  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const hashOf = async (text) => `sha256:${await sha256(text)}`;
+
+function fromBase64(text) {
+  const binary = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return Uint8Array.from(binary, (character) => character.charCodeAt(0));
+}
+
+function isBase64(text) {
+  if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length % 4 === 1) return false;
+  const back = btoa(String.fromCharCode(...fromBase64(text)));
+  return back.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "") === text;
+}
+
+// JSON of which every reader understands the same: integers within ±(2^53-1), no key twice, no lone
+// surrogates. Objects are Maps, so that no key means anything to JavaScript.
+
+/** The RFC 8785 text of what `parse` gave. */
+export function canonical(value) {
+  if (isObject(value)) {
+    const keys = [...value.keys()].sort(); // by UTF-16, as RFC 8785 has it
+    return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value.get(key))}`).join(",")}}`;
+  }
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+  return JSON.stringify(value);
+}
+
+/** What a JSON text says, refused where another reader could understand something else. */
+export function parse(text) {
+  const reader = new Reader(text);
+  const value = reader.value();
+  reader.space();
+  if (reader.at < text.length) reader.fail("more follows");
+  return value;
+}
+
+class Reader {
+  constructor(text) {
+    this.text = text;
+    this.at = 0;
+  }
+
+  fail(problem) {
+    throw new SyntaxError(`${problem} at character ${this.at}`);
+  }
+
+  space() {
+    while (" \t\n\r".includes(this.text[this.at] ?? "x")) this.at += 1;
+  }
+
+  /** Takes this text if it comes next. */
+  takes(token) {
+    this.space();
+    if (!this.text.startsWith(token, this.at)) return false;
+    this.at += token.length;
+    return true;
+  }
+
+  value() {
+    this.space();
+    const first = this.text[this.at];
+    if (first === '"') return this.string();
+    if (this.takes("{")) return this.object();
+    if (this.takes("[")) return this.array();
+    for (const [token, value] of [["null", null], ["true", true], ["false", false]]) {
+      if (this.takes(token)) return value;
+    }
+    return this.integer();
+  }
+
+  object() {
+    const found = new Map();
+    if (this.takes("}")) return found;
+    do {
+      this.space();
+      const key = this.string();
+      if (found.has(key)) this.fail(`the key ${JSON.stringify(key)} is there twice`);
+      if (!this.takes(":")) this.fail("a colon is missing");
+      found.set(key, this.value());
+    } while (this.takes(","));
+    if (!this.takes("}")) this.fail("an object does not end");
+    return found;
+  }
+
+  array() {
+    const found = [];
+    if (this.takes("]")) return found;
+    do found.push(this.value());
+    while (this.takes(","));
+    if (!this.takes("]")) this.fail("an array does not end");
+    return found;
+  }
+
+  string() {
+    let end = this.at + 1;
+    if (this.text[this.at] !== '"') this.fail("a string is missing");
+    while (end < this.text.length && this.text[end] !== '"') end += this.text[end] === "\\" ? 2 : 1;
+    const found = JSON.parse(this.text.slice(this.at, end + 1));
+    if (/\p{Surrogate}/u.test(found)) this.fail("a lone surrogate is no character");
+    this.at = end + 1;
+    return found;
+  }
+
+  integer() {
+    const [token] = /^-?[0-9][0-9.eE+-]*/.exec(this.text.slice(this.at, this.at + 400)) ?? [""];
+    if (!token) this.fail("a value is missing");
+    const found = Number(token);
+    if (!/^(0|-?[1-9][0-9]*)$/.test(token)) this.fail(`the number ${token} is not an integer`);
+    if (!Number.isSafeInteger(found)) this.fail(`the number ${token} is not exact in every reader`);
+    this.at += token.length;
+    return found;
+  }
+}
