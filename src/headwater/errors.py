@@ -25,6 +25,7 @@ HeadwaterError
 │   ├── FunctionRaisedError     … what, it says
 │   ├── HandlerTimeoutError     … or ran longer than it may
 │   └── HungHandlerError        … and cannot be stopped, so its worker has to end
+├── TokenBudgetError            what a context requires does not fit its budget
 ├── CommitError                 a batch was not committed and will be read again
 │   ├── LeaseLostError          another worker owns the partition now
 │   └── VersionConflictError    an entity changed while the batch ran
@@ -39,7 +40,7 @@ HeadwaterError
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -274,6 +275,20 @@ class HungHandlerError(FeatureFailedError):
             entity_id,
             f"it has run for {seconds:g} s in a thread that cannot be stopped; the worker ends, "
             "and the next one counts how often this event did that",
+        )
+
+
+class TokenBudgetError(HeadwaterError):
+    """What a context requires does not fit its budget."""
+
+    def __init__(self, needed: int, available: int, items: Mapping[int, int]) -> None:
+        self.needed = needed
+        self.available = available
+        self.items = dict(items)
+        tokens = ", ".join(f"item {place} has {count}" for place, count in self.items.items())
+        super().__init__(
+            f"the required items need max_tokens={needed}, and it is {available} ({tokens}); raise "
+            "it, require less, or mark an item truncate=True"
         )
 
 

@@ -9,9 +9,12 @@ white space first, so breaks are there to be seen, and `_BREAK` sees most of the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
+from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -46,11 +49,11 @@ _BREAK = re.compile(
     # before the space between two words
     r"|(?<=\S)(?=[ \t])"
     # after a word or a number; an apostrophe could go on with it
-    rf"|(?<=[0-9A-Za-z{_WIDE}])(?=[!-&(-/:-@\[-`{{-~\r\n、。，！？；：])"
+    rf"|(?<=[0-9A-Za-z{_WIDE}])(?=[!-&(-/:-@\[-`{{-~\r\n\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
 )
 
 _PARAGRAPH = re.compile(r"\n[^\S\n]*(?=\n)")
-_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*(?=\s)|[。！？][”’」』）]*")
+_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*(?=\s)|[\u3002\uff01\uff1f][”’」』\uff09]*")
 _WORD = re.compile(rf"(?<=\S)(?=\s)|(?<=[{_WIDE}])(?=[{_WIDE}])")
 
 
@@ -131,7 +134,7 @@ class Tokenizer(msgspec.Struct, frozen=True):
 
 
 def tokenizer_for(model: str | None) -> Tokenizer:
-    """The tokenizer of an OpenAI model, also as ``provider/model`` or fine-tuned; or an estimate."""
+    """How a model's tokens are counted; ``provider/model`` and fine-tuned models are understood."""
     name = (model or "").lower().rpartition("/")[2].removeprefix("ft:")
     if _O200K.fullmatch(name):
         return Tokenizer("o200k_base", exact=True, margin_percent=0)

@@ -1,0 +1,1 @@
+"""The verifier is JavaScript; what is Python here makes its test vectors."""

@@ -1,0 +1,192 @@
+"""Records whose values were altered, and those that were false from the start."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headwater.record.document import export
+from verifier.generator.cases.records import FULL, MISMATCH
+from verifier.generator.cases.vocabulary import Case, Document, case, changed, disclosure, resealed
+
+
+def broken_disclosures() -> list[Case]:
+    """Records whose values, salts or notes were altered or never true."""
+
+    def change(at: str, **members: Any) -> Document:
+        return changed(FULL, lambda document: disclosure(document, at).update(members))
+
+    def remove(document: Document) -> None:
+        document["disclosures"].remove(disclosure(document, "/inputs/question"))
+
+    def swap(document: Document) -> None:
+        one, two = (disclosure(document, f"/items/{at}/content") for at in (0, 1))
+        one["value"], two["value"] = two["value"], one["value"]
+
+    def move(document: Document) -> None:
+        one, two = (disclosure(document, f"/items/{at}/content") for at in (0, 1))
+        one["pointer"], two["pointer"] = two["pointer"], one["pointer"]
+
+    def note(pointer: str) -> Document:
+        added = {
+            "pointer": pointer,
+            "redacted_at": "2026-01-03T00:00:00Z",
+            "reason": "",
+            "by": None,
+        }
+        return changed(FULL, lambda document: document["redactions"].append(added))
+
+    def false_hash(tree: Any) -> None:
+        tree["output"]["content_hash"] = f"sha256:{'2' * 64}"
+
+    false = resealed(FULL, false_hash) | {"content_hash": f"sha256:{'2' * 64}"}
+    extra = {"pointer": "/inputs/extra", "salt": "AAAAAAAAAAAAAAAAAAAAAA", "value": 1}
+    first = json.loads(export(FULL))["disclosures"][0]
+    return [
+        case(
+            "value",
+            "a value was altered",
+            change("/inputs/question", value="Where is my money?"),
+            "+.x++",
+            "/inputs/question",
+        ),
+        case(
+            "value-content",
+            "the text was altered",
+            change("/output/content", value="Something else."),
+            "+.x.+",
+            "/output/content",
+        ),
+        case(
+            "value-item",
+            "an item's text was altered",
+            change("/items/1/content", value="Customer: Bob"),
+            "+.x+.",
+            "/items/1/content",
+        ),
+        case(
+            "value-kind",
+            "a number became a text",
+            change("/retrievals/0/results/1/id", value="8"),
+            "+.x++",
+            "/retrievals/0/results/1/id",
+        ),
+        case(
+            "value-tag",
+            "a tag was altered",
+            change("/inputs/größe", value={"$decimal": "1.0"}),
+            "+.x++",
+            "/inputs/größe",
+        ),
+        case(
+            "value-null",
+            "a value was blanked out",
+            change("/inputs/question", value=None),
+            "+.x++",
+            "/inputs/question",
+        ),
+        case(
+            "value-normalised",
+            "a text was normalised",
+            change("/items/1/content", value='Customer: Ada "the first" 😀'),
+            "+.x+.",
+            "/items/1/content",
+        ),
+        case(
+            "salt",
+            "a salt was altered",
+            change("/inputs/question", salt="AAAAAAAAAAAAAAAAAAAAAA"),
+            "+.x++",
+            "/inputs/question",
+        ),
+        case(
+            "pointer",
+            "a value was moved to where nothing is",
+            change("/inputs/question", pointer="/inputs/answer"),
+            "+.x++",
+            "/inputs/answer",
+            "/inputs/question",
+        ),
+        case(
+            "pointer-unescaped",
+            "a pointer is not escaped",
+            change("/interaction_ref/a~1b~0c", pointer="/interaction_ref/a/b~c"),
+            "+.x++",
+            "/interaction_ref/a/b~c",
+            "/interaction_ref/a~1b~0c",
+        ),
+        case(
+            "values-swapped",
+            "two values changed places",
+            changed(FULL, swap),
+            "+.x+.",
+            "/items/0/content",
+            "/items/1/content",
+        ),
+        case(
+            "pointers-swapped",
+            "two disclosures changed places",
+            changed(FULL, move),
+            "+.x+.",
+            "/items/0/content",
+            "/items/1/content",
+        ),
+        case(
+            "missing",
+            "a value is gone without a note",
+            changed(FULL, remove),
+            "+.x++",
+            "/inputs/question",
+        ),
+        case(
+            "extra",
+            "a value was added",
+            changed(FULL, lambda d: d["disclosures"].append(extra)),
+            "+.x++",
+            "/inputs/extra",
+        ),
+        case(
+            "of-another",
+            "a value of another record was added",
+            changed(
+                FULL, lambda d: d["disclosures"].append(extra | {"pointer": "/items/9/content"})
+            ),
+            "+.x++",
+            "/items/9/content",
+        ),
+        case(
+            "twice",
+            "a value is there twice",
+            changed(FULL, lambda d: d["disclosures"].append(first)),
+            "+.x++",
+            first["pointer"],
+        ),
+        case(
+            "redacted-still-there",
+            "a value is noted as erased, but is there",
+            note("/inputs/question"),
+            "+.x++",
+            "/inputs/question",
+        ),
+        case(
+            "redacted-nothing",
+            "a note is about nothing",
+            note("/inputs/answer"),
+            "+.x++",
+            "/inputs/answer",
+        ),
+        case(
+            "false-content-hash",
+            "sealed with the hash of another text",
+            false,
+            "+.+xx",
+            "/output/content",
+        ),
+        case(
+            "false-items",
+            "sealed with items that do not make up the text",
+            MISMATCH,
+            "+.++x",
+            "kept items",
+        ),
+    ]

@@ -1,0 +1,92 @@
+"""Records that hold."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import msgspec
+
+from headwater.record.document import export
+from headwater.record.redact import redact
+from headwater.record.signing import parse_keyring, sign
+from verifier.generator.cases.records import BY_ED25519, FULL, FUTURE, RECEIPT, REDACTED, SIGNED
+from verifier.generator.cases.vocabulary import Case, case
+from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
+
+
+def holding() -> list[Case]:
+    """Records with which nothing is wrong."""
+    private = SIGNED.private()
+    compact = json.dumps(json.loads(export(FULL)), ensure_ascii=True, separators=(",", ":"))
+    old = sign(FULL, parse_keyring(OLD_HMAC), NOON - timedelta(days=365))
+    anonymous = sign(FULL, parse_keyring("a secret without a key id"), NOON)
+    everything = FULL
+    for each in FULL.disclosures[:-1]:
+        everything = redact(everything, each.pointer, at=NOON, reason="all of it")
+    return [
+        case("full", "every value is disclosed", FULL, "+.+++"),
+        case("private", "no value is disclosed", FULL.private(), "+...."),
+        case(
+            "redacted",
+            "one value was erased, with a note",
+            REDACTED,
+            "+++++",
+            "/inputs/question",
+            keys=HMAC,
+        ),
+        case(
+            "redacted-item",
+            "the text of a kept item was erased",
+            redact(FULL, "/items/0/content", at=NOON, reason="a name"),
+            "+.++.",
+            "/items/0/content",
+        ),
+        case("redacted-almost-all", "one value is left", everything, "+.+.."),
+        case(
+            "private-after-redaction",
+            "a private copy keeps the notes",
+            REDACTED.private(),
+            "++...",
+            keys=HMAC,
+        ),
+        case("signed-hmac", "signed with a shared secret", SIGNED, "+++++", keys=HMAC),
+        case(
+            "signed-hmac-private",
+            "the signature holds without the values",
+            private,
+            "++...",
+            keys=HMAC,
+        ),
+        case(
+            "signed-hmac-old-key",
+            "signed with a key that was rotated out",
+            old,
+            "+++++",
+            keys=f"{HMAC},{OLD_HMAC}",
+        ),
+        case(
+            "signed-hmac-derived-id",
+            "a secret without an id is named by its hash",
+            anonymous,
+            "+++++",
+            keys="a secret without a key id",
+        ),
+        case(
+            "signed-ed25519",
+            "signed with a private key, checked with the public one",
+            BY_ED25519,
+            "+++++",
+            keys=ED25519_PUBLIC,
+            signed=True,
+        ),
+        case("signed-unchecked", "signed, but no key is at hand", SIGNED, "+.+++"),
+        case("expected-hash", "asked for by its hash", FULL, "+.+++", expect=FULL.record_hash),
+        case("expected-id", "asked for by its id", FULL, "+.+++", expect=FULL.context_id),
+        case("later-version", "a later version added fields", FUTURE, "+.+++"),
+        case("receipt", "a text that was assembled elsewhere has no items", RECEIPT, "+.++."),
+        msgspec.structs.replace(
+            case("other-layout", "the document was laid out anew, escapes and all", FULL, "+.+++"),
+            document=compact,
+        ),
+    ]

@@ -1,0 +1,46 @@
+// Runs every published vector: node --test test.mjs
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+
+import { canonical, DocumentError, parse, verify } from "./verify.mjs";
+
+const read = (path) => readFile(new URL(`vectors/${path}`, import.meta.url), "utf8");
+const vectors = async (name) => JSON.parse(await read(`${name}.json`));
+const sha256 = (text) => createHash("sha256").update(text).digest("hex");
+
+for (const { file, what, keys, expect, signed, expected } of await vectors("records")) {
+  test(`${file}: ${what}`, async () => {
+    const options = { keys, expect, signed };
+    if (!expected) {
+      await assert.rejects(verify(await read(file), options), DocumentError);
+      return;
+    }
+    const report = await verify(await read(file), options);
+    const checks = Object.fromEntries(report.checks.map(({ check, ok }) => [check, ok]));
+    assert.deepEqual(checks, expected.checks);
+    assert.equal(report.ok, expected.ok);
+    for (const { check, detail } of report.checks) {
+      for (const name of expected.names[check] ?? []) assert.ok(detail.includes(name), `${detail} names ${name}`);
+    }
+  });
+}
+
+const { accepted, refused } = await vectors("canonical");
+for (const { what, json, canonical: expected, sha256: hash } of accepted) {
+  test(`canonical: ${what}`, () => {
+    assert.equal(canonical(parse(json)), expected);
+    assert.equal(sha256(expected), hash);
+  });
+}
+for (const { what, json } of refused) test(`refused: ${what}`, () => assert.throws(() => parse(json), SyntaxError));
+
+for (const { what, tagged, canonical: expected, salt, pointer, digest } of await vectors("grammar")) {
+  test(`grammar: ${what}`, () => {
+    const value = parse(JSON.stringify(tagged));
+    assert.equal(canonical(value), expected);
+    assert.equal(sha256(canonical([salt, pointer, value])), digest);
+  });
+}
