@@ -28,6 +28,7 @@ GROUP = "floor"
 STREAM = "floor:pings"
 STATE = "floor:User:"
 SENT_AT = "floor:sent_at:"
+CHANGES = "floor:changes"
 
 READ = """
 local found = redis.call(
@@ -46,9 +47,10 @@ end
 return {entries, redis.call('MGET', unpack(keys))}
 """
 COMMIT = """
-local entries = tonumber(ARGV[2])
-redis.call('MSET', unpack(ARGV, entries + 3))
-return redis.call('XACK', KEYS[1], ARGV[1], unpack(ARGV, 3, entries + 2))
+local entries = tonumber(ARGV[3])
+redis.call('XADD', KEYS[2], '*', 'changes', ARGV[2])
+redis.call('MSET', unpack(ARGV, entries + 4))
+return redis.call('XACK', KEYS[1], ARGV[1], unpack(ARGV, 4, entries + 3))
 """
 
 
@@ -83,18 +85,25 @@ def fill(server: Any, events: int) -> None:
         pipe.execute()
 
 
-def added(entries: list[Any], states: list[bytes | None]) -> dict[bytes, bytes]:
-    """The new state of each entity that a batch touches."""
+def added(
+    entries: list[Any], states: list[bytes | None]
+) -> tuple[dict[bytes, bytes], list[tuple[Any, ...]]]:
+    """The new state of each entity that a batch touches, and each value as a row of history."""
     ids = dict.fromkeys(fields[1] for _, fields in entries)
     new: dict[bytes, list[Any]] = {
         entity_id: decode(state)["total_spend"] if state else [0.0, 0, 0, None]
         for entity_id, state in zip(ids, states, strict=True)
     }
+    rows: list[tuple[Any, ...]] = []
     for _, (_, entity_id, _, text) in entries:
         happened = decode(text)
-        total = new[entity_id][0] + happened["payload"]["amount"]
-        new[entity_id] = [total, happened["timestamp"], micros(), None]
-    return {entity_id: encode({"total_spend": state}) for entity_id, state in new.items()}
+        total, now = new[entity_id][0] + happened["payload"]["amount"], micros()
+        moment, cause = happened["timestamp"], happened["event_id"]
+        new[entity_id] = [total, moment, now, None]
+        rows.append(
+            ("total_spend", "User", happened["entity_id"], "float", total, moment, now, cause)
+        )
+    return {entity_id: encode({"total_spend": own}) for entity_id, own in new.items()}, rows
 
 
 @contextmanager
@@ -110,10 +119,11 @@ def worker(url: str, effort: Effort) -> Iterator[Rate]:
                 entries, states = server.evalsha(read, 1, stream, GROUP, BATCH, STATE)
                 if not entries:
                     return
+                new, rows = added(entries, states)
                 arguments: list[Any] = [len(entries), *(position for position, _ in entries)]
-                for entity_id, state in added(entries, states).items():
+                for entity_id, state in new.items():
                     arguments += (STATE.encode() + entity_id, state)
-                server.evalsha(commit, 1, stream, GROUP, *arguments)
+                server.evalsha(commit, 2, stream, CHANGES, GROUP, encode(rows), *arguments)
 
         def rate() -> float:
             fill(server, effort.server_events)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -120,58 +120,60 @@ class _Filling:
         self._policy = policy
         self._tokenizer = tokenizer
         self._limit = limit
+        self._edges = [tokenizer.edges(item.content, policy.separator) for item in candidates]
         self._draft = _Draft(policy.separator, tokenizer)
         self.emitted: dict[int, str] = {}
         self._needs: dict[int, int] = {}
         self._first: int | None = None
         for place in sorted(reserved):
-            self._keep(place, candidates[place].content)
+            self._keep(place, self._draft.tokens_with(place, self._edges[place]))
         self.reserved = self._least = self._draft.tokens
         ranks = [(not item.required, -item.priority, n) for n, item in enumerate(candidates)]
         for _, _, place in sorted(ranks):
             if place not in reserved:
                 self._offer(place)
 
-    def _keep(self, place: int, text: str) -> None:
-        self.emitted[place] = text
-        self._draft.add(place, text)
+    def _keep(self, place: int, tokens: int) -> None:
+        self.emitted[place] = self._candidates[place].content
+        self._draft.add(place, self._edges[place], tokens)
 
     def _offer(self, place: int) -> None:
-        item = self._candidates[place]
-        needed = max(self._least, self._draft.tokens_with(place, item.content))
+        tokens = self._draft.tokens_with(place, self._edges[place])
+        needed = max(self._least, tokens)
         if needed <= self._limit:
-            self._keep(place, item.content)
+            self._keep(place, tokens)
             return
         self._needs[place] = needed
         if self._first is None:
             self._first = place
-            if item.truncate and (text := self._shortened(place)):
-                self.emitted[place] = text
+            if self._candidates[place].truncate:
+                self._shorten(place)
         if not self._policy.backfill:
             # A lower one is kept only by a budget that keeps this one, too.
             self._least = needed
-            self._draft.add(place, item.content)
-        elif place in self.emitted:
-            self._draft.add(place, self.emitted[place])
+            self._draft.add(place, self._edges[place], tokens)
 
-    def _shortened(self, place: int) -> str | None:
-        """What of an item there is room for."""
-        content = self._candidates[place].content
-        # Its edges may come out cheaper than this says, hence the two; dearer, and it is tried
-        # again with less.
-        room = self._limit - self._draft.tokens_with(place, "") + 2
-        room = min(room, self._tokenizer.count(content) - 1)
+    def _shorten(self, place: int) -> None:
+        """Emits as much of an item as there is room for."""
+        content, separator = self._candidates[place].content, self._policy.separator
+        # At its edges it may cost less than this supposes, hence the two; or more, hence the loop.
+        empty = self._tokenizer.edges("", separator)
+        room = self._limit - self._draft.tokens_with(place, empty) + 2
+        room = min(room, self._edges[place].tokens - 1)
         while room > 0 and (text := self._tokenizer.shorten(content, room)):
-            excess = self._draft.tokens_with(place, text) - self._limit
-            if excess <= 0:
-                return text
-            room -= excess
-        return None
+            edges = self._tokenizer.edges(text, separator)
+            tokens = self._draft.tokens_with(place, edges)
+            if tokens <= self._limit:
+                self.emitted[place] = text
+                if self._policy.backfill:
+                    self._draft.add(place, edges, tokens)
+                return
+            room -= tokens - self._limit
 
     def choice(self, place: int) -> Choice:
         """What became of a candidate."""
         item = self._candidates[place]
-        tokens = self._tokenizer.edges(item.content, self._policy.separator).tokens
+        tokens = self._edges[place].tokens
         needed = self._needs.get(place)
         if needed is None:
             reason: Reason = "required" if item.required else "fits"
@@ -185,16 +187,11 @@ class _Filling:
         return Choice("dropped", reason, None, tokens, 0, short_by)
 
 
-class _Piece(NamedTuple):
-    text: str
-    edges: Edges
-
-
 class _Draft:
     """A text that grows by items in any order, and how many tokens it has.
 
-    Between the last break of an item and the first break of the next, its tokens depend on both;
-    only that seam is counted when an item comes in between.
+    From the last break of one item to the first break of the next, tokens depend on both: a seam.
+    Only seams are counted when an item comes in between; an item without a break is part of one.
     """
 
     def __init__(self, separator: str, tokenizer: Tokenizer) -> None:
@@ -202,39 +199,56 @@ class _Draft:
         self._separator = separator
         self._tokenizer = tokenizer
         self._places: list[int] = []
-        self._pieces: list[_Piece] = []
+        self._edges: list[Edges] = []
+        self._seams: dict[tuple[str | None, str | None], int] = {(None, None): 0}
 
-    def add(self, place: int, text: str) -> None:
-        """Puts an item in its place."""
-        self.tokens = self.tokens_with(place, text)
+    def add(self, place: int, edges: Edges, tokens: int) -> None:
+        """Puts an item in its place, with which the draft has so many tokens."""
         at = bisect_left(self._places, place)
         self._places.insert(at, place)
-        self._pieces.insert(at, _Piece(text, self._tokenizer.edges(text, self._separator)))
+        self._edges.insert(at, edges)
+        self.tokens = tokens
 
-    def tokens_with(self, place: int, text: str) -> int:
+    def tokens_with(self, place: int, edges: Edges) -> int:
         """How many tokens the draft would have with one more item."""
-        edges = self._tokenizer.edges(text, self._separator)
-        before, after = self._surroundings(place)
-        seam = self._seam(*before, *after)
-        if edges.left is None or edges.right is None:
-            return self.tokens - seam + self._seam(*before, text, *after)
-        left, right = self._seam(*before, edges.left), self._seam(edges.right, *after)
-        return self.tokens - seam + left + edges.inner + right
+        at = bisect_left(self._places, place)
+        before, after = self._before(at), self._after(at)
+        others = self.tokens - self._seam(before, after)
+        if not edges.breaks:
+            return others + self._seam(self._joined(before, edges.left), after)
+        left, right = self._seam(before, edges.left), self._seam(edges.right, after)
+        return others + left + edges.inner + right
 
-    def _seam(self, *texts: str) -> int:
-        return self._tokenizer.count(self._separator.join(texts))
+    def _before(self, at: int) -> str | None:
+        """What stands between a place and the last break before it."""
+        text = None
+        while at:
+            at -= 1
+            edges = self._edges[at]
+            text = edges.right if text is None else self._joined(edges.right, text)
+            if edges.breaks:
+                break
+        return text
 
-    def _surroundings(self, place: int) -> tuple[list[str], list[str]]:
-        """The texts from the last break before a place, and those to the first one after it."""
-        low = high = bisect_left(self._places, place)
-        before, after = [], []
-        while low and (piece := self._pieces[(low := low - 1)]):
-            before.append(piece.text if piece.edges.right is None else piece.edges.right)
-            if piece.edges.right is not None:
+    def _after(self, at: int) -> str | None:
+        """What stands between a place and the first break after it."""
+        text = None
+        while at < len(self._edges):
+            edges = self._edges[at]
+            text = edges.left if text is None else self._joined(text, edges.left)
+            if edges.breaks:
                 break
-        while high < len(self._pieces) and (piece := self._pieces[high]):
-            high += 1
-            after.append(piece.text if piece.edges.left is None else piece.edges.left)
-            if piece.edges.left is not None:
-                break
-        return before[::-1], after
+            at += 1
+        return text
+
+    def _seam(self, before: str | None, after: str | None) -> int:
+        tokens = self._seams.get((before, after))
+        if tokens is None:
+            tokens = self._tokenizer.count(self._joined(before, after))
+            self._seams[before, after] = tokens
+        return tokens
+
+    def _joined(self, before: str | None, after: str | None) -> str:
+        if before is None or after is None:
+            return before or after or ""
+        return before + self._separator + after

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
 from threading import Lock
@@ -37,10 +37,12 @@ _CL100K = re.compile(
 _ESTIMATE = "cl100k_base"
 _ESTIMATE_MARGIN_PERCENT = 30
 
-# As quick to count as to look up.
+# A short text is counted as quickly as its hash is computed. One of middling length is remembered
+# as it is, which is quickest, and a longer one by its hash, so that memory does not grow with it.
 _SHORT = 64
-_REMEMBERED = 32_768
-_WINDOW = 256
+_MIDDLING = 1_024
+_REMEMBERED = 16_384
+_NEARBY = 32
 
 _WIDE = "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
 _BREAK = re.compile(
@@ -58,17 +60,20 @@ _WORD = re.compile(rf"(?<=\S)(?=\s)|(?<=[{_WIDE}])(?=[{_WIDE}])")
 
 
 class Edges(NamedTuple):
-    """A text between separators: its tokens, and where they stop depending on its neighbours."""
+    """A text between separators: its tokens, and where they depend on what stands beside it."""
 
     tokens: int
+    breaks: bool
+    """Whether the text has a break, be it at one of its ends."""
+
     inner: int
-    """Those between the first break and the last, which no neighbour changes."""
+    """Tokens from the first break to the last, which nothing beside the text changes."""
 
-    left: str | None
-    """What stands before the first break; None if there is no break."""
+    left: str
+    """What stands before the first break: all of it, if there is none."""
 
-    right: str | None
-    """What stands after the last break."""
+    right: str
+    """What stands after the last break: all of it, if there is none."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True):
@@ -88,9 +93,11 @@ class Tokenizer(msgspec.Struct, frozen=True):
 
     def edges(self, text: str, separator: str) -> Edges:
         """What `text` adds to any text that it stands in, between two separators or at an end."""
+        if len(text) <= _MIDDLING:
+            return _known_edges(self, text, separator)
         key = (self.name, _digest(text), separator)
         known = _edges.get(key)
-        return _edges.put(key, self._find_edges(text, separator)) if known is None else known
+        return _edges.put(key, _find_edges(self, text, separator)) if known is None else known
 
     def usable(self, max_tokens: int) -> int:
         """How many tokens by this count are within a budget for certain, or by the margin."""
@@ -113,15 +120,6 @@ class Tokenizer(msgspec.Struct, frozen=True):
             if self.count(shortened) <= limit:
                 return shortened
         return None
-
-    def _find_edges(self, text: str, separator: str) -> Edges:
-        tokens = self.count(text)
-        breaks = _breaks(text, separator)
-        if breaks is None:
-            return Edges(tokens, 0, None, None)
-        first, last = breaks
-        outer = self.count(text[:first]) + self.count(text[last:])
-        return Edges(tokens, tokens - outer, text[:first], text[last:])
 
     def _reach(self, text: str, limit: int) -> int:
         """How many characters the first tokens of a text have."""
@@ -166,9 +164,21 @@ class _Recent(Generic[K, V]):
         return value
 
 
-# Texts are known by their hash, so what is remembered does not grow with them.
 _counts: _Recent[tuple[str, bytes], int] = _Recent(_REMEMBERED)
 _edges: _Recent[tuple[str, bytes, str], Edges] = _Recent(_REMEMBERED)
+
+
+def _find_edges(tokenizer: Tokenizer, text: str, separator: str) -> Edges:
+    tokens = tokenizer.count(text)
+    breaks = _breaks(text, separator)
+    if breaks is None:
+        return Edges(tokens, breaks=False, inner=0, left=text, right=text)
+    left, right = text[: breaks[0]], text[breaks[1] :]
+    inner = tokens - tokenizer.count(left) - tokenizer.count(right)
+    return Edges(tokens, breaks=True, inner=inner, left=left, right=right)
+
+
+_known_edges = lru_cache(_REMEMBERED)(_find_edges)
 
 
 def _digest(text: str) -> bytes:
@@ -197,15 +207,13 @@ def _breaks(text: str, separator: str) -> tuple[int, int] | None:
     match = _BREAK.search(framed, start)
     if match is None or match.start() > end:
         return None
-    first = last = match.start()
-    size = _WINDOW
-    while last == first and end - size // 8 > first:
-        for match in _BREAK.finditer(framed, max(first, end - size)):
-            if match.start() > end:
-                break
-            last = match.start()
+    first = match.start()
+    size = _NEARBY
+    # From nearby on: most texts have a break just before their end.
+    while (low := max(first, end - size)) > first and not _BREAK.search(framed, low, end + 1):
         size *= 8
-    return first - start, last - start
+    *_, match = _BREAK.finditer(framed, low, end + 1)
+    return first - start, match.start() - start
 
 
 def _ends(text: str, reach: int) -> Iterator[int]:
@@ -213,8 +221,8 @@ def _ends(text: str, reach: int) -> Iterator[int]:
     yield from _backwards(_PARAGRAPH, text, reach * 3 // 4, reach)
     yield from _backwards(_SENTENCE, text, reach * 3 // 4, reach)
     while reach > 0:
-        yield from _backwards(_WORD, text, max(0, reach - _WINDOW), reach)
-        reach -= _WINDOW + 1
+        yield from _backwards(_WORD, text, max(0, reach - _NEARBY), reach)
+        reach -= _NEARBY + 1
 
 
 def _backwards(pattern: re.Pattern[str], text: str, low: int, high: int) -> Iterator[int]:

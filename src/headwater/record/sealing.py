@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha256
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
@@ -180,7 +180,15 @@ def _write_moment(value: datetime, pointer: str, seal: _Seal) -> str:
     return moment_text(value)
 
 
-def open_core(record: Record, schema: type[C] = Core) -> C:  # type: ignore[assignment]
+@overload
+def open_core(record: Record) -> Core: ...
+
+
+@overload
+def open_core(record: Record, schema: type[C]) -> C: ...
+
+
+def open_core(record: Record, schema: type[Core] = Core) -> Core:
     """What the record says, with every value that is disclosed; `verify` says whether it is true.
 
     What is withheld or redacted is a `Commitment`.

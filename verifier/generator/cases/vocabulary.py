@@ -40,6 +40,7 @@ _NAMES = ("hash", "signature", "disclosures", "content", "reassembly")
 
 
 def text_of(record: Record | Document) -> str:
+    """The text of a document."""
     if isinstance(record, Record):
         return export(record).decode()
     return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
@@ -49,10 +50,7 @@ def case(
     name: str, what: str, record: Record | Document, ladder: str, *names: str, **options: Any
 ) -> Case:
     """A case; the ladder is one sign for each rung: + holds, x is broken, . cannot be checked."""
-    checks = {
-        check: {"+": True, "x": False, ".": None}[sign]
-        for check, sign in zip(_NAMES, ladder, strict=True)
-    }
+    checks = {check: _SIGNS[sign] for check, sign in zip(_NAMES, ladder, strict=True)}
     broken = next((check for check in _NAMES if checks[check] is False), "disclosures")
     return Case(
         name=name,
@@ -82,6 +80,7 @@ def resealed(record: Record, change: Callable[[Any], object]) -> Document:
 
 
 def recored(record: Record, core: str) -> Document:
+    """The document with another core and its hash."""
     document: Document = json.loads(export(record))
     return document | {"core": core, "record_hash": hash_of(core.encode())}
 
@@ -93,11 +92,14 @@ def with_core(record: Record, old: str, new: str) -> Document:
 
 
 def disclosure(document: Document, pointer: str) -> Document:
+    """One disclosure of a document."""
     found: Document = next(each for each in document["disclosures"] if each["pointer"] == pointer)
     return found
 
 
 def statement(**claims: str) -> Callable[[Document], object]:
+    """A change of what the signature says."""
+
     def change(document: Document) -> None:
         statement = json.loads(document["signature"]["statement"]) | claims
         document["signature"]["statement"] = canonical(statement).decode()

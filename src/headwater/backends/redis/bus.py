@@ -194,20 +194,24 @@ class RedisBus:
     def _committing(self, outcome: Outcome, written: Written, cursor: bytes) -> Call:
         lease, deliveries = outcome.batch.lease, outcome.batch.deliveries
         keys = self._keys.parts[lease.partition]
-        arguments: list[Any] = []
+        states: list[Any] = []
+        versions: list[str] = []
+        new: list[str] = []
         for key, cells in written.states.items():
-            version, of = outcome.versions[key], self._keys.of(key[1])
-            state = written_state(version + 1, encode_cells(cells))
-            arguments += (*of.state(key), key[1], version_mark(version), state)
-        arguments += map(_encode, outcome.dead)
-        for event in outcome.follow_ups:
-            arguments += event_fields(event)[:3]
+            version = outcome.versions[key]
+            place, ids = self._keys.of(key[1]).state(key)
+            states += (place, written_state(version + 1, encode_cells(cells)))
+            versions.append(version_mark(version))
+            if not version:
+                new += (ids, key[1])
+        follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]
         return running(
             script("commit"),
             [keys.group, keys.events, keys.changes, keys.dead, keys.parcels],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.parcel),
-            *(len(written.states), len(outcome.dead), len(outcome.follow_ups), *arguments),
+            *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
+            *(*states, *versions, *new, *map(_encode, outcome.dead), *follow_ups),
         )
 
     async def wait(self, worker: str, seconds: float) -> bool:

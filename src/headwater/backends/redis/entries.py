@@ -82,7 +82,8 @@ class Page(NamedTuple):
     lease: Lease
     cursor: bytes
     entries: Sequence[Entry]
-    states: Sequence[bytes]
+    touched: Sequence[bytes]
+    states: Sequence[bytes | None]
 
 
 def to_batch(page: Page, limit: int) -> Batch:
@@ -90,8 +91,8 @@ def to_batch(page: Page, limit: int) -> Batch:
     deliveries = [_delivery(*entry) for entry in islice(page.entries, limit)]
     own = {delivery.event.entity_id for delivery in deliveries}
     states: dict[EntityKey, EntityState] = {}
-    asked = iter(page.states)
-    for entity, entity_id, state in zip(asked, asked, asked, strict=True):
+    touched = iter(page.touched)
+    for entity, entity_id, state in zip(touched, touched, page.states, strict=True):
         key = (entity.decode(), entity_id.decode(errors="replace"))
         if key[1] in own:
             states[key] = read_state(state)

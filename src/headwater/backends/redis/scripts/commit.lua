@@ -3,9 +3,10 @@
 -- KEYS: group, events, changes, dead letters, parcels
 -- ARGV: lease, cursor of the batch, its last entry, its number of entries, name of the group,
 --       changes as JSON ('' for none), changes of other servers' entities as JSON ('' for none),
---       number of states, of dead letters, of follow-ups,
---       then for each state: key, key of the ids, id, version before ('' for none), state;
---       for each dead letter: JSON; for each follow-up: type, entity id, JSON
+--       number of states, of new entities, of dead letters, of follow-ups,
+--       then for each state: key, state; for each state: version before ('' for none);
+--       for each new entity: key of the ids, id; for each dead letter: JSON;
+--       for each follow-up: type, entity id, JSON
 -- Returns what is wrong: 'lease', 'version', or '' for nothing.
 local group, events, changes, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local held = redis.call('HMGET', group, 'lease', 'cursor', 'read')
@@ -13,10 +14,23 @@ if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
   return 'lease'
 end
 
-local states, letters, follow_ups = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-for i = 11, 10 + 5 * states, 5 do
-  if redis.call('GETRANGE', ARGV[i], 0, 15) ~= ARGV[i + 3] then
-    return 'version'
+local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
+local letters, follow_ups = tonumber(ARGV[10]), tonumber(ARGV[11])
+local versions = 12 + 2 * states
+-- As many at once as Lua hands over.
+for first = 0, states - 1, 1000 do
+  local keys = {}
+  for i = first, math.min(first + 1000, states) - 1 do
+    keys[#keys + 1] = ARGV[12 + 2 * i]
+  end
+  local now = redis.call('MGET', unpack(keys))
+  for i = 1, #keys do
+    if string.sub(now[i] or '', 1, 16) ~= ARGV[versions + first + i - 1] then
+      return 'version'
+    end
+    if not now[i] and redis.call('EXISTS', keys[i]) == 1 then
+      return redis.error_reply('WRONGTYPE ' .. keys[i] .. ' holds something else')
+    end
   end
 end
 
@@ -29,11 +43,12 @@ if moved.err then
 end
 redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0)
 
-for i = 11, 10 + 5 * states, 5 do
-  redis.call('SET', ARGV[i], ARGV[i + 4])
-  if ARGV[i + 3] == '' then
-    redis.call('ZADD', ARGV[i + 1], 0, ARGV[i + 2])
-  end
+for first = 12, versions - 1, 2000 do
+  redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, versions - 1)))
+end
+local at = versions + states
+for i = at, at + 2 * new - 1, 2 do
+  redis.call('ZADD', ARGV[i], 0, ARGV[i + 1])
 end
 if ARGV[6] ~= '' then
   redis.call('XADD', changes, '*', 'c', ARGV[6])
@@ -41,7 +56,7 @@ end
 if ARGV[7] ~= '' then
   redis.call('XADD', KEYS[5], '*', 'p', ARGV[7])
 end
-local at = 11 + 5 * states
+at = at + 2 * new
 for i = at, at + letters - 1 do
   redis.call('XADD', dead, '*', 'l', ARGV[i])
 end

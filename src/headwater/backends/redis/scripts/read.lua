@@ -2,30 +2,43 @@
 -- Reads what follows a partition's cursor, with the states of the entities that it touches.
 -- KEYS: group, events, idle
 -- ARGV: lease, most entries, what the keys of entities begin with, entities by event type as JSON
--- Returns the cursor, the entries, and for each touched entity its name, id and state ('' for none);
+-- Returns the cursor, the entries, the name and id of each touched entity, and their states;
 -- nothing if the lease is void. A partition without entries is marked idle, in the same step.
-if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
+local held = redis.call('HMGET', KEYS[1], 'lease', 'cursor')
+if held[1] ~= ARGV[1] then
   return false
 end
-local cursor = redis.call('HGET', KEYS[1], 'cursor')
+local cursor = held[2]
 local entries = redis.call('XRANGE', KEYS[2], '(' .. cursor, '+', 'COUNT', ARGV[2])
 if #entries == 0 then
   redis.call('SET', KEYS[3], 1)
-  return {cursor, entries, {}}
+  return {cursor, entries, {}, {}}
 end
 
 local touches = cjson.decode(ARGV[4])
-local states, asked, n = {}, {}, 0
+local keys, touched, asked = {}, {}, {}
 for _, entry in ipairs(entries) do
   local fields = entry[2]
-  local id = fields[4]
-  for _, entity in ipairs(id and touches[fields[2]] or {}) do
-    local name = entity .. ':' .. id
-    if not asked[name] then
-      asked[name] = true
-      states[n + 1], states[n + 2], states[n + 3] = entity, id, redis.call('GET', ARGV[3] .. name) or ''
-      n = n + 3
+  local entities, id = touches[fields[2]], fields[4]
+  if entities and id then
+    for _, entity in ipairs(entities) do
+      local key = ARGV[3] .. entity .. ':' .. id
+      if not asked[key] then
+        asked[key] = true
+        keys[#keys + 1] = key
+        touched[#touched + 1] = entity
+        touched[#touched + 1] = id
+      end
     end
   end
 end
-return {cursor, entries, states}
+
+-- As many at once as Lua hands over.
+local states = {}
+for first = 1, #keys, 1000 do
+  local some = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
+  for i = 1, #some do
+    states[first + i - 1] = some[i]
+  end
+end
+return {cursor, entries, touched, states}

@@ -1,0 +1,112 @@
+"""The published vectors: up to date, and the same verdict in Python and in JavaScript."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.canonical import canonical, from_tagged, parse, to_tagged
+from headwater.errors import RecordDocumentError
+from headwater.record.document import load
+from headwater.record.sealing import digest
+from headwater.record.signing import parse_keyring
+from headwater.record.verify import verify
+from tests.record.node import VERIFIER, run
+from verifier.generator.files import files
+
+VECTORS = VERIFIER / "vectors"
+CASES = json.loads((VECTORS / "records.json").read_text(encoding="utf-8"))
+GRAMMAR = json.loads((VECTORS / "grammar.json").read_text(encoding="utf-8"))
+CANONICAL = json.loads((VECTORS / "canonical.json").read_text(encoding="utf-8"))
+
+
+def test_the_published_files_are_what_the_generator_makes() -> None:
+    made = files()
+    for path, text in made.items():
+        assert (VERIFIER / path).read_text(encoding="utf-8") == text, f"{path} is out of date"
+    on_disk = {f"vectors/records/{file.name}" for file in (VECTORS / "records").iterdir()}
+    assert on_disk <= made.keys()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_python_comes_to_the_published_verdict(case: dict[str, Any]) -> None:
+    document = (VECTORS / case["file"]).read_bytes()
+    if case["expected"] is None:
+        with pytest.raises(RecordDocumentError, match="is not the document of a record"):
+            load(document)
+        return
+    report = verify(
+        load(document), parse_keyring(case["keys"]), expect=case["expect"], signed=case["signed"]
+    )
+    expected = case["expected"]
+    assert {check.check: check.ok for check in report.checks} == expected["checks"]
+    assert report.ok is expected["ok"]
+    for check in report.checks:
+        for name in expected["names"].get(check.check, ()):
+            assert name in check.detail
+
+
+@pytest.mark.parametrize("vector", GRAMMAR, ids=lambda vector: vector["what"])
+def test_python_reads_and_commits_to_the_published_values(vector: dict[str, Any]) -> None:
+    tagged = vector["tagged"]
+    assert to_tagged(from_tagged(tagged)) == tagged
+    assert canonical(tagged).decode() == vector["canonical"]
+    assert digest(vector["salt"], vector["pointer"], tagged) == vector["digest"]
+
+
+@pytest.mark.parametrize("vector", CANONICAL["accepted"], ids=lambda vector: vector["what"])
+def test_python_writes_the_published_canonical_texts(vector: dict[str, Any]) -> None:
+    assert canonical(parse(vector["json"])).decode() == vector["canonical"]
+
+
+def test_javascript_comes_to_every_published_verdict() -> None:
+    done = run("--test", VERIFIER / "test.mjs")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    # Node 18 and 20 print TAP to a pipe, later ones their own report.
+    passed = re.search(r"^\S pass (\d+)$", done.stdout, re.M)
+    assert passed is not None
+    counted = (CASES, GRAMMAR, CANONICAL["accepted"], CANONICAL["refused"])
+    assert int(passed[1]) >= sum(map(len, counted))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("full.json",), 0, "Nothing is broken."),
+        (("value.json",), 1, "/inputs/question does not open its commitment"),
+        (("full.json", "--expect", "sha256:00"), 1, "another record than sha256:00"),
+        (("full.json", "--signed"), 1, "not signed"),
+        (("signed-hmac.json", "--key", "2026-01:wrong"), 1, "'2026-01' did not sign"),
+        (("unreadable-float.json",), 2, "not the document of a record"),
+        (("nowhere.json",), 2, "no such file"),
+        (("full.json", "--key", "ed25519:a:AAAA"), 2, "never the private one"),
+        (("full.json", "--unknown"), 2, "--unknown"),
+        ((), 2, "usage"),
+    ],
+)
+def test_the_command_line_verifier_says_and_returns_its_verdict(
+    arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    named = [VECTORS / "records" / each if each.endswith(".json") else each for each in arguments]
+    done = run(VERIFIER / "cli.mjs", *named)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+
+
+def test_the_command_line_verifier_takes_keys_from_a_file_and_prints_json(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("2026-01:correct horse battery staple\n", encoding="utf-8")
+    record = VECTORS / "records" / "signed-hmac.json"
+    done = run(VERIFIER / "cli.mjs", record, "--key-file", keys, "--json")
+    assert [check["ok"] for check in json.loads(done.stdout)["checks"]] == [True] * 5
+
+
+def test_the_page_needs_no_other_file_and_no_network() -> None:
+    page = (VERIFIER / "index.html").read_text(encoding="utf-8")
+    assert "import " not in page.replace('(await import("node:crypto"))', "")
+    assert "src=" not in page
+    assert "http:" not in page
+    assert "https:" not in page

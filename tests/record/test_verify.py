@@ -1,0 +1,112 @@
+"""Verification finds whatever is changed, one byte or one value, and names it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.record.document import export, load
+from headwater.record.parts import Disclosure, Record
+from headwater.record.redact import redact
+from headwater.record.sealing import seal
+from headwater.record.signing import parse_keyring, sign
+from headwater.record.verify import verify
+from tests.record.strategies import VALUES
+from verifier.generator.samples import HMAC, NOON, salts, sample
+
+KEYRING = parse_keyring(HMAC)
+RECORD = sign(seal(sample(), salts()), KEYRING, NOON)
+
+
+@given(st.integers(0, len(RECORD.core) - 1), st.integers(1, 255))
+def test_any_changed_byte_of_the_core_is_found(at: int, flip: int) -> None:
+    core = bytearray(RECORD.core)
+    core[at] ^= flip
+    report = verify(msgspec.structs.replace(RECORD, core=bytes(core)), KEYRING)
+    assert report.of("hash").ok is False
+    assert RECORD.record_hash in report.of("hash").detail
+    assert report.of("signature").ok is False
+
+
+@given(st.integers(0, len(RECORD.core)), st.binary(min_size=1, max_size=3))
+def test_any_inserted_byte_of_the_core_is_found(at: int, added: bytes) -> None:
+    core = RECORD.core[:at] + added + RECORD.core[at:]
+    report = verify(msgspec.structs.replace(RECORD, core=core), KEYRING)
+    assert (report.of("hash").ok, report.of("signature").ok) == (False, False)
+
+
+@given(st.integers(0, len(RECORD.disclosures) - 1), VALUES)
+def test_any_changed_value_is_found_and_named(at: int, value: object) -> None:
+    disclosure = RECORD.disclosures[at]
+    changed = msgspec.structs.replace(disclosure, value=["changed", repr(value)])
+    report = verify(_with(*RECORD.disclosures[:at], changed, *RECORD.disclosures[at + 1 :]))
+    assert report.of("hash").ok is True
+    assert report.of("disclosures").ok is False
+    assert report.of("disclosures").detail.startswith(f"{disclosure.pointer} does not open")
+
+
+@given(st.integers(0, 63), st.integers(1, 255))
+def test_any_changed_byte_of_a_signature_is_found(at: int, flip: int) -> None:
+    signature = RECORD.signature
+    assert signature is not None
+    for text in (signature.signature, signature.statement):
+        raw = bytearray(text.encode())
+        raw[at % len(raw)] ^= flip & 0x7F or 1
+        changed = raw.decode("latin-1")
+        broken = (
+            msgspec.structs.replace(signature, signature=changed)
+            if text is signature.signature
+            else msgspec.structs.replace(signature, statement=changed)
+        )
+        report = verify(msgspec.structs.replace(RECORD, signature=broken), KEYRING)
+        assert [check.ok for check in report.checks] == [True, False, True, True, True]
+
+
+@given(st.permutations(RECORD.disclosures))
+def test_the_order_of_disclosures_means_nothing(disclosures: list[Disclosure]) -> None:
+    assert verify(_with(*disclosures)).ok
+
+
+@pytest.mark.parametrize("pointer", [each.pointer for each in RECORD.disclosures])
+def test_each_value_can_be_redacted_and_none_can_go_missing(pointer: str) -> None:
+    left = [each for each in RECORD.disclosures if each.pointer != pointer]
+    missing = verify(_with(*left))
+    assert not missing.ok
+    assert f"{pointer} is missing" in missing.of("disclosures").detail
+    redacted = redact(RECORD, pointer, at=NOON, reason="asked for")
+    report = verify(redacted, KEYRING)
+    assert report.ok
+    assert (report.of("hash").ok, report.of("signature").ok) == (True, True)
+    assert pointer in report.of("disclosures").detail
+
+
+def test_full_private_and_redacted_copies_verify_under_one_hash() -> None:
+    redacted = redact(RECORD, "/inputs/question", at=NOON, reason="asked for")
+    for copy in (RECORD, RECORD.private(), redacted, redacted.private()):
+        report = verify(load(export(copy)), KEYRING, expect=RECORD.record_hash, signed=True)
+        assert report.ok
+        assert report.of("hash").ok is True
+        assert report.of("signature").ok is True
+
+
+def test_a_value_with_a_lone_surrogate_or_a_float_does_not_open_anything() -> None:
+    for value in ("\ud800", 1.5, 2**70):
+        first = msgspec.structs.replace(RECORD.disclosures[0], value=value)
+        report = verify(_with(first, *RECORD.disclosures[1:]))
+        assert report.of("disclosures").ok is False
+
+
+def test_a_text_that_is_disclosed_as_something_else_is_not_compared() -> None:
+    core = sample(items=())
+    record = seal(core)
+    at = next(i for i, each in enumerate(record.disclosures) if each.pointer == "/output/content")
+    changed = msgspec.structs.replace(record.disclosures[at], value=5)
+    disclosures = (*record.disclosures[:at], changed, *record.disclosures[at + 1 :])
+    report = verify(msgspec.structs.replace(record, disclosures=disclosures))
+    assert report.of("content").ok is None
+
+
+def _with(*disclosures: Disclosure) -> Record:
+    return msgspec.structs.replace(RECORD, disclosures=disclosures)
