@@ -57,8 +57,8 @@ class _Running:
             return handled
         if delivery.position in self._passed_over:
             return _skipped(delivery)
-        partition = self._batch.lease.partition
-        refreshed = await self._engine.refresh.handle(self._workspace, delivery, partition)
+        lease = self._batch.lease
+        refreshed = await self._engine.refresh.handle(self._workspace, delivery, lease)
         if refreshed.follow_up:
             self._follow_ups.append(refreshed.follow_up)
         return refreshed.handled

@@ -14,6 +14,7 @@ from headwater.clock import Clock, to_micros
 from headwater.deadline import Slot
 from headwater.define import FeatureDef
 from headwater.errors import (
+    AwayError,
     FunctionRaisedError,
     HandlerTimeoutError,
     HeadwaterError,
@@ -96,20 +97,24 @@ class Compute:
                 value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
                     turn.stage(feature, event.entity_id, value)
-            except HandlerTimeoutError as error:
-                if feature.is_async:
-                    return error
-                seconds = self._calls.deadline.seconds
-                raise HungHandlerError(feature.name, event.entity_id, seconds) from error
-            except FunctionRaisedError as error:
-                return error.raised if error.feature == feature.name else error
             except HeadwaterError as error:
-                return error
+                return self._fault(feature, event, error)
             finally:
                 changes = turn.close()
             if changes is not None:
                 workspace.keep(changes)
                 return None
+
+    def _fault(self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError) -> Exception:
+        """What the handler is to be blamed for; whatever it is not is raised."""
+        if isinstance(error, AwayError):
+            raise error  # the batch is run again when the server is back
+        if isinstance(error, HandlerTimeoutError) and not feature.is_async:
+            seconds = self._calls.deadline.seconds
+            raise HungHandlerError(feature.name, event.entity_id, seconds) from error
+        if isinstance(error, FunctionRaisedError) and error.feature == feature.name:
+            return error.raised
+        return error
 
 
 def _undeclared(feature: str, now: datetime) -> Failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args
@@ -70,6 +70,8 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         dead_letters=present.dead_letters,
         online=present.online,
         offline=past.offline,
+        records=past.records,
+        cache=present.cache,
         lifecycle=Both(present, past),
     )
 
@@ -125,7 +127,9 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         roster=present.roster,
         dead_letters=present.dead_letters,
         online=present.online,
-        offline=OfflineOnFirstUse(past, due),
+        offline=OfflineOnFirstUse(past, due, present.cache.prune),
+        records=present.records,
+        cache=present.cache,
         lifecycle=present,
     )
 
@@ -141,11 +145,20 @@ def _load(module: str, extra: str = "") -> ModuleType:
 
 
 class OfflineOnFirstUse:
-    """An offline store whose engine is loaded when first needed: it takes longer than a publish."""
+    """An offline store whose engine is loaded when first needed: it takes longer than a publish.
 
-    def __init__(self, load: Callable[[], OfflineStore], due: Callable[[], bool]) -> None:
+    Housekeeping begins with what needs no engine.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], OfflineStore],
+        due: Callable[[], bool],
+        tidy: Callable[[], Awaitable[None]],
+    ) -> None:
         self._load = load
         self._due = due
+        self._tidy = tidy
         self._store: OfflineStore | None = None
 
     async def _loaded(self) -> OfflineStore:
@@ -170,5 +183,6 @@ class OfflineOnFirstUse:
         return await (await self._loaded()).query(sql, sources)
 
     async def maintain(self) -> None:
+        await self._tidy()
         if self._store is not None or await asyncio.to_thread(self._due):
             await (await self._loaded()).maintain()

@@ -173,7 +173,7 @@ def _id_field(
     return field, kind
 
 
-def _location(function: Callable[..., Any], caller: FrameType | None) -> Location:
+def location_of(function: Callable[..., Any], caller: FrameType | None) -> Location:
     plain = inspect.unwrap(function)
     if inspect.isfunction(plain):
         return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
@@ -241,7 +241,7 @@ def feature(
     local_names = caller.f_locals if caller else None
 
     def declare(function: F) -> F:
-        location = _location(function, caller)
+        location = location_of(function, caller)
         declared = _entities.get(entity) if isinstance(entity, type) else None
         if declared is None:
             raise DeclarationError(

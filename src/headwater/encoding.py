@@ -60,39 +60,44 @@ def plain(value: object) -> Any:
     return value
 
 
-_Check = Callable[[Any], None]
+_DEEPEST = 200
+"""How deep values may be nested: as deep as every reader of JSON goes."""
+
+_Check = Callable[[Any, int], None]
 
 
-def _check(value: object) -> None:
+def _check(value: object, depth: int = 0) -> None:
     check = _CHECKS.get(type(value))
     if check is not None:
-        check(value)
+        check(value, depth)
 
 
-def _check_float(value: float) -> None:
+def _check_float(value: float, _: int) -> None:
     if not math.isfinite(value):
         raise UnstorableError("NaN and infinities have no JSON form")
 
 
-def _check_int(value: int) -> None:
+def _check_int(value: int, _: int) -> None:
     if value not in _INT64:
         raise UnstorableError("an integer beyond 64 bits is not exact in other readers")
 
 
-def _check_datetime(value: datetime) -> None:
+def _check_datetime(value: datetime, _: int) -> None:
     if value.tzinfo is None:
         raise UnstorableError("a datetime without a time zone is ambiguous")
 
 
-def _check_dict(value: dict[object, object]) -> None:
-    for key, item in value.items():
-        _check(key)
-        _check(item)
+def _check_dict(value: dict[object, object], depth: int) -> None:
+    for key in value:
+        _check(key, depth)
+    _check_items(value.values(), depth)
 
 
-def _check_items(value: Iterable[object]) -> None:
+def _check_items(value: Iterable[object], depth: int) -> None:
+    if depth == _DEEPEST:
+        raise UnstorableError(f"it is nested more than {_DEEPEST} levels deep")
     for item in value:
-        _check(item)
+        _check(item, depth + 1)
 
 
 _CHECKS: dict[type, _Check] = {

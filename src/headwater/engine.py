@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import msgspec
 
@@ -51,7 +52,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
         backends,
         offload,
         calls,
-        Reader(registry, backends.online, calls, clock),
+        Reader(registry, backends.online, backends.offline, calls, clock),
         Compute(registry, calls, clock),
         Refresh(
             registry,
@@ -60,6 +61,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
             calls,
             clock,
             settings.worker.concurrency,
+            settings.worker.consumer_group,
         ),
     )
 
@@ -74,7 +76,8 @@ class Engines:
     def __init__(self) -> None:
         self._by_loop: dict[asyncio.AbstractEventLoop, Engine] = {}
         self.shared: Engine | None = None
-        self._opening = asyncio.Lock()
+        self._doors: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._lock = threading.Lock()
 
     def current(self) -> Engine | None:
         """The engine that code running here uses, if it is open."""
@@ -84,16 +87,32 @@ class Engines:
         """The same, opened where it is not."""
         engine = self.current()
         if engine is None:
-            async with self._opening:
+            async with self._door():
                 engine = self.current()
                 if engine is None:
                     engine = await open_engine(registry, settings, clock)
-                    if on_servers(settings):
-                        alive = [(k, e) for k, e in self._by_loop.items() if not k.is_closed()]
-                        self._by_loop = {**dict(alive), asyncio.get_running_loop(): engine}
-                    else:
-                        self.shared = engine
+                    return await self._keep(engine, bound=on_servers(settings))
         return engine
+
+    def _door(self) -> asyncio.Lock:
+        """Lets one task of a loop open at a time."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._doors = {k: door for k, door in self._doors.items() if not k.is_closed()}
+            return self._doors.setdefault(loop, asyncio.Lock())
+
+    async def _keep(self, engine: Engine, *, bound: bool) -> Engine:
+        with self._lock:
+            if bound:
+                alive = {k: e for k, e in self._by_loop.items() if not k.is_closed()}
+                self._by_loop = {**alive, asyncio.get_running_loop(): engine}
+                return engine
+            if self.shared is None:
+                self.shared = engine
+                return engine
+            shared = self.shared
+        await engine.close()  # another loop was quicker
+        return shared
 
     async def close(self) -> None:
         """Closes all of them, each in its own loop."""

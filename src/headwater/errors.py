@@ -42,7 +42,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Location(NamedTuple):
@@ -275,6 +275,48 @@ class HungHandlerError(FeatureFailedError):
             entity_id,
             f"it has run for {seconds:g} s in a thread that cannot be stopped; the worker ends, "
             "and the next one counts how often this event did that",
+        )
+
+
+class RetrieverFailedError(HeadwaterError):
+    """A retriever's own function raised this."""
+
+    def __init__(self, retriever: str, raised: Exception) -> None:
+        self.retriever = retriever
+        self.raised = raised
+        super().__init__(f"retriever {retriever!r} failed: {type(raised).__name__}: {raised}")
+
+
+class ContextFailedError(HeadwaterError):
+    """A context's own function raised this."""
+
+    def __init__(self, context: str, raised: Exception) -> None:
+        self.context = context
+        self.raised = raised
+        super().__init__(f"context {context!r} failed: {type(raised).__name__}: {raised}")
+
+
+class FreshnessSLAError(HeadwaterError):
+    """A context that must be fresh is not; ``violations`` says what is too old or missing."""
+
+    def __init__(self, context: str, violations: Sequence[Any]) -> None:
+        self.context = context
+        self.violations = violations
+        worst = ", ".join(f"{v.kind} {v.name!r} is {v.reason}" for v in violations[:3])
+        super().__init__(
+            f"context {context!r} is not as fresh as it must be: {worst}"
+            + (f" and {len(violations) - 3} more" if len(violations) > 3 else "")
+        )
+
+
+class RecordingError(HeadwaterError):
+    """A context was assembled but its record could not be kept, and must be."""
+
+    def __init__(self, context_id: str, problem: str) -> None:
+        self.context_id = context_id
+        super().__init__(
+            f"context {context_id} was not recorded: {problem}; unset HEADWATER_RECORD_REQUIRED to "
+            "go on without"
         )
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.answers import Answer, send
+from headwater.errors import BackendError
 
 T = TypeVar("T")
 Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
@@ -29,7 +30,8 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
     """Lets runners take items from one stock until it is empty, at most ``limit`` at once.
 
     The next runner starts when all before it have to wait. Items that never wait are therefore
-    all taken by the first one, and cost no task of their own.
+    all taken by the first one, and cost no task of their own. What ends one runner ends them all,
+    and is raised as it is.
     """
     stock = iter(items)
     loop = asyncio.get_running_loop()
@@ -54,8 +56,13 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
             if following is not None:
                 following.cancel()
 
-    async with asyncio.TaskGroup() as group:
-        await take(1)
+    try:
+        async with asyncio.TaskGroup() as group:
+            await take(1)
+    except BaseExceptionGroup as errors:
+        # A server that is away passes; whatever else went wrong does not.
+        passing = errors.split(BackendError)[1] or errors
+        raise passing.exceptions[0] from None
 
 
 class Caller(NamedTuple):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from headwater.clock import Clock, to_micros
 from headwater.deadline import Slot
 from headwater.define import FeatureDef
 from headwater.errors import (
+    AwayError,
     BackendError,
     FeatureFailedError,
     FunctionRaisedError,
@@ -25,7 +26,16 @@ from headwater.errors import (
 )
 from headwater.logs import log
 from headwater.offload import share
-from headwater.ports import Change, Delivery, Failure, Handled, OfflineStore, OnlineStore, Rows
+from headwater.ports import (
+    Change,
+    Delivery,
+    Failure,
+    Handled,
+    Lease,
+    OfflineStore,
+    OnlineStore,
+    Rows,
+)
 from headwater.registry import Registry
 from headwater.values import ServiceEvent
 from headwater.workspace import Turn, Workspace, make_cell, make_change
@@ -40,6 +50,13 @@ class Refreshed(msgspec.Struct, frozen=True):
     follow_up: ServiceEvent | None = None
 
 
+class _Run(NamedTuple):
+    """A run that has portions left, and the lease it was begun under."""
+
+    epoch: int
+    due: datetime
+
+
 class Refresh:
     """Recomputes scheduled features; one that fails keeps its old value and comes up again."""
 
@@ -51,6 +68,7 @@ class Refresh:
         calls: Calls,
         clock: Clock,
         concurrency: int,
+        group: str,
     ) -> None:
         self._registry = registry
         self._online = online
@@ -58,15 +76,16 @@ class Refresh:
         self._calls = calls
         self._clock = clock
         self._concurrency = concurrency
-        self._running: dict[tuple[str, int], datetime] = {}
+        self._group = group
+        self._running: dict[tuple[str, int], _Run] = {}
 
-    async def handle(self, workspace: Workspace, delivery: Delivery, partition: int) -> Refreshed:
+    async def handle(self, workspace: Workspace, delivery: Delivery, lease: Lease) -> Refreshed:
         """Runs a tick, or the next portion of one."""
         began = time.perf_counter()
-        tick = ticks.due_of(delivery.event)
+        tick, partition = ticks.due_of(delivery.event), lease.partition
         feature = self._registry.features.get(tick.feature)
         updated, failure, after = 0, "", None
-        skipped = self._overrun(tick, partition)
+        skipped = self._overrun(tick, lease) or tick.group not in ("", self._group)
         if feature is None or not feature.refresh:
             log.info("tick of a feature that is no longer scheduled", feature=tick.feature)
         elif not skipped:
@@ -94,14 +113,20 @@ class Refresh:
         if after is None:
             self._running.pop((tick.feature, partition), None)
             return Refreshed(handled)
-        self._running[tick.feature, partition] = tick.due
-        rest = msgspec.structs.replace(tick, after=after)
+        self._running[tick.feature, partition] = _Run(lease.epoch, tick.due)
+        rest = msgspec.structs.replace(tick, after=after, group=self._group)
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
 
-    def _overrun(self, tick: ticks.Due, partition: int) -> bool:
+    def _overrun(self, tick: ticks.Due, lease: Lease) -> bool:
         """Says whether an earlier run is still on its way through this partition's portions."""
-        running = self._running.get((tick.feature, partition))
-        return not tick.after and running is not None and running < tick.due
+        running = self._running.get((tick.feature, lease.partition))
+        # Of a run under another lease nobody here knows whether it has ended.
+        return (
+            not tick.after
+            and running is not None
+            and running.epoch == lease.epoch
+            and running.due < tick.due
+        )
 
     async def _run_code(
         self,
@@ -128,6 +153,8 @@ class Refresh:
                     try:
                         await self._run_one(workspace, feature, entity_id, cause, slot)
                         done.append(entity_id)
+                    except AwayError:
+                        raise  # the batch is run again, as for any event
                     except FunctionRaisedError as error:
                         failed.append(entity_id)
                         _report(feature, entity_id, error.raised)

@@ -13,13 +13,21 @@ import msgspec
 
 from headwater import graph
 from headwater.calls import Calls
-from headwater.clock import Clock, to_micros
+from headwater.clock import Clock, from_micros, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError
-from headwater.ports import Change, OnlineStore
+from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
-from headwater.workspace import current_reads, current_turn, make_cell, make_change, noting
+from headwater.workspace import (
+    Reads,
+    current_moment,
+    current_reads,
+    current_turn,
+    make_cell,
+    make_change,
+    noting,
+)
 
 Row = dict[str, FeatureValue]
 """The values of one entity, by feature."""
@@ -86,15 +94,24 @@ class Plan(msgspec.Struct, frozen=True):
     wanted: tuple[FeatureDef, ...]
     stored: tuple[FeatureDef, ...]
     computed: tuple[tuple[FeatureDef, ...], ...]
+    kept: tuple[FeatureDef, ...]
     view: View
 
 
 class Reader:
     """Serves values of features, whichever way each of them is recomputed."""
 
-    def __init__(self, registry: Registry, online: OnlineStore, calls: Calls, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        online: OnlineStore,
+        offline: OfflineStore,
+        calls: Calls,
+        clock: Clock,
+    ) -> None:
         self._registry = registry
         self._online = online
+        self._offline = offline
         self._calls = calls
         self._clock = clock
         self._plans: dict[tuple[int | str, ...], Plan] = {}
@@ -104,7 +121,11 @@ class Reader:
         """The values of features for each entity, in the order asked."""
         plan = self.plan(names)
         ids = list(map(plan.entity.text_id, entity_ids))
-        cells = await (current_turn() or self._online).get(plan.entity.name, ids)
+        moment = current_moment()
+        if moment is None:
+            cells = await (current_turn() or self._online).get(plan.entity.name, ids)
+        else:
+            cells = await self._past(plan, ids, moment)
         now = self._clock.micros()
         if plan.computed:
             pairs = zip(ids, cells, strict=True)
@@ -113,17 +134,32 @@ class Reader:
             rows = [{f.name: _stored(f, own, now) for f in plan.stored} for own in cells]
         reads = current_reads()
         if reads is not None:
-            for row in rows:
+            for entity_id, row in zip(ids, rows, strict=True):
                 for feature in plan.wanted:
-                    reads.note(row[feature.name].as_of)
+                    reads.note(feature, entity_id, row[feature.name])
         return rows
+
+    async def _past(self, plan: Plan, ids: Sequence[str], moment: datetime) -> list[Cells]:
+        """The values that a reader would have been served at a moment."""
+        names = [feature.name for feature in plan.kept]
+        rows = await self._offline.as_of(names, [Point(i, moment) for i in ids], known=True)
+        return [
+            {
+                name: Cell(
+                    msgspec.Raw(past.value), to_micros(past.as_of), to_micros(past.written_at)
+                )
+                for name, past in zip(names, row, strict=True)
+                if past is not None
+            }
+            for row in rows
+        ]
 
     async def values(
         self, names: Sequence[str], entity_ids: Iterable[object]
     ) -> list[dict[str, Any]]:
         """The bare values of features for each entity; stored ones without any detour."""
         plan = self.plan(names)
-        if plan.computed or current_reads() is not None or current_turn() is not None:
+        if plan.computed or _watched():
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
@@ -171,6 +207,7 @@ class Reader:
             tuple(features[name] for name in dict.fromkeys(names)),
             tuple(feature for feature in needed if feature.stored),
             tuple(level for level in computed if level),
+            tuple(feature for feature in needed if feature.kept),
             View([feature for feature in needed if feature.stored]),
         )
 
@@ -213,7 +250,7 @@ class Reader:
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         before = _computing.set((*_computing.get(), (feature.name, entity_id)))
-        with noting() as reads, self._calls.deadline.slot() as slot:
+        with noting(Reads()) as reads, self._calls.deadline.slot() as slot:
             try:
                 value = await self._calls.call(slot, feature, entity_id)
             finally:
@@ -222,9 +259,19 @@ class Reader:
         # What was made from a default speaks of no moment, and is not kept as if it did.
         as_of = None if reads.incomplete else reads.oldest or now
         cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
-        if feature.kept and as_of is not None and current_turn() is None:
+        present = current_turn() is None and current_moment() is None
+        if feature.kept and as_of is not None and present:
             await self._online.put([_cached(feature, entity_id, cell)])
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
+
+
+def _as_cell(past: PastValue) -> Cell:
+    return Cell(msgspec.Raw(past.value), to_micros(past.as_of), to_micros(past.written_at))
+
+
+def _watched() -> bool:
+    """Says whether a read here is more than a look at the present values."""
+    return current_reads() is not None or current_turn() is not None or current_moment() is not None
 
 
 async def _ready(value: FeatureValue) -> FeatureValue:
@@ -252,7 +299,9 @@ def _stored_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
 
 
 def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
-    return FeatureValue(feature.codec.decode(cell.value), as_of_time(cell), "online")
+    return FeatureValue(
+        feature.codec.decode(cell.value), as_of_time(cell), "online", from_micros(cell.written_at)
+    )
 
 
 def _absent(feature: FeatureDef) -> FeatureValue:

@@ -22,7 +22,7 @@ from headwater.registry import Registry
 from headwater.repair import Audit, Progress, Rebuilt, Repair
 from headwater.serve import Row
 from headwater.settings import Settings, load
-from headwater.values import INTERNAL, ServiceEvent
+from headwater.values import INTERNAL, ServiceEvent, is_moment
 from headwater.worker import Worker
 from headwater.workspace import current_turn, make_cell, make_change
 
@@ -200,6 +200,8 @@ class FeatureStore:
     def _given(self, as_of: datetime) -> int:
         if as_of.tzinfo is None:
             raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
+        if not is_moment(as_of):
+            raise InvalidInputError(f"as_of {as_of.isoformat()} is no moment of any calendar")
         if as_of > self.clock.now() + self.settings.ingest.future_tolerance:
             raise InvalidInputError(f"as_of {as_of.isoformat()} lies in the future")
         return to_micros(as_of)

@@ -18,11 +18,15 @@ _LONGEST_SPREAD = timedelta(seconds=30)
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What a tick's event carries: which feature, when, and after which entity to go on."""
+    """What a tick's event carries: which feature, when, and after which entity to go on.
+
+    A portion that goes on belongs to the consumer group that began the run.
+    """
 
     feature: str
     due: datetime
     after: str = ""
+    group: str = ""
 
 
 def last_due(feature: FeatureDef, now: datetime) -> datetime:
@@ -53,7 +57,7 @@ def event_of(due: Due, now: datetime) -> ServiceEvent:
     """The event of a tick or of one of its portions, with the same id whoever makes it."""
     event_id = f"refresh:{due.feature}:{due.due.isoformat()}"
     if due.after:
-        event_id += f":{due.after}"
+        event_id += f":{due.group}:{due.after}"
     return ServiceEvent(REFRESH, due.feature, msgspec.to_builtins(due), now, event_id)
 
 

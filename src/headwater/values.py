@@ -6,7 +6,7 @@ many that the collector would spend a tenth of its time on them.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -60,6 +60,7 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             and type(self.payload) is dict
             and type(self.timestamp) is datetime
             and self.timestamp.tzinfo is not None
+            and is_moment(self.timestamp)
         ):
             return
         _check_text("event_type", a, LONGEST_NAME)
@@ -71,6 +72,13 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             raise EventError(
                 "timestamp must be a datetime with a time zone, for example datetime.now(UTC)"
             )
+        if not is_moment(self.timestamp):
+            raise EventError(f"timestamp {self.timestamp.isoformat()} is no moment of any calendar")
+
+
+def is_moment(at: datetime) -> bool:
+    """Says whether a moment can be written in every time zone."""
+    return MINYEAR < at.year < MAXYEAR
 
 
 def _check_text(field: str, text: object, longest: int) -> None:
@@ -137,6 +145,7 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     value: Any
     as_of: datetime | None
     source: Source
+    written_at: datetime | None = None
 
     def age_ms(self, now: datetime) -> int | None:
         """Milliseconds between the moment the value speaks of and now."""

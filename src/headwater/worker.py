@@ -62,6 +62,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._roster_changed = asyncio.Event()
+        self._sharing = asyncio.Lock()
 
     def stop(self) -> None:
         """Asks the worker to finish what it has begun and to return from ``run``."""
@@ -147,19 +148,21 @@ class Worker:
     async def _finish(self, engine: Engine) -> None:
         """Gives partitions back as their batches end; a late batch is given up, to be run again."""
         try:
-            await engine.backends.roster.retire(self.name)
             async with asyncio.timeout(engine.settings.worker.drain_timeout):
+                async with self._sharing:  # what is being claimed is given back, too
+                    await engine.backends.roster.retire(self.name)
                 while self._lanes:
                     idle = [lane for lane in self._lanes.values() if lane.task is None]
                     await self._give_back(engine, idle)
                     if busy := [lane.task for lane in self._lanes.values() if lane.task]:
                         await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            for lane in self._lanes.values():
-                if lane.task is not None:
-                    lane.task.cancel()
+            log.warning("batches given up, to be run again", partitions=sorted(self._lanes))
         except BackendError as error:
             log.error("partitions could not be given back", error=str(error))
+        for lane in self._lanes.values():
+            if lane.task is not None:
+                lane.task.cancel()
 
     async def _give_back(self, engine: Engine, lanes: Sequence[Lane]) -> None:
         for lane in lanes:
@@ -243,7 +246,8 @@ class Worker:
         interval = min(_LONGEST_BEAT, engine.settings.worker.lease_ttl / 4)
         while True:
             try:
-                await self._take_share(engine)
+                async with self._sharing:
+                    await self._take_share(engine)
             except BackendError as error:
                 log.error("partitions could not be claimed", error=str(error))
             with suppress(TimeoutError):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -13,7 +14,7 @@ from headwater.clock import MICROSECOND
 from headwater.define import FeatureDef
 from headwater.errors import ClosedError
 from headwater.ports import Change, EntityState, OnlineStore
-from headwater.values import Cell, Cells, EntityKey
+from headwater.values import Cell, Cells, EntityKey, FeatureValue
 
 
 def make_cell(feature: FeatureDef, value: object, as_of: int, now: int) -> Cell:
@@ -159,6 +160,9 @@ class Turn:
         return self._staged
 
 
+R = TypeVar("R", bound="Reads")
+
+
 class Reads:
     """How old the oldest value is that a function has read, and whether one had no age."""
 
@@ -166,7 +170,12 @@ class Reads:
         self.oldest: datetime | None = None
         self.incomplete = False
 
-    def note(self, as_of: datetime | None) -> None:
+    def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
+        """Takes note of a feature's value."""
+        self.note_moment(value.as_of)
+
+    def note_moment(self, as_of: datetime | None) -> None:
+        """Takes note of the moment that something read speaks of."""
         if as_of is None:
             self.incomplete = True
         elif self.oldest is None or as_of < self.oldest:
@@ -181,11 +190,26 @@ current_reads = _reads.get
 
 
 @contextmanager
-def noting() -> Iterator[Reads]:
+def noting(reads: R) -> Iterator[R]:
     """Notes what is read inside."""
-    reads = Reads()
     token = _reads.set(reads)
     try:
         yield reads
     finally:
         _reads.reset(token)
+
+
+_moment: ContextVar[datetime | None] = ContextVar("headwater_moment", default=None)
+
+current_moment = _moment.get
+"""The moment in the past whose values are read here, if it is not the present."""
+
+
+@contextmanager
+def at_moment(moment: datetime | None) -> Iterator[None]:
+    """Reads the values inside that were served at a moment."""
+    token = _moment.set(moment)
+    try:
+        yield
+    finally:
+        _moment.reset(token)

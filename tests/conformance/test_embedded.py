@@ -13,10 +13,12 @@ from headwater.ports import Backends
 from headwater.settings import Settings
 from headwater.testing.conformance import (
     BusConformance,
+    CacheConformance,
     Connect,
     DeadLettersConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
+    RecordLogConformance,
     RosterConformance,
 )
 from headwater.testing.conformance.suite import Suite
@@ -65,3 +67,11 @@ class TestDuckdbOfflineStore(Embedded, OfflineStoreConformance):
         file = tmp_path / "orders.csv"
         file.write_text("user_id,amount\nu1,1\nu1,2\nu2,5\n")
         return {"orders": str(file)}
+
+
+class TestSqliteRecordLog(Embedded, RecordLogConformance):
+    """Records of contexts in SQLite."""
+
+
+class TestSqliteCache(Embedded, CacheConformance):
+    """A cache in SQLite."""

@@ -14,10 +14,12 @@ from headwater.ports import Backends
 from headwater.settings import Settings
 from headwater.testing.conformance import (
     BusConformance,
+    CacheConformance,
     Connect,
     DeadLettersConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
+    RecordLogConformance,
     RosterConformance,
 )
 from headwater.testing.conformance.suite import Suite
@@ -74,6 +76,14 @@ class TestPostgresOfflineStore(Production, OfflineStoreConformance):
         return {"orders": "a table of that name"}
 
 
+class TestPostgresRecordLog(Production, RecordLogConformance):
+    """Records of contexts in Postgres."""
+
+
+class TestRedisCache(Production, CacheConformance):
+    """A cache in Redis."""
+
+
 class Cluster(Production):
     """The same with three masters in place of one server."""
 
@@ -108,3 +118,11 @@ class TestClusterOnlineStore(Cluster, OnlineStoreConformance):
 
 class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
     """History fed by the outboxes of three masters."""
+
+
+class TestClusterRecordLog(Cluster, RecordLogConformance):
+    """Records of contexts in Postgres, beside a cluster."""
+
+
+class TestClusterCache(Cluster, CacheConformance):
+    """A cache over three masters."""

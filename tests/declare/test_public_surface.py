@@ -70,10 +70,12 @@ def test_the_public_names_are_these() -> None:
     assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
     assert sorted(headwater.testing.conformance.__all__) == [
         "BusConformance",
+        "CacheConformance",
         "Connect",
         "DeadLettersConformance",
         "OfflineStoreConformance",
         "OnlineStoreConformance",
+        "RecordLogConformance",
         "RosterConformance",
     ]
 

@@ -90,7 +90,7 @@ async def test_a_stored_value_says_how_old_it_is_and_where_it_came_from(
     await store.publish("seen", "u1", timestamp=at)
     await store.drain()
     (row,) = await store.read(["visits"], ["u1"])
-    assert row["visits"] == FeatureValue(1, at, "online")
+    assert row["visits"] == FeatureValue(1, at, "online", clock.now())
     assert row["visits"].age_ms(clock.now()) == 300_000
 
 
@@ -123,7 +123,8 @@ async def test_an_on_demand_value_with_a_time_to_live_is_kept_that_long_and_goes
     assert await store.get_feature("score", "u1") == 1
     clock.advance("59s")
     (row,) = await store.read(["score"], ["u1"])
-    assert row["score"] == FeatureValue(1, clock.now() - timedelta(seconds=59), "online")
+    then = clock.now() - timedelta(seconds=59)
+    assert row["score"] == FeatureValue(1, then, "online", then)
     clock.advance("1s")
     assert await store.get_feature("score", "u1") == 2
     assert await past(store, "score") == [1, 2]
@@ -443,7 +444,7 @@ async def test_set_feature_writes_online_and_to_history(
     at = clock.now() - timedelta(days=1)
     await store.set_feature("plan", "u1", "gold", as_of=at)
     (row,) = await store.read(["plan"], ["u1"])
-    assert row["plan"] == FeatureValue("gold", at, "online")
+    assert row["plan"] == FeatureValue("gold", at, "online", clock.now())
     assert await past(store, "plan") == ["gold"]
     with pytest.raises(InvalidInputError, match="made anew at every read"):
         await store.set_feature("line", "u1", "x")

@@ -13,6 +13,7 @@ from headwater.backends.postgres.migrate import (
     refuse_older,
 )
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.clock import Clock
 from headwater.errors import AwayError, BackendError
@@ -38,6 +39,7 @@ class PostgresEnvironment:
         self._postgres = postgres
         self._schema = settings.postgres.schema
         self._drain = Drain(postgres, outbox, settings.postgres.pool_size)
+        self.records = PostgresRecordLog(postgres)
         self.offline = PostgresOfflineStore(postgres, self._drain, clock, self._schema)
 
     async def version(self) -> int:
@@ -69,6 +71,7 @@ class PostgresEnvironment:
         return [Health("postgres", ok=True)]
 
     async def close(self) -> None:
+        await self.records.close()
         await self._drain.close()
         await self._postgres.close()
 

@@ -6,6 +6,7 @@ import re
 
 from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.bus import RedisBus
+from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
@@ -44,6 +45,7 @@ class RedisEnvironment:
         self.bus = RedisBus(redis, keys, self._wakes, appending, self.dead_letters, parcels)
         self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
         self.outbox = RedisOutbox(redis, keys)
+        self.cache = RedisCache(redis, keys, clock)
 
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""

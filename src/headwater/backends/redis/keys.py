@@ -43,6 +43,7 @@ class Keys:
         self.dead = f"{prefix}:dlq"
         self.moved = f"{{{prefix}:dlq}}:moved"
         self.wake = f"{prefix}:wake"
+        self.cache = f"{prefix}:cache:"
         self._prefix = prefix
 
     @cached_property

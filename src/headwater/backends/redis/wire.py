@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
-from headwater.errors import BackendError, ConfigError
+from headwater.errors import AwayError, BackendError, ConfigError
 
 Command = Sequence[Any]
 Push = Callable[[Any], None]
@@ -28,7 +28,7 @@ _LOOKS_PER_TIMEOUT = 4
 _LARGE = 4_096
 
 
-class LostError(BackendError):
+class LostError(AwayError):
     """The connection broke before the answer came; whether the command was run is unknown."""
 
 
@@ -221,12 +221,12 @@ async def open_wire(
                 _, wire = await loop.create_connection(make, address.host, address.port, ssl=secure)
             await _introduce(wire, address)
     except TimeoutError as error:
-        raise BackendError(
+        raise AwayError(
             f"Redis at {address} could not be reached within {connect_timeout:g} s; "
             "see that it runs and that redis.url is right"
         ) from error
     except OSError as error:
-        raise BackendError(
+        raise AwayError(
             f"Redis at {address} could not be reached: {error.strerror or error}; "
             "see that it runs and that redis.url is right"
         ) from error

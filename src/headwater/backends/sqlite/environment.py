@@ -6,9 +6,11 @@ import sqlite3
 from pathlib import Path
 
 from headwater.backends.sqlite.bus import SqliteBus
+from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.online import SqliteOnlineStore
+from headwater.backends.sqlite.records import SqliteRecordLog
 from headwater.backends.sqlite.roster import SqliteRoster
 from headwater.backends.sqlite.tail import SqliteTail
 from headwater.backends.sqlite.wake import Waker
@@ -32,6 +34,8 @@ class SqliteEnvironment:
         self.online = SqliteOnlineStore(self.home, self._writer)
         self.bus = SqliteBus(self.home, self._writer, self.roster, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
+        self.records = SqliteRecordLog(self.home, self._writer)
+        self.cache = SqliteCache(self.home, self._writer, clock)
         self.tail = SqliteTail(self.home)
 
     async def health(self) -> list[Health]:

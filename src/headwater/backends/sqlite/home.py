@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,17 @@ from typing import Any
 
 from headwater.errors import BackendError, ClosedError, ConfigError, HomeError
 
-SCHEMA_VERSION = 1
+
+def _parts() -> dict[int, str]:
+    schema = files(__package__).joinpath("schema.sql").read_text()
+    _, *parts = re.split(r"^-- Version (\d+)$", schema, flags=re.MULTILINE)
+    return {int(version): sql for version, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+_PARTS = _parts()
+SCHEMA_VERSION = max(_PARTS)
+"""The version of the tables that this version of Headwater works with."""
+
 CHECKPOINT_BYTES = 8 << 20
 _BUSY_SECONDS = 30.0
 
@@ -56,7 +67,7 @@ class Home:
         self._closed = False
 
     def open(self) -> None:
-        """Makes the folder and the tables where they are missing, and checks them where not."""
+        """Makes the folder and the tables, or what they lack; refuses those of another kind."""
         try:
             for folder in (self.path, self.segments, self.workers, self.scratch):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,9 +80,10 @@ class Home:
             lock,
             closing(self.connect()) as connection,
         ):
-            self._create_or_check(connection)
+            self._upgrade(connection)
+            self._check_partitions(connection)
 
-    def _create_or_check(self, connection: sqlite3.Connection) -> None:
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > SCHEMA_VERSION:
@@ -80,13 +92,15 @@ class Home:
                 f"is of a newer Headwater (schema {version}, this one knows {SCHEMA_VERSION})",
                 "upgrade headwater, or use another HEADWATER_HOME; nothing was changed",
             )
+        missing = "".join(sql for number, sql in _PARTS.items() if number > version)
         if version == 0:
-            schema = files(__package__).joinpath("schema.sql").read_text()
+            missing += f"INSERT INTO meta VALUES ('partitions', '{self.partitions}');\n"
+        if missing:
             connection.executescript(
-                f"BEGIN IMMEDIATE;\n{schema}\n"
-                f"INSERT INTO meta VALUES ('partitions', '{self.partitions}');\n"
-                f"PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+                f"BEGIN IMMEDIATE;\n{missing}PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
             )
+
+    def _check_partitions(self, connection: sqlite3.Connection) -> None:
         (count,) = connection.execute("SELECT value FROM meta WHERE key = 'partitions'").fetchone()
         if int(count) != self.partitions:
             raise ConfigError(

@@ -1,5 +1,9 @@
--- What happens now, in one file. Times are microseconds since the epoch, UTC.
+-- What happens now, and the records of contexts, in one file. Times are microseconds since the epoch, UTC.
+--
+-- Each version's part is run once: on a new home all of them, on an older one those it lacks. So a
+-- part stays as it is, and a change is a part of its own.
 
+-- Version 1
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -91,3 +95,41 @@ CREATE TABLE segments (
     rows       INTEGER NOT NULL,
     retired_at INTEGER
 ) WITHOUT ROWID;
+
+-- Version 2
+
+-- Records of contexts, byte for byte. Small columns first: a list of records then reads none of
+-- the pages that hold their texts.
+CREATE TABLE records (
+    context_id       TEXT NOT NULL PRIMARY KEY,
+    record_hash      TEXT NOT NULL UNIQUE,
+    content_hash     TEXT NOT NULL,
+    name             TEXT NOT NULL,
+    created_at       INTEGER NOT NULL,
+    freshness_status TEXT NOT NULL,
+    core             BLOB NOT NULL,
+    disclosures      BLOB NOT NULL,
+    signature        BLOB,
+    redactions       BLOB NOT NULL
+);
+CREATE INDEX records_by_time ON records (created_at, context_id);
+CREATE INDEX records_by_name ON records (name, created_at, context_id);
+CREATE INDEX records_by_freshness ON records (freshness_status, created_at, context_id);
+
+-- What each record was made of, as keys to find it by.
+CREATE TABLE record_keys (
+    key        BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    context_id TEXT NOT NULL,
+    PRIMARY KEY (key, created_at, context_id)
+) WITHOUT ROWID;
+
+-- What may be lost: the results of searches, for as long as they may be given again.
+CREATE TABLE cache (
+    key        TEXT NOT NULL PRIMARY KEY,
+    kept_at    INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    size       INTEGER NOT NULL,
+    value      BLOB NOT NULL
+);
+CREATE INDEX cache_by_end ON cache (expires_at, size);

@@ -1,0 +1,241 @@
+"""Records of contexts in Postgres, byte for byte as they were sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.sharing import Shared
+from headwater.clock import from_micros, to_micros
+from headwater.errors import HeadwaterError, ImmutableRecordError, InvalidInputError
+from headwater.ports import RecordSummary, StoredRecord
+
+_COLUMNS = StoredRecord.__struct_fields__
+_ALL = ", ".join(_COLUMNS)
+_SUMMARY = ", ".join(RecordSummary.__struct_fields__)
+_TYPES = (*["text"] * 4, "timestamptz", "text", *["bytea"] * 4)
+
+# One statement, and so one transaction and one round trip. What is known already is left out, and
+# its keys with it.
+_KEEP = f"""
+WITH kept AS (
+    INSERT INTO _records ({_ALL})
+    SELECT * FROM unnest({", ".join(f"${n}::{kind}[]" for n, kind in enumerate(_TYPES, 1))})
+    ON CONFLICT DO NOTHING
+    RETURNING context_id, record_hash, created_at
+), found AS (
+    INSERT INTO _record_keys (key, created_at, context_id)
+    SELECT key, created_at, context_id
+    FROM unnest($11::text[], $12::bytea[]) AS given (record_hash, key) JOIN kept USING (record_hash)
+)
+SELECT context_id, record_hash FROM kept
+"""
+_KNOWN = """
+SELECT context_id, record_hash FROM _records
+WHERE context_id = ANY ($1::text[]) OR record_hash = ANY ($2::text[])
+"""
+_ONE = f"SELECT {_ALL} FROM _records WHERE context_id = $1 OR record_hash = $1"
+_BEGINNING = (
+    "SELECT context_id FROM _records WHERE context_id >= $1 AND context_id < $2"
+    " ORDER BY context_id LIMIT $3"
+)
+_LIST = f"""
+SELECT {_SUMMARY} FROM _records WHERE (created_at, context_id) < ($1, $2) AND created_at >= $3
+"""
+_FIND = f"""
+SELECT {_SUMMARY} FROM _record_keys JOIN _records USING (created_at, context_id)
+WHERE (created_at, context_id) < ($1, $2) AND key = $3
+"""
+_NEWEST = " ORDER BY created_at DESC, context_id DESC LIMIT "
+_MOMENT = "SELECT created_at FROM _records WHERE context_id = $1"
+_REDACT = """
+UPDATE _records SET disclosures = $3, redactions = $4 WHERE context_id = $1 AND redactions = $2
+RETURNING true
+"""
+_LAST_CHARACTER = "\U0010ffff"
+_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+_NO_END = (datetime.max.replace(tzinfo=UTC), _LAST_CHARACTER)
+
+RECORDS_AT_ONCE = 500
+# Far below the gigabyte that Postgres takes at once.
+BYTES_AT_ONCE = 16 << 20
+
+
+class _Append:
+    """A record on its way, and why it was refused."""
+
+    def __init__(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+        self.record = record
+        self.keys = set(keys)
+        self.size = len(record.core) + len(record.disclosures)
+        self.refused: HeadwaterError | None = None
+
+
+class PostgresRecordLog:
+    """Appends that come while a commit is under way share the next one."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._waiting: list[_Append] = []
+        self._writing = Shared(self._write)
+
+    async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+        own = _Append(record, keys)
+        self._waiting.append(own)
+        await self._writing()
+        if own.refused is not None:
+            raise own.refused
+
+    async def close(self) -> None:
+        await self._writing.close()
+
+    async def _write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for portion in _portions(waiting):
+            await self._keep(portion)
+
+    async def _keep(self, appends: Sequence[_Append]) -> None:
+        try:
+            known = await self._postgres.run(partial(_insert, appends=appends))
+        except InvalidInputError as error:
+            if len(appends) == 1:
+                appends[0].refused = error
+                return
+            # One that cannot be kept takes none of the others with it.
+            for own in appends:
+                await self._keep([own])
+        except HeadwaterError as error:
+            for own in appends:
+                own.refused = error
+        else:
+            for own in appends:
+                own.refused = _clash(own.record, known)
+
+    async def get(self, ref: str) -> StoredRecord | None:
+        if not _could_be(ref):
+            return None
+        row = await self._postgres.run(lambda connection: connection.fetchrow(_ONE, ref))
+        return None if row is None else StoredRecord(**dict(row))
+
+    async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
+        if not _could_be(prefix):
+            return []
+        rows = await self._postgres.run(
+            lambda connection: connection.fetch(_BEGINNING, prefix, prefix + _LAST_CHARACTER, limit)
+        )
+        return [context_id for (context_id,) in rows]
+
+    async def records(
+        self,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RecordSummary]:
+        # One bound and not two: Postgres may begin each page at the other one.
+        bound = await self._place(before)
+        if end is not None:
+            bound = min(bound, (_utc(end), ""))
+        sql, arguments = _LIST, [*bound, _FIRST_MOMENT if start is None else _utc(start)]
+        for column, wanted in (("name", name), ("freshness_status", freshness_status)):
+            if wanted is not None:
+                arguments.append(wanted)
+                sql += f" AND {column} = ${len(arguments)}"
+        return await self._listed(sql, arguments, limit)
+
+    async def find(
+        self, key: bytes, *, before: str | None = None, limit: int = 100
+    ) -> list[RecordSummary]:
+        return await self._listed(_FIND, [*await self._place(before), key], limit)
+
+    async def _listed(self, sql: str, arguments: list[Any], limit: int) -> list[RecordSummary]:
+        sql += f"{_NEWEST}${len(arguments) + 1}"
+        rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments, limit))
+        return [RecordSummary(**dict(row)) for row in rows]
+
+    async def _place(self, before: str | None) -> tuple[datetime, str]:
+        """Where a list goes on: at the end of all times, or at a record."""
+        if before is None:
+            return _NO_END
+        created_at = None
+        if _could_be(before):
+            created_at = await self._postgres.run(
+                lambda connection: connection.fetchval(_MOMENT, before)
+            )
+        if created_at is None:
+            raise InvalidInputError(
+                f"no record has the id {before!r}, so no list goes on after it; pass the id of the "
+                "last record of the list before"
+            )
+        return created_at, before
+
+    async def redact(
+        self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
+    ) -> bool:
+        if not _could_be(context_id):
+            return False
+
+        async def update(connection: Connection) -> bool:
+            row = (context_id, expected, disclosures, redactions)
+            return await connection.fetchval(_REDACT, *row) is not None
+
+        return await self._postgres.run(update)
+
+
+async def _insert(connection: Connection, appends: Sequence[_Append]) -> list[asyncpg.Record]:
+    """Keeps what is new; gives the ids and hashes of what was in the way of the rest."""
+    first: dict[str, _Append] = {}
+    for own in appends:
+        first.setdefault(own.record.record_hash, own)
+    # In one order, so that two processes with the same records do not wait for each other.
+    ordered = sorted(first.values(), key=lambda own: own.record.context_id)
+    columns = [[getattr(own.record, column) for own in ordered] for column in _COLUMNS]
+    keys = [(own.record.record_hash, key) for own in ordered for key in own.keys]
+    kept = await connection.fetch(
+        _KEEP, *columns, [owner for owner, _ in keys], [key for _, key in keys]
+    )
+    if len(kept) == len(first):
+        return []
+    for row in kept:
+        del first[row["record_hash"]]
+    ids = [own.record.context_id for own in first.values()]
+    return await connection.fetch(_KNOWN, ids, list(first))
+
+
+def _clash(record: StoredRecord, known: Sequence[asyncpg.Record]) -> ImmutableRecordError | None:
+    given = (record.context_id, record.record_hash)
+    for context_id, record_hash in known:
+        if (context_id == given[0]) != (record_hash == given[1]):
+            return ImmutableRecordError(context_id, record_hash, record.record_hash)
+    return None
+
+
+def _portions(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
+    portion: list[_Append] = []
+    size = 0
+    for own in appends:
+        if portion and (len(portion) == RECORDS_AT_ONCE or size + own.size > BYTES_AT_ONCE):
+            yield portion
+            portion, size = [], 0
+        portion.append(own)
+        size += own.size
+    if portion:
+        yield portion
+
+
+def _could_be(ref: str) -> bool:
+    """Whether it may be (part of) an id or a hash; Postgres refuses some texts that are none."""
+    return ref.isascii() and "\0" not in ref
+
+
+def _utc(moment: datetime) -> datetime:
+    """The moment; one without a time zone is refused, where the driver would take it for local."""
+    return from_micros(to_micros(moment))

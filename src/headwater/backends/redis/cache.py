@@ -1,0 +1,42 @@
+"""A cache in Redis, which forgets by itself what is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from struct import Struct
+
+from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.keys import Keys
+from headwater.clock import MICROSECOND, Clock
+from headwater.ports import Cached
+
+_TIMES = Struct(">qq")
+_NEVER = 2**63 - 1
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class RedisCache:
+    """Values with the times at which they were kept and are over, by the clock of whoever asks.
+
+    The server's clock only clears away.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, clock: Clock) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._clock = clock
+
+    async def get(self, key: str) -> Cached | None:
+        name = self._keys.cache + key
+        packed: bytes | None = await self._redis.call(asking(name, "GET", name))
+        if packed is None:
+            return None
+        kept_at, expires_at = _TIMES.unpack_from(packed)
+        return Cached(packed[_TIMES.size :], kept_at) if expires_at > self._clock.micros() else None
+
+    async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
+        name = self._keys.cache + key
+        expires_at = min(cached.kept_at + ttl // MICROSECOND, _NEVER)
+        packed = _TIMES.pack(cached.kept_at, expires_at) + cached.value
+        lifetime = max(1, ttl // _MILLISECOND)
+        await self._redis.call(asking(name, "SET", name, packed, "PX", lifetime))

@@ -1,0 +1,74 @@
+"""The promises of the cache."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from headwater.clock import SystemClock
+from headwater.ports import Backends, Cached
+from headwater.testing.conformance.suite import Connect, Suite, until
+
+MINUTE = timedelta(minutes=1)
+SECOND = 1_000_000
+
+
+def cached(value: bytes = b"found", *, seconds_ago: float = 0) -> Cached:
+    """A value that was kept so many seconds ago."""
+    return Cached(value, SystemClock().micros() - round(seconds_ago * SECOND))
+
+
+class CacheConformance(Suite):
+    """Values that may be lost at any time, shared by all processes of a store."""
+
+    async def test_values_are_shared_by_all_processes_of_a_store(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        kept = cached()
+        await one.cache.put("a", kept, MINUTE)
+        assert await other.cache.get("a") == kept
+        assert await other.cache.get("b") is None
+
+    async def test_values_and_keys_may_be_anything(self, backends: Backends) -> None:
+        values = {
+            key: cached(bytes(range(256)) * number)
+            for number, key in enumerate(["", "a b", "{a}b", "{}", "}{", "ü\0%*", "x" * 5_000])
+        }
+        await asyncio.gather(*(backends.cache.put(*item, MINUTE) for item in values.items()))
+        for key, value in values.items():
+            assert await backends.cache.get(key) == value
+
+    async def test_a_value_takes_the_place_of_an_earlier_one(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        later = cached(b"later")
+        await one.cache.put("a", cached(b"earlier"), MINUTE)
+        await other.cache.put("a", later, 2 * MINUTE)
+        assert await one.cache.get("a") == later
+
+    async def test_a_time_to_live_begins_when_the_value_was_kept(self, backends: Backends) -> None:
+        fresh = cached(seconds_ago=50)
+        await backends.cache.put("fresh", fresh, MINUTE)
+        await backends.cache.put("over", cached(seconds_ago=70), MINUTE)
+        assert await backends.cache.get("fresh") == fresh
+        assert await backends.cache.get("over") is None
+
+    async def test_a_value_whose_time_to_live_is_over_is_absent(self, backends: Backends) -> None:
+        await backends.cache.put("brief", cached(), timedelta(milliseconds=50))
+
+        async def absent() -> bool:
+            return await backends.cache.get("brief") is None
+
+        await until(absent)
+
+    async def test_a_time_to_live_may_be_as_long_as_one_likes(self, backends: Backends) -> None:
+        kept = cached()
+        await backends.cache.put("a", kept, timedelta.max)
+        assert await backends.cache.get("a") == kept
+
+    async def test_maintain_leaves_what_is_not_over(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        kept = cached()
+        await one.cache.put("fresh", kept, MINUTE)
+        await one.cache.put("over", cached(seconds_ago=70), MINUTE)
+        await asyncio.gather(one.offline.maintain(), other.offline.maintain())
+        assert await one.cache.get("fresh") == kept
+        assert await one.cache.get("over") is None

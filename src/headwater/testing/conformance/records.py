@@ -1,0 +1,372 @@
+"""The promises of the record log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from headwater.clock import to_micros
+from headwater.errors import ImmutableRecordError, InvalidInputError
+from headwater.ports import Backends, RecordSummary, StoredRecord
+from headwater.testing.conformance.suite import START, Connect, Suite, after
+
+EVERY_BYTE = bytes(range(256))
+MICROSECOND = timedelta(microseconds=1)
+
+
+def context_id(moment: datetime = START) -> str:
+    """An id of a moment."""
+    millis = to_micros(moment) // 1000
+    return str(UUID(int=millis << 80 | 7 << 76 | 2 << 62 | uuid4().int & (1 << 62) - 1))
+
+
+def record(
+    core: bytes = b"{}",
+    *,
+    own_id: str | None = None,
+    at: datetime = START,
+    name: str = "support",
+    freshness_status: str = "guaranteed",
+    disclosures: bytes = b"[]",
+    signature: bytes | None = None,
+) -> StoredRecord:
+    """A record with an id of its own unless one is given; as in a true one, its core says it."""
+    own_id = own_id or context_id(at)
+    core = core + own_id.encode()
+    return StoredRecord(
+        context_id=own_id,
+        record_hash=f"sha256:{sha256(core).hexdigest()}",
+        content_hash=f"sha256:{sha256(b'text').hexdigest()}",
+        name=name,
+        created_at=at,
+        freshness_status=freshness_status,
+        core=core,
+        disclosures=disclosures,
+        signature=signature,
+    )
+
+
+def summary(of: StoredRecord) -> RecordSummary:
+    """What a list says of a record."""
+    return RecordSummary(**{field: getattr(of, field) for field in RecordSummary.__struct_fields__})
+
+
+async def append(backends: Backends, *records: StoredRecord) -> None:
+    """Appends records that nobody looks for by a key."""
+    await asyncio.gather(*(backends.records.append(each, []) for each in records))
+
+
+def newest_first(records: Sequence[StoredRecord]) -> list[RecordSummary]:
+    """The records as a list gives them."""
+    return [
+        summary(each) for each in sorted(records, key=lambda r: (r.created_at, r.context_id))[::-1]
+    ]
+
+
+class RecordLogConformance(Suite):
+    """The records of all contexts: immutable, found by id, by hash and by their parts."""
+
+    async def test_a_record_whose_append_returned_is_seen_by_all_readers_from_then_on(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        for number in range(5):
+            kept = record(b"%d" % number)
+            await one.records.append(kept, [b"key"])
+            assert await other.records.get(kept.context_id) == kept
+            assert len(await other.records.find(b"key")) == number + 1
+
+    async def test_a_record_survives_all_who_had_it_open(self, connect: Connect) -> None:
+        kept = record(signature=b"signed")
+        one = await connect()
+        await one.records.append(kept, [b"key"])
+        await one.lifecycle.close()
+        other = await connect()
+        assert await other.records.get(kept.context_id) == kept
+        assert await other.records.find(b"key") == [summary(kept)]
+
+    async def test_bytes_are_given_back_as_they_came(self, backends: Backends) -> None:
+        kept = record(
+            EVERY_BYTE + b'{"b": 1,  "a":1.0, "a":"\\u0000"}',
+            at=after(0.000_001),
+            name="nämé \U0001d51e",
+            disclosures=EVERY_BYTE[::-1],
+            signature=EVERY_BYTE * 2,
+        )
+        kept = msgspec.structs.replace(kept, redactions=b"\x00\xff[ ]")
+        await backends.records.append(kept, [EVERY_BYTE, b""])
+        assert await backends.records.get(kept.context_id) == kept
+        assert await backends.records.find(EVERY_BYTE) == [summary(kept)]
+        assert await backends.records.find(b"") == [summary(kept)]
+
+    async def test_large_records_are_given_back_as_they_came(self, backends: Backends) -> None:
+        kept = [
+            record(EVERY_BYTE * 4096, disclosures=EVERY_BYTE * 8192),
+            *(record(b"%d" % number) for number in range(10)),
+            record(b"\x00" * (1 << 20), disclosures=b""),
+        ]
+        await append(backends, *kept)
+        assert [await backends.records.get(each.context_id) for each in kept] == kept
+
+    async def test_a_record_without_a_signature_has_none(self, backends: Backends) -> None:
+        kept = [record(signature=None), record(signature=b"")]
+        await append(backends, *kept)
+        found = [await backends.records.get(each.context_id) for each in kept]
+        assert [each and each.signature for each in found] == [None, b""]
+
+    async def test_the_same_record_again_changes_nothing(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        kept = record()
+        again = msgspec.structs.replace(kept, disclosures=b"[1]", signature=b"later")
+        await one.records.append(kept, [b"a"])
+        await one.records.append(again, [b"a", b"b"])
+        await other.records.append(again, [b"b"])
+        assert await one.records.get(kept.context_id) == kept
+        assert await one.records.records() == [summary(kept)]
+        assert await one.records.find(b"a") == [summary(kept)]
+        assert await one.records.find(b"b") == []
+
+    async def test_the_same_record_may_be_appended_by_many_at_once(self, connect: Connect) -> None:
+        openings = [await connect() for _ in range(3)]
+        kept = record()
+        await asyncio.gather(
+            *(opening.records.append(kept, [b"a"]) for opening in openings for _ in range(5))
+        )
+        assert await openings[0].records.find(b"a") == [summary(kept)]
+
+    async def test_the_same_record_again_does_not_bring_back_what_was_redacted(
+        self, backends: Backends
+    ) -> None:
+        kept = record(disclosures=b"[secret]")
+        await append(backends, kept)
+        await backends.records.redact(
+            kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
+        )
+        await append(backends, kept)
+        found = await backends.records.get(kept.context_id)
+        assert found == msgspec.structs.replace(kept, disclosures=b"[]", redactions=b"[note]")
+
+    async def test_another_record_under_its_id_is_refused_and_nothing_is_changed(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        kept = record(b"one")
+        changed = record(b"two", own_id=kept.context_id, name="else", at=after(1))
+        await one.records.append(kept, [b"a"])
+        for opening in (one, other):
+            with pytest.raises(ImmutableRecordError) as refused:
+                await opening.records.append(changed, [b"b"])
+            error = refused.value
+            assert error.context_id == kept.context_id
+            assert (error.stored, error.given) == (kept.record_hash, changed.record_hash)
+        assert await one.records.get(kept.context_id) == kept
+        assert await one.records.get(changed.record_hash) is None
+        assert await one.records.records() == [summary(kept)]
+        assert await one.records.find(b"b") == []
+
+    async def test_a_record_that_is_refused_takes_no_other_append_with_it(
+        self, backends: Backends
+    ) -> None:
+        kept = record(b"first")
+        await append(backends, kept)
+        others = [record(b"%d" % number) for number in range(20)]
+        appends: list[StoredRecord] = []
+        for each in others:
+            appends += [each, record(b"second", own_id=kept.context_id)]
+        answers = await asyncio.gather(
+            *(backends.records.append(each, [b"key"]) for each in appends), return_exceptions=True
+        )
+        assert answers[::2] == [None] * 20
+        assert all(isinstance(answer, ImmutableRecordError) for answer in answers[1::2])
+        assert await backends.records.find(b"key") == newest_first(others)
+        assert await backends.records.get(kept.context_id) == kept
+
+    async def test_of_two_records_with_one_id_exactly_one_wins(self, connect: Connect) -> None:
+        openings = [await connect(), await connect()]
+        for _ in range(10):
+            own_id = context_id()
+            rivals = [record(b"%d" % number, own_id=own_id) for number in range(4)]
+            answers = await asyncio.gather(
+                *(
+                    openings[number % 2].records.append(rival, [rival.core])
+                    for number, rival in enumerate(rivals)
+                ),
+                return_exceptions=True,
+            )
+            (winner,) = (r for r, answer in zip(rivals, answers, strict=True) if answer is None)
+            losers = [answer for answer in answers if answer is not None]
+            assert all(isinstance(answer, ImmutableRecordError) for answer in losers)
+            assert await openings[0].records.get(own_id) == winner
+            found = [await openings[1].records.find(rival.core) for rival in rivals]
+            assert sum(found, []) == [summary(winner)]
+
+    async def test_get_finds_a_record_by_its_context_id_and_by_its_record_hash(
+        self, backends: Backends
+    ) -> None:
+        kept = [record(b"%d" % number) for number in range(3)]
+        await append(backends, *kept)
+        for each in kept:
+            assert await backends.records.get(each.context_id) == each
+            assert await backends.records.get(each.record_hash) == each
+
+    @pytest.mark.parametrize("ref", ["", "sha256:", "nobody", "0' OR 1=1", "\0", "ü", "\ud800"])
+    async def test_get_gives_nothing_for_what_no_record_has(
+        self, backends: Backends, ref: str
+    ) -> None:
+        await append(backends, record())
+        assert await backends.records.get(ref) is None
+
+    async def test_ids_beginning_lists_context_ids_that_begin_so_in_sorted_order(
+        self, backends: Backends
+    ) -> None:
+        ids = [f"0190a{number:03x}-0000-7000-8000-000000000000" for number in range(20)]
+        other = "0190b000-0000-7000-8000-000000000000"
+        await append(backends, *(record(own_id=each) for each in [*ids[::-1], other]))
+        log = backends.records
+        assert await log.ids_beginning("0190a", 100) == ids
+        assert await log.ids_beginning("0190a", 3) == ids[:3]
+        assert await log.ids_beginning("0190a01", 100) == ids[16:]
+        assert await log.ids_beginning(other, 100) == [other]
+        assert await log.ids_beginning("", 100) == [*ids, other]
+        for nobody in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
+            assert await log.ids_beginning(nobody, 100) == []
+
+    async def test_records_are_listed_from_the_newest_to_the_oldest(
+        self, backends: Backends
+    ) -> None:
+        kept = [record(at=after(number // 3 / 1_000_000)) for number in range(12)]
+        # A clock that went back leaves an id behind that is later than its moment.
+        kept.append(record(own_id=context_id(after(1_000)), at=after(-1)))
+        await append(backends, *kept)
+        assert await backends.records.records() == newest_first(kept)
+        assert await backends.records.records(limit=5) == newest_first(kept)[:5]
+
+    async def test_lists_go_on_after_a_record_while_others_are_appended(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        kept = [record(b"%d" % number, at=after(number // 4)) for number in range(23)]
+        await asyncio.gather(*(one.records.append(each, [b"key"]) for each in kept))
+        listed: list[RecordSummary] = []
+        found: list[RecordSummary] = []
+        while len(listed) < len(kept):
+            last = listed[-1].context_id if listed else None
+            listed += await other.records.records(end=after(100), before=last, limit=4)
+            found += await other.records.find(b"key", before=last, limit=4)
+            await one.records.append(record(at=after(50 + len(listed))), [b"key"])
+        assert listed == found == newest_first(kept)
+        last = listed[-1].context_id
+        assert await one.records.records(before=last) == []
+        assert await one.records.find(b"key", before=last) == []
+
+    @pytest.mark.parametrize("nobody", ["", "nobody", "\0", "ü", "\ud800"])
+    async def test_a_list_that_is_to_go_on_after_no_record_is_refused(
+        self, backends: Backends, nobody: str
+    ) -> None:
+        await append(backends, record())
+        with pytest.raises(InvalidInputError, match="no record has the id"):
+            await backends.records.records(before=nobody)
+        with pytest.raises(InvalidInputError, match="no record has the id"):
+            await backends.records.find(b"key", before=nobody)
+
+    async def test_records_are_listed_from_the_start_on_and_before_the_end(
+        self, backends: Backends
+    ) -> None:
+        kept = [record(at=START + number * MICROSECOND) for number in range(6)]
+        await append(backends, *kept)
+        moments = [each.created_at for each in kept]
+        log = backends.records
+        assert await log.records(start=moments[2], end=moments[5]) == newest_first(kept[2:5])
+        assert await log.records(start=moments[4]) == newest_first(kept[4:])
+        assert await log.records(end=moments[1]) == newest_first(kept[:1])
+        assert await log.records(start=moments[3], end=moments[3]) == []
+        middle = kept[3].context_id
+        assert await log.records(start=moments[1], before=middle) == newest_first(kept[1:3])
+        assert await log.records(end=moments[2], before=middle) == newest_first(kept[:2])
+
+    async def test_records_are_listed_that_fit_everything_that_is_given(
+        self, backends: Backends
+    ) -> None:
+        kept = [
+            record(at=after(number), name=f"n{number % 2}", freshness_status=f"f{number % 3}")
+            for number in range(12)
+        ]
+        await append(backends, *kept)
+        log = backends.records
+        assert await log.records(name="n1") == newest_first(kept[1::2])
+        assert await log.records(freshness_status="f2") == newest_first(kept[2::3])
+        both = [each for each in kept if (each.name, each.freshness_status) == ("n1", "f2")]
+        assert await log.records(name="n1", freshness_status="f2") == newest_first(both)
+        page = await log.records(name="n1", start=after(2), before=kept[9].context_id, limit=2)
+        assert page == newest_first([kept[7], kept[5]])
+        assert await log.records(name="nobody") == []
+
+    async def test_records_are_found_by_each_key_they_were_appended_with(
+        self, backends: Backends
+    ) -> None:
+        kept = [record(at=after(number)) for number in range(3)]
+        keys = [[b"a", b"b"], [b"b", b"c", b"b"], [b"c"]]
+        await asyncio.gather(
+            *(backends.records.append(r, own) for r, own in zip(kept, keys, strict=True))
+        )
+        log = backends.records
+        assert await log.find(b"a") == newest_first(kept[:1])
+        assert await log.find(b"b") == newest_first(kept[:2])
+        assert await log.find(b"c") == newest_first(kept[1:])
+        assert await log.find(b"c", limit=1) == newest_first(kept[2:])
+        assert await log.find(b"ab") == []
+
+    async def test_redact_replaces_disclosures_and_redactions_and_nothing_else(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        kept = record(disclosures=b"[1, 2]", signature=b"signed")
+        untouched = record(disclosures=b"[3]")
+        for each in (kept, untouched):
+            await one.records.append(each, [b"key"])
+        assert await one.records.redact(
+            kept.context_id, expected=b"[]", disclosures=b"[1]", redactions=EVERY_BYTE
+        )
+        redacted = msgspec.structs.replace(kept, disclosures=b"[1]", redactions=EVERY_BYTE)
+        assert await other.records.get(kept.record_hash) == redacted
+        assert await other.records.get(untouched.context_id) == untouched
+        assert await other.records.find(b"key") == newest_first([kept, untouched])
+
+    async def test_redact_replaces_only_if_the_redactions_are_as_expected(
+        self, connect: Connect
+    ) -> None:
+        one, other = await connect(), await connect()
+        kept = record(disclosures=b"[1, 2]")
+        await append(one, kept)
+        answers = await asyncio.gather(
+            *(
+                opening.records.redact(
+                    kept.context_id, expected=b"[]", disclosures=b"[]", redactions=note
+                )
+                for opening, note in ((one, b"[one]"), (other, b"[other]"))
+            )
+        )
+        assert sorted(answers) == [False, True]
+        found = await one.records.get(kept.context_id)
+        assert found is not None
+        assert found.redactions == (b"[one]" if answers[0] else b"[other]")
+        assert not await one.records.redact(
+            kept.context_id, expected=b"[else]", disclosures=b"", redactions=b""
+        )
+        assert await one.records.get(kept.context_id) == found
+
+    @pytest.mark.parametrize("nobody", ["", "nobody", "\0", "ü", "\ud800"])
+    async def test_redact_of_what_is_not_there_does_nothing(
+        self, backends: Backends, nobody: str
+    ) -> None:
+        kept = record()
+        await append(backends, kept)
+        change = {"expected": b"[]", "disclosures": b"", "redactions": b""}
+        assert not await backends.records.redact(nobody, **change)
+        assert await backends.records.records() == [summary(kept)]

@@ -1,0 +1,1 @@
+"""Tests of fitting: counting tokens, shortening, choosing, and what it costs."""
