@@ -52,7 +52,8 @@ class Blocking:
 
     def __init__(self, store: Verbs) -> None:
         self._store = store
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop that the verbs run on, once one has been used outside of a handler."""
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -91,11 +92,11 @@ class Blocking:
         """Closes the store and ends the thread that the verbs ran on."""
         self._run(self._store.close())
         with self._lock:
-            if self._loop is not None and self._thread is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
+            if self.loop is not None and self._thread is not None:
+                self.loop.call_soon_threadsafe(self.loop.stop)
                 self._thread.join()
-                self._loop.close()
-                self._loop = self._thread = None
+                self.loop.close()
+                self.loop = self._thread = None
 
     def _run(self, verb: Coroutine[Any, Any, T]) -> T:
         if _in_a_loop():
@@ -113,13 +114,13 @@ class Blocking:
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+            if self.loop is None:
+                self.loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="headwater-sync-verbs", daemon=True
+                    target=self.loop.run_forever, name="headwater-sync-verbs", daemon=True
                 )
                 self._thread.start()
-            return self._loop
+            return self.loop
 
 
 def _in_a_loop() -> bool:

@@ -114,14 +114,14 @@ class Engines:
         await engine.close()  # another loop was quicker
         return shared
 
-    async def close(self) -> None:
-        """Closes all of them, each in its own loop."""
-        shared, self.shared = self.shared, None
-        bound, self._by_loop = self._by_loop, {}
-        if shared is not None:
-            await shared.close()
-        for loop, engine in bound.items():
-            if loop is asyncio.get_running_loop():
+    async def close(self, sync: asyncio.AbstractEventLoop | None) -> None:
+        """Closes the engine of this loop and that of the loop for code that cannot await."""
+        with self._lock:
+            shared, self.shared = self.shared, None
+            own = self._by_loop.pop(asyncio.get_running_loop(), None)
+            other = self._by_loop.pop(sync, None) if sync is not None else None
+        for engine in (shared, own):
+            if engine is not None:
                 await engine.close()
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(engine.close(), loop))
+        if other is not None and sync is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(other.close(), sync))

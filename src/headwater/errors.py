@@ -327,7 +327,8 @@ class TokenBudgetError(HeadwaterError):
         self.needed = needed
         self.available = available
         self.items = dict(items)
-        tokens = ", ".join(f"item {place} has {count}" for place, count in self.items.items())
+        shown = [f"item {place} has {count}" for place, count in self.items.items()]
+        tokens = ", ".join(shown[:8]) + (", …" if len(shown) > 8 else "")
         super().__init__(
             f"the required items need max_tokens={needed}, and it is {available} ({tokens}); raise "
             "it, require less, or mark an item truncate=True"

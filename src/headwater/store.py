@@ -90,12 +90,12 @@ class FeatureStore:
 
     async def close(self) -> None:
         """Closes the backends; what was acknowledged is safe without it."""
-        await self._engines.close()
+        await self._engines.close(self.sync.loop)
 
     async def rebind(self, settings: Settings, clock: Clock) -> None:
         """Closes the store; its next use opens it with these settings and this clock."""
         await self.close()
-        self.settings, self.clock = settings, clock
+        self.settings, self.clock, self._engines = settings, clock, Engines()
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -82,15 +82,6 @@ class RecordLogConformance(Suite):
             assert await other.records.get(kept.context_id) == kept
             assert len(await other.records.find(b"key")) == number + 1
 
-    async def test_a_record_survives_all_who_had_it_open(self, connect: Connect) -> None:
-        kept = record(signature=b"signed")
-        one = await connect()
-        await one.records.append(kept, [b"key"])
-        await one.lifecycle.close()
-        other = await connect()
-        assert await other.records.get(kept.context_id) == kept
-        assert await other.records.find(b"key") == [summary(kept)]
-
     async def test_bytes_are_given_back_as_they_came(self, backends: Backends) -> None:
         kept = record(
             EVERY_BYTE + b'{"b": 1,  "a":1.0, "a":"\\u0000"}',
@@ -203,8 +194,9 @@ class RecordLogConformance(Suite):
             losers = [answer for answer in answers if answer is not None]
             assert all(isinstance(answer, ImmutableRecordError) for answer in losers)
             assert await openings[0].records.get(own_id) == winner
-            found = [await openings[1].records.find(rival.core) for rival in rivals]
-            assert sum(found, []) == [summary(winner)]
+            for rival in rivals:
+                found = await openings[1].records.find(rival.core)
+                assert found == ([summary(winner)] if rival is winner else [])
 
     async def test_get_finds_a_record_by_its_context_id_and_by_its_record_hash(
         self, backends: Backends
