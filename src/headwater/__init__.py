@@ -4,35 +4,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.contexts import Chunk, ContextItem, context, retriever
     from headwater.define import entity, feature
     from headwater.durations import format_duration, parse_duration
-    from headwater.errors import HeadwaterError
+    from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
+    from headwater.lineage import Context, ContextLineage, FeatureLineage, RetrieverLineage
     from headwater.store import FeatureStore
     from headwater.values import FeatureValue, ServiceEvent
     from headwater.worker import Worker
 
 __all__ = [
+    "Chunk",
+    "Context",
+    "ContextItem",
+    "ContextLineage",
+    "FeatureLineage",
     "FeatureStore",
     "FeatureValue",
+    "FreshnessSLAError",
     "HeadwaterError",
+    "RetrieverLineage",
     "ServiceEvent",
+    "TokenBudgetError",
     "Worker",
+    "context",
     "entity",
     "feature",
     "format_duration",
     "parse_duration",
+    "retriever",
 ]
 
 _HOMES = {
+    "Chunk": "contexts",
+    "Context": "lineage",
+    "ContextItem": "contexts",
+    "ContextLineage": "lineage",
+    "FeatureLineage": "lineage",
     "FeatureStore": "store",
     "FeatureValue": "values",
+    "FreshnessSLAError": "errors",
     "HeadwaterError": "errors",
+    "RetrieverLineage": "lineage",
     "ServiceEvent": "values",
+    "TokenBudgetError": "errors",
     "Worker": "worker",
+    "context": "contexts",
     "entity": "define",
     "feature": "define",
     "format_duration": "durations",
     "parse_duration": "durations",
+    "retriever": "contexts",
 }
 
 

@@ -8,14 +8,17 @@ import threading
 import msgspec
 
 from headwater import graph
+from headwater.assemble import Assembler
 from headwater.calls import Calls
 from headwater.clock import Clock
 from headwater.compute import Compute
 from headwater.connect import connect, on_servers
+from headwater.observe import count_context
 from headwater.offload import Offload
 from headwater.ports import Backends
 from headwater.refresh import Refresh
 from headwater.registry import Registry
+from headwater.retrieve import Retrieve
 from headwater.serve import Reader
 from headwater.settings import Settings
 
@@ -32,6 +35,8 @@ class Engine(msgspec.Struct, frozen=True):
     reader: Reader
     compute: Compute
     refresh: Refresh
+    retrieve: Retrieve
+    assembler: Assembler
 
     async def close(self) -> None:
         """Closes the backends and the threads."""
@@ -45,6 +50,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     backends = await connect(settings, clock)
     offload = Offload(settings.worker.threads)
     calls = Calls(offload, settings.worker.handler_timeout)
+    reader = Reader(registry, backends.online, backends.offline, calls, clock)
     return Engine(
         registry,
         settings,
@@ -52,7 +58,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
         backends,
         offload,
         calls,
-        Reader(registry, backends.online, backends.offline, calls, clock),
+        reader,
         Compute(registry, calls, clock),
         Refresh(
             registry,
@@ -63,6 +69,8 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
             settings.worker.concurrency,
             settings.worker.consumer_group,
         ),
+        Retrieve(backends.cache, offload, clock),
+        Assembler(registry, reader, backends.records, offload, clock, settings, count_context),
     )
 
 

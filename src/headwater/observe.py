@@ -16,6 +16,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from headwater.lineage import Context
 from headwater.logs import Record, log, timestamp
 from headwater.ports import Backends, Bus, Handled, Outcome, Tick
 from headwater.values import INTERNAL
@@ -79,6 +80,42 @@ REFRESHES = Counter(
 TICKS_MISSED = Counter(
     "headwater_ticks_missed_total", "Due times that passed without a run.", ["feature"]
 )
+
+
+CONTEXTS = Counter(
+    "headwater_context_freshness_status_total", "Contexts by freshness status.", ["status"]
+)
+CONTEXT_VIOLATIONS = Counter(
+    "headwater_context_freshness_violations_total",
+    "What contexts read that was too old or missing.",
+    ["feature"],
+)
+STALEST_SECONDS = Spread(
+    "headwater_context_stalest_feature_seconds",
+    "Age of the oldest that a context read.",
+    (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0),
+)
+CONTEXTS_UNRECORDED = Counter(
+    "headwater_contexts_unrecorded_total", "Contexts whose record could not be kept."
+)
+
+
+def count_context(context: Context) -> None:
+    """Counts a context that was assembled, and warns if it is not fresh."""
+    CONTEXTS.labels(context.freshness_status).inc()
+    for violation in context.freshness_violations:
+        CONTEXT_VIOLATIONS.labels(violation.name).inc()
+    if context.lineage.stalest_ms is not None:
+        STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
+    if not context.meta["recorded"]:
+        CONTEXTS_UNRECORDED.inc()
+    if context.freshness_violations:
+        log.warning(
+            "context is not fresh",
+            context=context.name,
+            context_id=context.context_id,
+            violations=[f"{v.name}: {v.reason}" for v in context.freshness_violations],
+        )
 
 
 class ObservedBus:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from headwater.contexts import ContextDef, RetrieverDef
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import (
     DeclarationError,
@@ -20,6 +21,8 @@ class Registry:
     def __init__(self) -> None:
         self.entities: dict[str, EntityDef] = {}
         self.features: dict[str, FeatureDef] = {}
+        self.retrievers: dict[str, RetrieverDef] = {}
+        self.contexts: dict[str, ContextDef] = {}
         self.sources: dict[str, str] = {}
         self.triggers: dict[str, tuple[FeatureDef, ...]] = {}
         self.touches: dict[str, frozenset[str]] = {}
@@ -39,6 +42,21 @@ class Registry:
             touched = self.touches.get(event_type, frozenset())
             self.touches[event_type] = touched | {feature.entity.name}
         self.revision += 1
+
+    def add_retriever(self, retriever: RetrieverDef) -> None:
+        self._refuse_duplicate("retriever", retriever.name, retriever.location, self.retrievers)
+        self.retrievers[retriever.name] = retriever
+
+    def add_context(self, context: ContextDef) -> None:
+        self._refuse_duplicate("context", context.name, context.location, self.contexts)
+        self.contexts[context.name] = context
+
+    def context(self, name: str) -> ContextDef:
+        """The context of that name."""
+        try:
+            return self.contexts[name]
+        except KeyError:
+            raise UnknownNameError("context", name, self.contexts) from None
 
     def add_source(self, name: str, location: str) -> None:
         if not name.isidentifier():
@@ -94,7 +112,7 @@ class Registry:
         kind: str,
         name: str,
         location: Location,
-        existing: dict[str, EntityDef] | dict[str, FeatureDef],
+        existing: Mapping[str, EntityDef | FeatureDef | RetrieverDef | ContextDef],
     ) -> None:
         if name in existing:
             raise DuplicateNameError(kind, name, location, existing[name].location)

@@ -145,6 +145,21 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     ] = 10.0
 
 
+class RecordSettings(msgspec.Struct, frozen=True):
+    """How contexts are recorded."""
+
+    include_content: Annotated[
+        bool, Meta(description="whether texts, inputs and values are kept, not only their hashes")
+    ] = True
+    required: Annotated[
+        bool, Meta(description="whether a context that could not be recorded is an error")
+    ] = False
+    index_key: Annotated[
+        str,
+        Meta(description="secret by which records are found; else the signing key", extra=_SECRET),
+    ] = ""
+
+
 class LogSettings(msgspec.Struct, frozen=True):
     """What is logged, and how."""
 
@@ -171,6 +186,18 @@ class Settings(msgspec.Struct, frozen=True):
     api_key: Annotated[
         str, Meta(description="key that requests must carry; several with commas", extra=_SECRET)
     ] = ""
+    signing_key: Annotated[
+        str,
+        Meta(
+            description="keys that sign and verify records, with commas; the first one signs",
+            extra=_SECRET,
+        ),
+    ] = ""
+    signature_mode: Annotated[
+        Literal["off", "optional", "required"],
+        Meta(description="whether records are signed; optional is when there is a key"),
+    ] = "optional"
+    record: RecordSettings = RecordSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
     worker: WorkerSettings = WorkerSettings()
@@ -180,6 +207,10 @@ class Settings(msgspec.Struct, frozen=True):
     log: LogSettings = LogSettings()
     sources: Annotated[
         dict[str, str], Meta(description="names that SQL features read, each with its file")
+    ] = {}
+    prices: Annotated[
+        dict[str, str],
+        Meta(description="models with a price of your own, in nano-USD for a million input tokens"),
     ] = {}
 
     @property

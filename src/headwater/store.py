@@ -13,10 +13,12 @@ import msgspec
 from headwater import graph
 from headwater.blocking import Blocking
 from headwater.clock import Clock, SystemClock, to_micros
+from headwater.contexts import Chunk, ContextDef, Overrides, RetrieverDef
 from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_exact
 from headwater.engine import Engine, Engines
 from headwater.errors import EventError, InvalidInputError
+from headwater.lineage import Context
 from headwater.ports import DeadLetter, Health, Lag, Published
 from headwater.registry import Registry
 from headwater.repair import Audit, Progress, Rebuilt, Repair
@@ -74,6 +76,14 @@ class FeatureStore:
     def declare_feature(self, feature: FeatureDef) -> None:
         """Adds a feature; the ``feature`` decorator calls this."""
         self.registry.add_feature(feature)
+
+    def declare_context(self, context: ContextDef) -> None:
+        """Adds a context; the ``context`` decorator calls this."""
+        self.registry.add_context(context)
+
+    def declare_retriever(self, retriever: RetrieverDef) -> None:
+        """Adds a retriever; the ``retriever`` decorator calls this."""
+        self.registry.add_retriever(retriever)
 
     def source(self, name: str, location: str | Path) -> None:
         """Names a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB."""
@@ -205,6 +215,24 @@ class FeatureStore:
         if as_of > self.clock.now() + self.settings.ingest.future_tolerance:
             raise InvalidInputError(f"as_of {as_of.isoformat()} lies in the future")
         return to_micros(as_of)
+
+    async def assemble(
+        self,
+        context: ContextDef,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        overrides: Overrides,
+    ) -> Context:
+        """Assembles a context; calling the decorated function does."""
+        engine = await self.open()
+        return await engine.assembler.run(context, arguments, named, overrides)
+
+    async def retrieve(
+        self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> list[Chunk]:
+        """Runs a retriever; calling the decorated function does."""
+        engine = await self.open()
+        return await engine.retrieve.run(retriever, arguments, named)
 
     async def dead_letters(
         self,

@@ -12,6 +12,10 @@ CREATE TABLE _records (
     signature        bytea,
     redactions       bytea NOT NULL
 );
+-- Not compressed: that would take longer than everything else an append does.
+ALTER TABLE _records
+    ALTER core SET STORAGE EXTERNAL,
+    ALTER disclosures SET STORAGE EXTERNAL;
 CREATE INDEX _records_by_time ON _records (created_at, context_id);
 CREATE INDEX _records_by_name ON _records (name, created_at, context_id);
 CREATE INDEX _records_by_freshness ON _records (freshness_status, created_at, context_id);
