@@ -480,6 +480,8 @@ class Parcel(msgspec.Struct, frozen=True):
     rows: bytes
     count: int
     upto: str
+    more: bool = False
+    """Whether there may be more behind it."""
 
 
 class Outbox(Protocol):

@@ -46,16 +46,16 @@ class MemoryOutbox:
 
     async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
         start = int(after or 0)
-        found = [entry for entry in self.rows[kind, partition] if entry[0] > start][
-            : max(limit, self.least)
-        ]
+        waiting = [entry for entry in self.rows[kind, partition] if entry[0] > start]
+        found = waiting[: max(limit, self.least)]
         if self.on_fetch is not None:
             await self.on_fetch()
         if not found:
             return None
         rows = [row for _, row in found if row is not None]
         self.fetched += len(rows)
-        return Parcel(b"[" + b",".join(rows) + b"]", len(rows), str(found[-1][0]))
+        upto, more = str(found[-1][0]), len(found) < len(waiting)
+        return Parcel(b"[" + b",".join(rows) + b"]", len(rows), upto, more=more)
 
     async def settle(self, partition: int, history: str, events: str) -> None:
         if self.on_settle is not None:

@@ -55,20 +55,14 @@ LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 # Far below the gigabyte that Postgres takes at once.
 LARGEST_PARCEL = 64 << 20
 _PARTITIONS_AT_ONCE = 4
-# A writer that never pauses must not keep a reader for ever: after so many parcels in a row that
-# were nearly empty, what is still to come was committed after the reader asked. An outbox may
-# count commits instead of rows, and some of what it passes by is no row at all.
-_LAST_PARCELS = 3
-_NEARLY_EMPTY = 100
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """How far a partition was taken, whether there was anything, and whether it was much."""
+    """How far a partition was taken, and whether there was more."""
 
     history: str
     events: str
-    some: bool
-    much: bool
+    more: bool
 
 
 class Drain:
@@ -107,17 +101,15 @@ class Drain:
 
     async def _drain(self, partition: int, *, wait: bool) -> None:
         async with self._slots:
-            little = 0
-            while little < _LAST_PARCELS:
+            more = True
+            while more:
                 taken = await self._postgres.run(
                     lambda connection: self._take(connection, partition, wait=wait)
                 )
                 if taken is None:
                     return
                 await self._outbox.settle(partition, taken.history, taken.events)
-                if not taken.some:
-                    return
-                little = 0 if taken.much else little + 1
+                more = taken.more
 
     async def _take(self, connection: Connection, partition: int, *, wait: bool) -> _Taken | None:
         """Takes the next rows of one partition, unless somebody else is at it."""
@@ -125,7 +117,7 @@ class Drain:
             marks = await connection.fetchrow(_LOCK if wait else _LOCK_IF_FREE, partition)
             if marks is None:
                 return None
-            (history, much_history), (events, many_events) = await asyncio.gather(
+            history, events = await asyncio.gather(
                 self._fetch("history", partition, marks["history"]),
                 self._fetch("events", partition, marks["events"]),
             )
@@ -133,22 +125,19 @@ class Drain:
             taken = _Taken(
                 history.upto if history else marks["history"],
                 events.upto if events else marks["events"],
-                some=history is not None or events is not None,
-                much=much_history or many_events,
+                more=any(parcel is not None and parcel.more for parcel in (history, events)),
             )
-            if taken.some:
+            if history is not None or events is not None:
                 await connection.execute(_ADVANCE, partition, taken.history, taken.events)
             return taken
 
-    async def _fetch(self, kind: LogKind, partition: int, after: str) -> tuple[Parcel | None, bool]:
-        """The next rows, as many as can be taken at once, and whether they are much of that."""
+    async def _fetch(self, kind: LogKind, partition: int, after: str) -> Parcel | None:
+        """The next rows, as many as can be taken at once."""
         limit = LIMITS[kind]
         while True:
             parcel = await self._outbox.fetch(kind, partition, after, limit)
-            if parcel is None:
-                return None, False
-            if len(parcel.rows) <= LARGEST_PARCEL or limit == 1:
-                return parcel, parcel.count >= limit // _NEARLY_EMPTY
+            if parcel is None or len(parcel.rows) <= LARGEST_PARCEL or limit == 1:
+                return parcel
             limit = max(1, limit * LARGEST_PARCEL // len(parcel.rows) // 2)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import asyncpg
 
@@ -44,21 +43,23 @@ _BEGINNING = (
     "SELECT context_id FROM _records WHERE context_id >= $1 AND context_id < $2"
     " ORDER BY context_id LIMIT $3"
 )
-_LIST = f"""
-SELECT {_SUMMARY} FROM _records WHERE (created_at, context_id) < ($1, $2) AND created_at >= $3
+_LIST = """
+SELECT {columns} FROM {table} WHERE (created_at, context_id) < ($1, $2) AND {wanted}
+ORDER BY created_at DESC, context_id DESC LIMIT $3
 """
-_FIND = f"""
-SELECT {_SUMMARY} FROM _record_keys JOIN _records USING (created_at, context_id)
-WHERE (created_at, context_id) < ($1, $2) AND key = $3
+# The keys decide which ones they are, so that no more records are looked up than are listed.
+FIND = f"""
+SELECT {_SUMMARY} FROM ({
+    _LIST.format(columns="context_id", table="_record_keys", wanted="key = $4")
+}) AS page JOIN _records USING (context_id)
+ORDER BY created_at DESC, context_id DESC
 """
-_NEWEST = " ORDER BY created_at DESC, context_id DESC LIMIT "
 _MOMENT = "SELECT created_at FROM _records WHERE context_id = $1"
 _REDACT = """
 UPDATE _records SET disclosures = $3, redactions = $4 WHERE context_id = $1 AND redactions = $2
 RETURNING true
 """
 _LAST_CHARACTER = "\U0010ffff"
-_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 _NO_END = (datetime.max.replace(tzinfo=UTC), _LAST_CHARACTER)
 
 RECORDS_AT_ONCE = 500
@@ -144,21 +145,18 @@ class PostgresRecordLog:
         bound = await self._place(before)
         if end is not None:
             bound = min(bound, (_utc(end), ""))
-        sql, arguments = _LIST, [*bound, _FIRST_MOMENT if start is None else _utc(start)]
-        for column, wanted in (("name", name), ("freshness_status", freshness_status)):
-            if wanted is not None:
-                arguments.append(wanted)
-                sql += f" AND {column} = ${len(arguments)}"
-        return await self._listed(sql, arguments, limit)
+        wanted = {"created_at >=": start and _utc(start), "name =": name}
+        wanted |= {"freshness_status =": freshness_status}
+        given = {test: value for test, value in wanted.items() if value is not None}
+        return await self._listed(records_where(given), *bound, limit, *given.values())
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100
     ) -> list[RecordSummary]:
-        return await self._listed(_FIND, [*await self._place(before), key], limit)
+        return await self._listed(FIND, *await self._place(before), limit, key)
 
-    async def _listed(self, sql: str, arguments: list[Any], limit: int) -> list[RecordSummary]:
-        sql += f"{_NEWEST}${len(arguments) + 1}"
-        rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments, limit))
+    async def _listed(self, sql: str, *arguments: object) -> list[RecordSummary]:
+        rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
         return [RecordSummary(**dict(row)) for row in rows]
 
     async def _place(self, before: str | None) -> tuple[datetime, str]:
@@ -188,6 +186,12 @@ class PostgresRecordLog:
             return await connection.fetchval(_REDACT, *row) is not None
 
         return await self._postgres.run(update)
+
+
+def records_where(tests: Iterable[str]) -> str:
+    """The list of those records that pass some tests, such as ``name =``."""
+    wanted = [f"{test} ${number}" for number, test in enumerate(tests, 4)]
+    return _LIST.format(columns=_SUMMARY, table="_records", wanted=" AND ".join(wanted) or "true")
 
 
 async def _insert(connection: Connection, appends: Sequence[_Append]) -> list[asyncpg.Record]:

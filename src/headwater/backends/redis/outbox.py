@@ -46,7 +46,8 @@ class RedisOutbox:
         if not entries:
             return None
         rows = _change_rows(entries) if history else _event_rows(entries)
-        return Parcel(_encode(rows), len(rows), entries[-1][0].decode())
+        upto = entries[-1][0].decode()
+        return Parcel(_encode(rows), len(rows), upto, more=len(entries) == count)
 
     async def settle(self, partition: int, history: str, events: str) -> None:
         keys = self._keys.parts[partition]

@@ -1,0 +1,234 @@
+"""Records in Postgres: one commit for all who wait, found by an index, and said when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from headwater.backends.postgres import migrate as migrating
+from headwater.backends.postgres import records as module
+from headwater.backends.postgres.environment import PostgresEnvironment
+from headwater.backends.postgres.pool import Connection
+from headwater.errors import AwayError, ClosedError, ImmutableRecordError, InvalidInputError
+from headwater.ports import StoredRecord
+from headwater.settings import Settings
+from tests.postgres.story import Open, change, until, values
+from tests.servers import mortal_postgres
+from tests.stored import START, record
+
+
+async def transactions(database: Connection) -> int:
+    """In how many transactions the records that are there were written."""
+    count: int = await database.fetchval("SELECT count(DISTINCT xmin::text) FROM _records")
+    return count
+
+
+async def append_all(past: PostgresEnvironment, records: list[StoredRecord]) -> list[Any]:
+    return await asyncio.gather(
+        *(past.records.append(each, [b"key"]) for each in records), return_exceptions=True
+    )
+
+
+async def test_appends_that_wait_at_the_same_time_share_a_commit(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    assert await append_all(past, [record() for _ in range(200)]) == [None] * 200
+    assert await transactions(database) == 1
+    assert len(await past.records.find(b"key", limit=1_000)) == 200
+
+
+async def test_appends_that_come_while_a_commit_is_under_way_share_the_next_one(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    async with database.transaction():
+        await database.execute("LOCK TABLE _records IN SHARE MODE")
+        first = asyncio.create_task(past.records.append(record(), []))
+        await until_waiting(database)
+        later = [asyncio.create_task(past.records.append(record(), [])) for _ in range(50)]
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *later)
+    assert await transactions(database) == 2
+
+
+async def until_waiting(database: Connection) -> None:
+    """Waits until somebody waits for a lock on the records."""
+    async with asyncio.timeout(10):
+        while not await database.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE relation = '_records'::regclass AND NOT granted"
+        ):
+            pass
+
+
+async def test_what_is_much_is_written_in_portions(
+    past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECORDS_AT_ONCE", 10)
+    assert await append_all(past, [record() for _ in range(25)]) == [None] * 25
+    assert await transactions(database) == 3
+    monkeypatch.setattr(module, "BYTES_AT_ONCE", 1_000)
+    large = [record(b"x" * 600), record(b"x" * 600), record(b"x" * 2_000), record()]
+    assert await append_all(past, large) == [None] * 4
+    assert await transactions(database) == 7
+
+
+async def test_a_record_that_postgres_cannot_keep_takes_no_other_with_it(
+    past: PostgresEnvironment,
+) -> None:
+    kept = record()
+    good = [record() for _ in range(5)]
+    bad = [record(name="a\0b"), record(name="\ud800")]
+    other = record(b"other", context_id=good[0].context_id)
+    answers = await append_all(past, [kept, *bad, *good, other])
+    assert [type(answer) for answer in answers] == [
+        type(None),
+        InvalidInputError,
+        InvalidInputError,
+        *[type(None)] * 5,
+        ImmutableRecordError,
+    ]
+    assert len(await past.records.records()) == 6
+    with pytest.raises(InvalidInputError):
+        await past.records.append(bad[0], [])
+
+
+async def test_who_gives_up_waiting_does_not_stop_the_others(past: PostgresEnvironment) -> None:
+    records = [record() for _ in range(10)]
+    tasks = [asyncio.create_task(past.records.append(each, [])) for each in records]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert answers[1:] == [None] * 9
+    assert len(await past.records.records()) == 10
+
+
+async def test_two_processes_with_the_same_records_do_not_stop_each_other(opening: Open) -> None:
+    processes = [await opening() for _ in range(4)]
+    for _ in range(10):
+        records = [record() for _ in range(20)]
+        orders = [records, records[::-1], records[5:] + records[:5], records]
+        answers = await asyncio.gather(
+            *(append_all(process, own) for process, own in zip(processes, orders, strict=True))
+        )
+        assert answers == [[None] * 20] * 4
+    assert len(await processes[0].records.find(b"key", limit=1_000)) == 200
+
+
+async def test_a_connection_that_is_lost_is_not_noticed(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    await past.records.append(record(), [])
+    await database.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE application_name = 'headwater/' || current_schema()"
+    )
+    await past.records.append(record(), [])
+    assert len(await past.records.records()) == 2
+
+
+async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_afterwards(
+    opening: Open,
+) -> None:
+    with mortal_postgres() as (url, machine):
+        past = await opening(postgres={"url": url})
+        kept = record()
+        await past.records.append(kept, [b"key"])
+        machine.kill()
+
+        async def away() -> bool:
+            [health] = await past.health()
+            return not health.ok
+
+        # What serves our connection outlives the server itself by a moment.
+        await until(away)
+        log = past.records
+        uses: list[Callable[[], Awaitable[object]]] = [
+            lambda: log.append(record(), []),
+            lambda: log.get(kept.context_id),
+            lambda: log.ids_beginning("0", 10),
+            lambda: log.records(before=kept.context_id),
+            lambda: log.find(b"key"),
+            lambda: log.redact("a", expected=b"", disclosures=b"", redactions=b""),
+        ]
+        for use in uses:
+            with pytest.raises(AwayError, match="Postgres at"):
+                await use()
+        assert all(isinstance(a, AwayError) for a in await append_all(past, [record()] * 3))
+        machine.start()
+        assert await log.get(kept.context_id) == kept
+        await log.append(record(), [b"key"])
+        assert len(await log.find(b"key")) == 2
+        await past.close()
+
+
+async def test_closing_waits_for_what_is_being_appended(past: PostgresEnvironment) -> None:
+    appends = [asyncio.create_task(past.records.append(record(), [])) for _ in range(10)]
+    await asyncio.sleep(0)
+    await past.close()
+    assert await asyncio.gather(*appends) == [None] * 10
+    with pytest.raises(ClosedError):
+        await past.records.append(record(), [])
+    with pytest.raises(ClosedError):
+        await past.records.get("a")
+
+
+async def test_tables_of_the_version_before_are_upgraded_and_keep_what_they_hold(
+    settings: Settings, opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(migrating, "_STEPS", {1: migrating._STEPS[1]})  # noqa: SLF001
+        assert await migrating.migrate(settings) == [1]
+    assert await migrating.migrate(settings) == [2]
+    past = await opening(env="production")
+    await past.offline.append([change(7)])
+    await past.records.append(record(), [])
+    assert await values(past) == [7]
+    assert len(await past.records.records()) == 1
+
+
+def some(number: int) -> StoredRecord:
+    """One of many, a few of which are rare."""
+    kind = "rare" if number % 100 == 0 else "common"
+    return record(at=START + timedelta(seconds=number), name=kind, freshness_status=kind)
+
+
+@pytest.fixture
+async def many(past: PostgresEnvironment, database: Connection) -> None:
+    await append_all(past, [some(number) for number in range(3_000)])
+    await database.execute("ANALYZE _records; ANALYZE _record_keys")
+
+
+async def plan(database: Connection, sql: str, *wanted: Any) -> str:
+    """What Postgres does for a list."""
+    lines = await database.fetch(f"EXPLAIN {sql}", START + timedelta(days=1), "", 10, *wanted)
+    return "\n".join(line for (line,) in lines)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("index", "wanted"),
+    [
+        ("_records_by_time", {}),
+        ("_records_by_time", {"created_at >=": START}),
+        ("_records_by_name", {"name =": "rare"}),
+        ("_records_by_freshness", {"freshness_status =": "rare", "created_at >=": START}),
+    ],
+)
+async def test_a_list_is_one_range_of_an_index(
+    database: Connection, index: str, wanted: dict[str, Any]
+) -> None:
+    said = await plan(database, module.records_where(wanted), *wanted.values())
+    assert f"Index Scan Backward using {index} " in said
+    assert "Sort" not in said
+
+
+@pytest.mark.usefixtures("many")
+async def test_finding_looks_up_no_more_records_than_it_lists(database: Connection) -> None:
+    said = await plan(database, module.FIND, b"key")
+    assert "Backward using _record_keys_pkey" in said
+    assert "Index Scan using _records_pkey" in said
+    assert "Seq Scan" not in said
