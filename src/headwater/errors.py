@@ -17,9 +17,12 @@ HeadwaterError
 │   ├── FeatureValueError       a value does not fit its feature's annotated type
 │   ├── RecordValueError        a value has no exact form in a record
 │   ├── RecordDocumentError     a text is not a record's document
-│   └── RedactionError          a record has nothing to redact there
+│   ├── RedactionError          a record has nothing to redact there
+│   ├── AmbiguousRefError       the beginning of an id is that of several contexts
+│   └── ReplayError             a record withholds what a replay needs
 ├── NotFoundError               a caller named something that does not exist
 │   ├── UnknownNameError        … among the declarations
+│   ├── UnknownContextError     … among the recorded contexts
 │   └── UnknownDeadLetterError
 ├── FeatureFailedError          a feature's own function raised
 │   ├── FunctionRaisedError     … what, it says
@@ -30,6 +33,7 @@ HeadwaterError
 │   ├── LeaseLostError          another worker owns the partition now
 │   └── VersionConflictError    an entity changed while the batch ran
 ├── ImmutableRecordError        a record exists already and says something else
+├── DamagedRecordError          a record in the log can no longer be read
 ├── SignatureError              a record cannot be signed, or its signature cannot be read
 └── BackendError                a store cannot be used
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
@@ -217,6 +221,31 @@ class RedactionError(InvalidInputError, ValueError):
         super().__init__(f"nothing is disclosed at {pointer!r}; {nearest(pointer, known)}")
 
 
+class AmbiguousRefError(InvalidInputError, LookupError):
+    """The beginning of an id is that of several contexts."""
+
+    def __init__(self, ref: str, ids: Sequence[str]) -> None:
+        self.ref = ref
+        self.ids = tuple(ids)
+        super().__init__(
+            f"several contexts begin with {ref!r}: {', '.join(ids)}; give more of the id"
+        )
+
+
+class ReplayError(InvalidInputError):
+    """A record withholds what a replay needs."""
+
+    def __init__(self, context_id: str, mode: str, withheld: Sequence[str]) -> None:
+        self.context_id = context_id
+        self.mode = mode
+        self.withheld = tuple(withheld)
+        shown = ", ".join(self.withheld[:4]) + (", …" if len(self.withheld) > 4 else "")
+        super().__init__(
+            f"context {context_id} cannot be replayed in mode {mode!r}, because its record "
+            f"withholds {shown}; mode 'show' gives what there is"
+        )
+
+
 class NotFoundError(HeadwaterError):
     """A caller named something that does not exist."""
 
@@ -230,6 +259,17 @@ class UnknownNameError(NotFoundError, LookupError):
         names = list(known)
         self.nearest = closest(name, names)
         super().__init__(f"unknown {kind} {name!r}; {nearest(name, names)}")
+
+
+class UnknownContextError(NotFoundError, LookupError):
+    """No context that was recorded has this id or this record hash."""
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+        super().__init__(
+            f"no recorded context {ref!r}; give a context id, at least 8 characters of its "
+            "beginning, or a record hash; `headwater context list` shows those there are"
+        )
 
 
 class UnknownDeadLetterError(NotFoundError, LookupError):
@@ -365,6 +405,18 @@ class ImmutableRecordError(HeadwaterError):
         super().__init__(
             f"context {context_id} is already recorded as {stored} and cannot become {given}; "
             "a record never changes: assemble again to get a new one"
+        )
+
+
+class DamagedRecordError(HeadwaterError):
+    """A record in the log can no longer be read."""
+
+    def __init__(self, context_id: str, part: str, problem: str) -> None:
+        self.context_id = context_id
+        self.part = part
+        super().__init__(
+            f"the {part} of context {context_id} cannot be read: {problem}; "
+            f"`headwater context verify {context_id}` says what still holds"
         )
 
 

@@ -1,4 +1,7 @@
-"""What a context was made of, as the one who asked for it sees it."""
+"""What a context was made of, as the one who asks for it sees it, at once or years later.
+
+What a record withholds is None here, and its pointer stands in ``withheld``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
 
     feature: str
     entity: str
-    entity_id: str
+    entity_id: str | None
     value: Any
     as_of: datetime | None
     written_at: datetime | None
@@ -29,7 +32,7 @@ class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
     """A retriever that was called: with what, how much it found, how long it took and how old."""
 
     retriever: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] | None
     count: int
     latency_ms: float
     cache_hit: bool
@@ -44,7 +47,7 @@ class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
     context_id: str
     record_hash: str | None
     name: str
-    freshness_status: FreshnessStatus
+    freshness_status: FreshnessStatus | None
 
 
 class ItemLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,3 +116,107 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.content
+
+
+class PastContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A context as its record tells it."""
+
+    content: str | None
+    context_id: str
+    record_hash: str
+    content_hash: str
+    name: str
+    version: str | None
+    created_at: datetime
+    environment: str
+    model: str | None
+    inputs: Mapping[str, Any]
+    interaction_ref: Mapping[str, Any] | None
+    tokens: int
+    cost_nano_usd: int | None
+    freshness_status: FreshnessStatus
+    freshness_violations: Sequence[FreshnessViolation]
+    freshness_sla_ms: int | None
+    lineage: ContextLineage
+    meta: Mapping[str, Any]
+    signed_by: str | None
+    withheld: Sequence[str]
+    redacted: Sequence[str]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Says whether everything in it was as fresh as its SLA asked."""
+        return self.freshness_status == "guaranteed"
+
+    def __str__(self) -> str:
+        return f"(withheld: {self.content_hash})" if self.content is None else self.content
+
+
+class ItemTrace(ItemLineage, frozen=True, kw_only=True):
+    """An item with its text, where it came from, and in words why it was kept or not."""
+
+    content: str | None
+    emitted: str | None
+    truncate: bool
+    source_kind: str
+    source_ref: Any
+    why: str
+
+
+class ResultTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a retriever found."""
+
+    id: Any
+    score: str | None
+    content: str | None
+
+
+class RetrieverTrace(RetrieverLineage, frozen=True, kw_only=True):
+    """A retriever that was called, with everything that it found."""
+
+    index: str | None
+    index_version: str | None
+    results: Sequence[ResultTrace]
+
+
+class ContextTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a person needs to see why a context is as it is."""
+
+    context_id: str
+    record_hash: str
+    content_hash: str
+    name: str
+    version: str | None
+    definition: str | None
+    created_at: datetime
+    environment: str
+    versions: Mapping[str, str | None]
+    model: str | None
+    inputs: Mapping[str, Any]
+    interaction_ref: Mapping[str, Any] | None
+    content: str | None
+    summary: str
+    items: Sequence[ItemTrace]
+    features: Sequence[FeatureLineage]
+    retrievers: Sequence[RetrieverTrace]
+    contexts: Sequence[NestedLineage]
+    tokens: int
+    max_tokens: int | None
+    overflow: bool
+    separator: str
+    on_overflow: str
+    backfill: bool
+    tokenizer: str
+    exact: bool
+    margin_percent: int
+    cost_nano_usd: int | None
+    freshness_status: FreshnessStatus
+    freshness_violations: Sequence[FreshnessViolation]
+    freshness_sla_ms: int | None
+    freshness_strict: bool
+    stalest_ms: int | None
+    started_at: datetime
+    assembly_ms: float
+    signed_by: str | None
+    withheld: Sequence[str]
+    redacted: Sequence[str]

@@ -541,7 +541,8 @@ class RecordLog(Protocol):
         """Keeps a record, to be found by these keys; appends of one time share a commit.
 
         The same record again changes nothing, not even what was redacted meanwhile. Another one
-        under its id is refused with ImmutableRecordError, and no other append with it.
+        under its id is refused with ImmutableRecordError, a text that cannot be kept with
+        InvalidInputError, and no other append with it.
         """
         ...
 

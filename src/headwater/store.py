@@ -18,8 +18,13 @@ from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_exact
 from headwater.engine import Engine, Engines
 from headwater.errors import EventError, InvalidInputError
-from headwater.lineage import Context
+from headwater.evidence import ContextPage, Receipt, Wanted, current_rehearsal
+from headwater.lineage import Context, ContextTrace, PastContext
 from headwater.ports import DeadLetter, Health, Lag, Published
+from headwater.record.diff import Diff
+from headwater.record.parts import Record
+from headwater.record.replay import Mode, Replay
+from headwater.record.verify import Report
 from headwater.registry import Registry
 from headwater.repair import Audit, Progress, Rebuilt, Repair
 from headwater.serve import Row
@@ -225,7 +230,93 @@ class FeatureStore:
     ) -> Context:
         """Assembles a context; calling the decorated function does."""
         engine = await self.open()
-        return await engine.assembler.run(context, arguments, named, overrides)
+        run = current_rehearsal() or engine.assembler.run
+        return await run(context, arguments, named, overrides)
+
+    async def assemble_named(
+        self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
+    ) -> Context:
+        """Assembles the context of that name with these arguments."""
+        definition = self.registry.context(name)
+        return await self.assemble(definition, (), params, overrides or Overrides())
+
+    async def record(
+        self,
+        *,
+        name: str,
+        content: str,
+        inputs: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        version: str | None = None,
+        interaction_ref: Mapping[str, Any] | None = None,
+    ) -> Context:
+        """Records a text that was assembled elsewhere, as if it had been assembled here."""
+        evidence = (await self.open()).evidence
+        receipt = Receipt(name, content, dict(inputs or {}), model, version, interaction_ref)
+        return await evidence.record(receipt)
+
+    async def get_context_at(self, context_id: str) -> PastContext:
+        """A context that was recorded, with its lineage; what the record withholds is None."""
+        return await (await self.open()).evidence.context(context_id)
+
+    async def list_contexts(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+        *,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        """Recorded contexts from ``start`` on and before ``end``, the newest first.
+
+        A page goes on where ``cursor`` of the one before says; new contexts move nothing.
+        """
+        evidence = (await self.open()).evidence
+        return await evidence.contexts(start, end, limit, name, freshness_status, cursor)
+
+    async def find_contexts(
+        self,
+        *,
+        feature: str | None = None,
+        entity_id: str | int | None = None,
+        chunk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        """Recorded contexts that read this feature, this entity and this chunk, newest first."""
+        evidence = (await self.open()).evidence
+        return await evidence.find(Wanted(feature, entity_id, chunk), limit, cursor)
+
+    async def get_record(self, ref: str) -> Record:
+        """The record with this context id, beginning of one (8 characters), or record hash."""
+        return await (await self.open()).evidence.record_of(ref)
+
+    async def verify_record(self, ref: str) -> Report:
+        """What holds of a record as it lies in the log, and what is broken."""
+        return await (await self.open()).evidence.verify(ref)
+
+    async def explain(self, ref: str) -> ContextTrace:
+        """Why a context is as it is: each item's fate, ages, latencies, tokens and cost."""
+        return await (await self.open()).evidence.explain(ref)
+
+    async def replay(self, ref: str, mode: Mode = "show") -> Replay:
+        """A recorded context once more.
+
+        ``show`` gives the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
+        the function with the features of that moment, ``live`` with those of now. The last two
+        are not recorded.
+        """
+        return await (await self.open()).evidence.replay(ref, mode)
+
+    async def diff(self, before: str, after: str) -> Diff:
+        """In what one recorded context differs from another."""
+        return await (await self.open()).evidence.diff(before, after)
+
+    async def redact(self, ref: str, pointer: str, *, reason: str, by: str | None = None) -> Record:
+        """Erases one value of a record for good; its hash and its signature stay valid."""
+        return await (await self.open()).evidence.redact(ref, pointer, reason, by)
 
     async def retrieve(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]

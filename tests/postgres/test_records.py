@@ -56,11 +56,14 @@ async def test_appends_that_come_while_a_commit_is_under_way_share_the_next_one(
 
 async def until_waiting(database: Connection) -> None:
     """Waits until somebody waits for a lock on the records."""
-    async with asyncio.timeout(10):
-        while not await database.fetchval(
+
+    async def waiting() -> bool:
+        count: int = await database.fetchval(
             "SELECT count(*) FROM pg_locks WHERE relation = '_records'::regclass AND NOT granted"
-        ):
-            pass
+        )
+        return count > 0
+
+    await until(waiting)
 
 
 async def test_what_is_much_is_written_in_portions(

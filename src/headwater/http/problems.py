@@ -27,14 +27,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.errors import (
+    AmbiguousRefError,
     BackendError,
+    ContextFailedError,
+    DamagedRecordError,
     DurationError,
     EventError,
     FeatureFailedError,
     FeatureValueError,
+    FreshnessSLAError,
     HeadwaterError,
+    ImmutableRecordError,
     InvalidInputError,
     NotFoundError,
+    RecordingError,
+    RecordValueError,
+    RetrieverFailedError,
+    TokenBudgetError,
+    UnknownContextError,
     UnknownNameError,
 )
 from headwater.http.answers import Answer, Header
@@ -147,16 +157,26 @@ RULES: dict[type[BaseException], Rule] = {
     NoRouteError: Rule(404, "no-route", "There is nothing here"),
     NotFoundError: Rule(404, "not-found", "There is no such thing"),
     UnknownNameError: Rule(404, "unknown-name", "Nothing is declared under this name"),
+    UnknownContextError: Rule(404, "unknown-record", "No recorded context has this id or hash"),
     MethodError: Rule(405, "method", "The method is not possible here"),
+    ImmutableRecordError: Rule(409, "immutable-record", "A record cannot be changed"),
     TooLargeError: Rule(413, "too-large", "The body is too large"),
     MediaTypeError: Rule(415, "media-type", "The body has a type that is not taken"),
     InvalidInputError: Rule(422, "invalid-input", "The request has a value that cannot be used"),
     DurationError: Rule(422, "invalid-duration", "A duration is not one"),
     EventError: Rule(422, "invalid-event", "An event is not valid"),
     FeatureValueError: Rule(422, "invalid-feature-value", "A value does not fit its feature"),
+    AmbiguousRefError: Rule(422, "ambiguous-ref", "Several contexts begin so"),
+    RecordValueError: Rule(422, "invalid-record-value", "A value has no exact form in a record"),
+    TokenBudgetError: Rule(422, "token-budget", "What is required does not fit the budget"),
+    FreshnessSLAError: Rule(422, "not-fresh", "The context is not as fresh as it must be"),
     TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
     FeatureFailedError: Rule(500, "feature-failed", "A feature could not be computed"),
+    RetrieverFailedError: Rule(500, "retriever-failed", "A retriever could not search"),
+    ContextFailedError: Rule(500, "context-failed", "A context could not be assembled"),
+    DamagedRecordError: Rule(500, "damaged-record", "A record can no longer be read"),
     BacklogError: Rule(503, "backlog", "Too many events wait"),
+    RecordingError: Rule(503, "not-recorded", "The context could not be recorded"),
     BackendError: Rule(503, "backend", "The store cannot be used"),
 }
 
@@ -203,6 +223,12 @@ def _detail(error: Exception) -> str:
     match error:
         case FeatureFailedError():
             return f"feature {error.feature!r} failed for {error.entity_id!r}; the log says why"
+        case RetrieverFailedError():
+            return f"retriever {error.retriever!r} failed; the log says why"
+        case ContextFailedError():
+            return f"context {error.context!r} failed; the log says why"
+        case RecordingError():
+            return f"context {error.context_id} was not recorded, and must be; the log says why"
         case BackendError():
             return "the store cannot be used at the moment; the log says why"
         case HeadwaterError() if rule_of(error) is not _INTERNAL:
@@ -211,20 +237,30 @@ def _detail(error: Exception) -> str:
             return "the request failed; the log says why"
 
 
+# What a kind of problem says beside what all of them say: attributes of the error.
+_MEMBERS: dict[type[BaseException], tuple[str, ...]] = {
+    EventError: ("index",),
+    FieldError: ("index", "field", "nearest"),
+    UnknownNameError: ("name", "nearest"),
+    UnknownContextError: ("ref",),
+    AmbiguousRefError: ("ref", "ids"),
+    RecordValueError: ("pointer",),
+    TokenBudgetError: ("needed", "available", "items"),
+    FreshnessSLAError: ("context", "violations"),
+    ImmutableRecordError: ("context_id", "stored", "given"),
+    DamagedRecordError: ("context_id", "part"),
+    RecordingError: ("context_id",),
+    FeatureFailedError: ("feature", "entity_id"),
+    RetrieverFailedError: ("retriever",),
+    ContextFailedError: ("context",),
+    TooLargeError: ("limit",),
+}
+
+
 def _fields(error: Exception) -> dict[str, Any]:
     """The members that a kind of problem adds, without those that say nothing."""
-    fields: dict[str, Any] = {}
-    match error:
-        case EventError():
-            fields = {"index": error.index}
-        case FieldError():
-            fields = {"index": error.index, "field": error.field, "nearest": error.nearest}
-        case UnknownNameError():
-            fields = {"name": error.name, "nearest": error.nearest}
-        case FeatureFailedError():
-            fields = {"feature": error.feature, "entity_id": error.entity_id}
-        case TooLargeError():
-            fields = {"limit": error.limit}
+    names = next((_MEMBERS[kind] for kind in type(error).__mro__ if kind in _MEMBERS), ())
+    fields = {name: getattr(error, name) for name in names}
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.types import Receive, Scope
@@ -64,7 +65,7 @@ def signature_of(route: Route) -> Signature:
     in_path = re.findall(r"{(\w+)}", route.path)
     given = inspect.signature(route.function).parameters
     parameters = {
-        name: Parameter(name, hints[name], parameter.default is parameter.empty)
+        name: Parameter(name, _written(hints[name]), parameter.default is parameter.empty)
         for name, parameter in given.items()
         if name != "body"
     }
@@ -74,6 +75,13 @@ def signature_of(route: Route) -> Signature:
         hints["body"] if "body" in given else None,
         hints["return"],
     )
+
+
+def _written(kind: Any) -> Any:
+    """The type of what is written for a parameter: absence is None, but no text is."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    return Union[tuple(member for member in get_args(kind) if member is not NoneType)]  # noqa: UP007 - of a tuple
 
 
 class Endpoint:

@@ -147,8 +147,21 @@ def _refuse_other(db: sqlite3.Connection, record: StoredRecord) -> None:
 
 def _row(record: StoredRecord) -> tuple[Any, ...]:
     values = msgspec.structs.asdict(record)
+    for column, value in values.items():
+        if isinstance(value, str):
+            _refuse_surrogates(column, value)
     values["created_at"] = to_micros(record.created_at)
     return tuple(values[column] for column in _ALL)
+
+
+def _refuse_surrogates(column: str, text: str) -> None:
+    # Here and not in the writer's thread, where it would be a mistake of ours.
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{column} {text!r} has half of a surrogate pair, which no store can keep; remove it"
+        ) from error
 
 
 def _read(kind: type[R], row: tuple[Any, ...]) -> R:

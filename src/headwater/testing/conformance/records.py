@@ -178,6 +178,14 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(b"key") == newest_first(others)
         assert await backends.records.get(kept.context_id) == kept
 
+    async def test_a_text_that_cannot_be_kept_is_refused_alone(self, backends: Backends) -> None:
+        kept, bad = record(), record(name="\ud800")
+        answers = await asyncio.gather(
+            *(backends.records.append(each, []) for each in (bad, kept)), return_exceptions=True
+        )
+        assert isinstance(answers[0], InvalidInputError)
+        assert await backends.records.records() == [summary(kept)]
+
     async def test_of_two_records_with_one_id_exactly_one_wins(self, connect: Connect) -> None:
         openings = [await connect(), await connect()]
         for _ in range(10):
@@ -220,14 +228,13 @@ class RecordLogConformance(Suite):
         ids = [f"0190a{number:03x}-0000-7000-8000-000000000000" for number in range(20)]
         other = "0190b000-0000-7000-8000-000000000000"
         await append(backends, *(record(own_id=each) for each in [*ids[::-1], other]))
-        log = backends.records
-        assert await log.ids_beginning("0190a", 100) == ids
-        assert await log.ids_beginning("0190a", 3) == ids[:3]
-        assert await log.ids_beginning("0190a01", 100) == ids[16:]
-        assert await log.ids_beginning(other, 100) == [other]
-        assert await log.ids_beginning("", 100) == [*ids, other]
+        assert await backends.records.ids_beginning("0190a", 100) == ids
+        assert await backends.records.ids_beginning("0190a", 3) == ids[:3]
+        assert await backends.records.ids_beginning("0190a01", 100) == ids[16:]
+        assert await backends.records.ids_beginning(other, 100) == [other]
+        assert await backends.records.ids_beginning("", 100) == [*ids, other]
         for nobody in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
-            assert await log.ids_beginning(nobody, 100) == []
+            assert await backends.records.ids_beginning(nobody, 100) == []
 
     async def test_records_are_listed_from_the_newest_to_the_oldest(
         self, backends: Backends
@@ -273,14 +280,19 @@ class RecordLogConformance(Suite):
         kept = [record(at=START + number * MICROSECOND) for number in range(6)]
         await append(backends, *kept)
         moments = [each.created_at for each in kept]
-        log = backends.records
-        assert await log.records(start=moments[2], end=moments[5]) == newest_first(kept[2:5])
-        assert await log.records(start=moments[4]) == newest_first(kept[4:])
-        assert await log.records(end=moments[1]) == newest_first(kept[:1])
-        assert await log.records(start=moments[3], end=moments[3]) == []
+        assert await backends.records.records(start=moments[2], end=moments[5]) == newest_first(
+            kept[2:5]
+        )
+        assert await backends.records.records(start=moments[4]) == newest_first(kept[4:])
+        assert await backends.records.records(end=moments[1]) == newest_first(kept[:1])
+        assert await backends.records.records(start=moments[3], end=moments[3]) == []
         middle = kept[3].context_id
-        assert await log.records(start=moments[1], before=middle) == newest_first(kept[1:3])
-        assert await log.records(end=moments[2], before=middle) == newest_first(kept[:2])
+        assert await backends.records.records(start=moments[1], before=middle) == newest_first(
+            kept[1:3]
+        )
+        assert await backends.records.records(end=moments[2], before=middle) == newest_first(
+            kept[:2]
+        )
 
     async def test_records_are_listed_that_fit_everything_that_is_given(
         self, backends: Backends
@@ -290,14 +302,17 @@ class RecordLogConformance(Suite):
             for number in range(12)
         ]
         await append(backends, *kept)
-        log = backends.records
-        assert await log.records(name="n1") == newest_first(kept[1::2])
-        assert await log.records(freshness_status="f2") == newest_first(kept[2::3])
+        assert await backends.records.records(name="n1") == newest_first(kept[1::2])
+        assert await backends.records.records(freshness_status="f2") == newest_first(kept[2::3])
         both = [each for each in kept if (each.name, each.freshness_status) == ("n1", "f2")]
-        assert await log.records(name="n1", freshness_status="f2") == newest_first(both)
-        page = await log.records(name="n1", start=after(2), before=kept[9].context_id, limit=2)
+        assert await backends.records.records(name="n1", freshness_status="f2") == newest_first(
+            both
+        )
+        page = await backends.records.records(
+            name="n1", start=after(2), before=kept[9].context_id, limit=2
+        )
         assert page == newest_first([kept[7], kept[5]])
-        assert await log.records(name="nobody") == []
+        assert await backends.records.records(name="nobody") == []
 
     async def test_records_are_found_by_each_key_they_were_appended_with(
         self, backends: Backends
@@ -307,12 +322,11 @@ class RecordLogConformance(Suite):
         await asyncio.gather(
             *(backends.records.append(r, own) for r, own in zip(kept, keys, strict=True))
         )
-        log = backends.records
-        assert await log.find(b"a") == newest_first(kept[:1])
-        assert await log.find(b"b") == newest_first(kept[:2])
-        assert await log.find(b"c") == newest_first(kept[1:])
-        assert await log.find(b"c", limit=1) == newest_first(kept[2:])
-        assert await log.find(b"ab") == []
+        assert await backends.records.find(b"a") == newest_first(kept[:1])
+        assert await backends.records.find(b"b") == newest_first(kept[:2])
+        assert await backends.records.find(b"c") == newest_first(kept[1:])
+        assert await backends.records.find(b"c", limit=1) == newest_first(kept[2:])
+        assert await backends.records.find(b"ab") == []
 
     async def test_redact_replaces_disclosures_and_redactions_and_nothing_else(
         self, connect: Connect

@@ -1,0 +1,137 @@
+"""Routes that assemble contexts, and that show those assembled before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from headwater.contexts import Overrides, overrides
+from headwater.evidence import ContextPage
+from headwater.http.answers import Answer
+from headwater.http.arguments import arguments_of
+from headwater.http.plain import plain
+from headwater.http.routes import Route
+from headwater.lineage import (
+    Context,
+    ContextLineage,
+    ContextTrace,
+    FreshnessStatus,
+    FreshnessViolation,
+    PastContext,
+)
+from headwater.store import FeatureStore
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+
+
+class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments of a context, and what is to be otherwise than declared this time."""
+
+    params: dict[str, Any] = {}
+    interaction_ref: dict[str, Any] | None = None
+    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
+    freshness_sla: str | msgspec.UnsetType | None = msgspec.UNSET
+
+    def overrides(self) -> Overrides:
+        return overrides(self.max_tokens, self.freshness_sla, self.interaction_ref)
+
+
+class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The same, with the name of the context."""
+
+    context: str
+
+
+class Assembled(msgspec.Struct, frozen=True, kw_only=True):
+    """A context that was just assembled; ``cost`` is in nano-USD, null for an unknown price."""
+
+    context_id: str
+    record_hash: str | None
+    content_hash: str
+    content: str
+    tokens: int
+    cost: int | None
+    freshness_status: FreshnessStatus
+    freshness_violations: Sequence[FreshnessViolation]
+    freshness_sla_ms: int | None
+    interaction_ref: Mapping[str, Any] | None
+    lineage: ContextLineage
+    meta: Mapping[str, Any]
+
+
+class Contexts:
+    """Assembles contexts and looks them up."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("POST", "/v1/contexts/{name}", self.assemble_context, documents=Assembled),
+            Route("POST", "/api/context/assemble", self.assemble, documents=Assembled),
+            Route("GET", "/v1/contexts", self.list_contexts),
+            Route("GET", "/v1/context/{id}", self.read_context, documents=PastContext),
+            Route("GET", "/v1/context/{id}/lineage", self.read_lineage, documents=ContextLineage),
+            Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),
+        ]
+
+    async def assemble_context(self, name: str, body: AssembleBody) -> Answer:
+        """Assembles a context and keeps its record."""
+        arguments = arguments_of(self._store.registry.context(name), body.params)
+        context = await self._store.assemble_named(name, arguments, body.overrides())
+        return _answer(_assembled(context))
+
+    async def assemble(self, body: AssembleNamedBody) -> Answer:
+        """Assembles the context that the body names and keeps its record."""
+        return await self.assemble_context(body.context, body)
+
+    async def list_contexts(
+        self,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        limit: Limit = 100,
+        name: str | None = None,
+        freshness_status: FreshnessStatus | None = None,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        """Lists recorded contexts from ``start`` on and before ``end``, the newest first."""
+        return await self._store.list_contexts(
+            start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
+        )
+
+    async def read_context(self, id: str) -> Answer:
+        """Reads a recorded context with its lineage."""
+        return _answer(await self._store.get_context_at(id))
+
+    async def read_lineage(self, id: str) -> Answer:
+        """Reads the lineage of a recorded context, and nothing else."""
+        return _answer((await self._store.get_context_at(id)).lineage)
+
+    async def explain_context(self, id: str) -> Answer:
+        """Explains why a recorded context is as it is."""
+        return _answer(await self._store.explain(id))
+
+
+def _answer(told: msgspec.Struct) -> Answer:
+    return Answer(200, msgspec.json.encode(plain(told)))
+
+
+def _assembled(context: Context) -> Assembled:
+    return Assembled(
+        context_id=context.context_id,
+        record_hash=context.record_hash,
+        content_hash=context.content_hash,
+        content=context.content,
+        tokens=context.tokens,
+        cost=context.cost_nano_usd,
+        freshness_status=context.freshness_status,
+        freshness_violations=context.freshness_violations,
+        freshness_sla_ms=context.freshness_sla_ms,
+        interaction_ref=context.interaction_ref,
+        lineage=context.lineage,
+        meta=context.meta,
+    )

@@ -1,0 +1,25 @@
+"""The route that gives a record: as a document, or its core as the bytes that were hashed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from headwater.http.answers import Answer
+from headwater.http.routes import Route
+from headwater.record.document import Document, export
+from headwater.store import FeatureStore
+
+
+class Records:
+    """Answers with records."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/v1/record/{ref}", self.read_record, documents=Document)]
+
+    async def read_record(self, ref: str, part: Literal["document", "core"] = "document") -> Answer:
+        """Reads a record by its hash or context id; ``part=core`` gives the hashed bytes."""
+        record = await self._store.get_record(ref)
+        return Answer(200, record.core if part == "core" else export(record))
