@@ -10,12 +10,15 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.http.access import Guard
 from headwater.http.answers import Answer, send_answer
+from headwater.http.contexts import Contexts
+from headwater.http.declared import Declarations
 from headwater.http.features import Features
 from headwater.http.ingest import Ingest
 from headwater.http.inputs import path_of
 from headwater.http.openapi import document
 from headwater.http.operations import Operations
 from headwater.http.problems import answer_problem, log_problem
+from headwater.http.records import Records
 from headwater.http.routes import Endpoint, Resource, Route, Router
 from headwater.http.watch import Watch
 from headwater.store import FeatureStore
@@ -40,6 +43,9 @@ def routes_of(store: FeatureStore, watch: Watch) -> list[Route]:
     routes = [
         *Ingest(store).routes(),
         *Features(store).routes(),
+        *Contexts(store).routes(),
+        *Records(store).routes(),
+        *Declarations(store).routes(),
         *Operations(store, watch).routes(),
     ]
 

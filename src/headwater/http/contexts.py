@@ -86,7 +86,7 @@ class Contexts:
         return _answer(_assembled(context))
 
     async def assemble(self, body: AssembleNamedBody) -> Answer:
-        """Assembles the context that the body names and keeps its record."""
+        """Assembles the context that the body names, for the UI, and keeps its record."""
         return await self.assemble_context(body.context, body)
 
     async def list_contexts(

@@ -71,6 +71,7 @@ class Features:
         return [
             Route("GET", "/v1/features/{name}", self.read_feature),
             Route("POST", "/v1/features", self.read_features),
+            Route("POST", "/api/features/get", self.get_features),
         ]
 
     async def read_feature(self, name: str, entity_id: str) -> OneFeature:
@@ -96,6 +97,10 @@ class Features:
             async for entity_id, row in self._rows(names, body.entity_ids)
         ]
         return ManyFeatures(entity.name, rows)
+
+    async def get_features(self, body: FeaturesBody) -> ManyFeatures:
+        """Reads many features of many entities, for the UI."""
+        return await self.read_features(body)
 
     async def _rows(
         self, names: tuple[str, ...], entity_ids: Sequence[str]

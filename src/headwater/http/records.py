@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from headwater.http.answers import Answer
 from headwater.http.routes import Route
-from headwater.record.document import Document, export
+from headwater.record.document import export
+from headwater.record.parts import Disclosure, Redaction, Signature
 from headwater.store import FeatureStore
+
+
+class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as one document; ``core`` is the exact text that was hashed."""
+
+    format: Literal["CRS-001"]
+    context_id: str
+    record_hash: str
+    content_hash: str
+    core: str
+    disclosures: list[Disclosure]
+    signature: Signature | None
+    redactions: list[Redaction]
 
 
 class Records:
@@ -17,7 +33,7 @@ class Records:
         self._store = store
 
     def routes(self) -> list[Route]:
-        return [Route("GET", "/v1/record/{ref}", self.read_record, documents=Document)]
+        return [Route("GET", "/v1/record/{ref}", self.read_record, documents=RecordDocument)]
 
     async def read_record(self, ref: str, part: Literal["document", "core"] = "document") -> Answer:
         """Reads a record by its hash or context id; ``part=core`` gives the hashed bytes."""

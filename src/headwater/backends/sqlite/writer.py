@@ -32,6 +32,10 @@ class _Queued(NamedTuple):
     future: asyncio.Future[Any]
 
 
+# A value that SQLite cannot bind, such as a lone surrogate, is the fault of its job alone.
+_FAILURES = (sqlite3.Error, HeadwaterError, ValueError, OverflowError)
+
+
 class Writer:
     """Runs jobs in order, each atomic, many to a transaction; an answer means it is durable."""
 
@@ -45,6 +49,7 @@ class Writer:
             self._connection = home.connect()
         self._wal = str(home.database) + "-wal"
         self._closed = False
+        self._ended = False
         self._commits = 0
         self._thread.start()
 
@@ -70,8 +75,10 @@ class Writer:
         return await future
 
     def close(self) -> None:
-        """Finishes what is queued and ends the thread."""
-        self._closed = True
+        """Finishes what is queued and ends the thread; once is enough."""
+        if self._ended:
+            return
+        self._closed = self._ended = True
         self._queue.put(None)
         self._thread.join()
         self._connection.close()
@@ -144,7 +151,7 @@ class Writer:
             else:
                 answers = [self._attempt(connection, queued) for queued in batch]
             connection.execute("COMMIT")
-        except (sqlite3.Error, HeadwaterError) as error:
+        except _FAILURES as error:
             if connection.in_transaction:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
@@ -156,7 +163,7 @@ class Writer:
         connection.execute("SAVEPOINT job")
         try:
             result = queued.job(connection)
-        except (sqlite3.Error, HeadwaterError) as error:
+        except _FAILURES as error:
             if not connection.in_transaction:
                 raise  # SQLite gave up the whole transaction: a full disk, an I/O error
             connection.execute("ROLLBACK TO job")
