@@ -8,8 +8,15 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from headwater.contexts import Overrides
 from headwater.errors import InvalidInputError
+from headwater.evidence import ContextPage
+from headwater.lineage import Context, ContextTrace, PastContext
 from headwater.offload import caller
+from headwater.record.diff import Diff
+from headwater.record.parts import Record
+from headwater.record.replay import Mode, Replay
+from headwater.record.verify import Report
 from headwater.values import ServiceEvent
 
 T = TypeVar("T")
@@ -38,6 +45,58 @@ class Verbs(Protocol):
         timestamp: datetime | None = None,
         event_id: str | None = None,
     ) -> ServiceEvent: ...
+
+    async def assemble_named(
+        self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
+    ) -> Context: ...
+
+    async def record(
+        self,
+        *,
+        name: str,
+        content: str,
+        inputs: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        version: str | None = None,
+        interaction_ref: Mapping[str, Any] | None = None,
+    ) -> Context: ...
+
+    async def get_context_at(self, context_id: str) -> PastContext: ...
+
+    async def list_contexts(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+        *,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        cursor: str | None = None,
+    ) -> ContextPage: ...
+
+    async def find_contexts(
+        self,
+        *,
+        feature: str | None = None,
+        entity_id: str | int | None = None,
+        chunk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> ContextPage: ...
+
+    async def get_record(self, ref: str) -> Record: ...
+
+    async def verify_record(self, ref: str) -> Report: ...
+
+    async def explain(self, ref: str) -> ContextTrace: ...
+
+    async def replay(self, ref: str, mode: Mode = "show") -> Replay: ...
+
+    async def diff(self, before: str, after: str) -> Diff: ...
+
+    async def redact(
+        self, ref: str, pointer: str, *, reason: str, by: str | None = None
+    ) -> Record: ...
 
     async def drain(self) -> None: ...
 
@@ -84,6 +143,88 @@ class Blocking:
                 event_type, entity_id, payload, timestamp=timestamp, event_id=event_id
             )
         )
+
+    def assemble_named(
+        self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
+    ) -> Context:
+        return self._run(self._store.assemble_named(name, params, overrides))
+
+    def record(
+        self,
+        *,
+        name: str,
+        content: str,
+        inputs: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        version: str | None = None,
+        interaction_ref: Mapping[str, Any] | None = None,
+    ) -> Context:
+        return self._run(
+            self._store.record(
+                name=name,
+                content=content,
+                inputs=inputs,
+                model=model,
+                version=version,
+                interaction_ref=interaction_ref,
+            )
+        )
+
+    def get_context_at(self, context_id: str) -> PastContext:
+        return self._run(self._store.get_context_at(context_id))
+
+    def list_contexts(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+        *,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        return self._run(
+            self._store.list_contexts(
+                start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
+            )
+        )
+
+    def find_contexts(
+        self,
+        *,
+        feature: str | None = None,
+        entity_id: str | int | None = None,
+        chunk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        return self._run(
+            self._store.find_contexts(
+                feature=feature, entity_id=entity_id, chunk=chunk, limit=limit, cursor=cursor
+            )
+        )
+
+    def get_record(self, ref: str) -> Record:
+        return self._run(self._store.get_record(ref))
+
+    def verify_record(self, ref: str) -> Report:
+        return self._run(self._store.verify_record(ref))
+
+    def explain(self, ref: str) -> ContextTrace:
+        return self._run(self._store.explain(ref))
+
+    def replay(self, ref: str, mode: Mode = "show") -> Replay:
+        return self._run(self._store.replay(ref, mode))
+
+    def diff(self, before: str, after: str) -> Diff:
+        return self._run(self._store.diff(before, after))
+
+    def redact(self, ref: str, pointer: str, *, reason: str, by: str | None = None) -> Record:
+        return self._run(self._store.redact(ref, pointer, reason=reason, by=by))
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Runs the call of a context or a retriever: ``store.sync.run(search("shoes"))``."""
+        return self._run(call)
 
     def drain(self) -> None:
         self._run(self._store.drain())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
@@ -48,3 +51,15 @@ class Calls:
             raise
         except Exception as error:
             raise FunctionRaisedError(feature.name, entity_id, error) from error
+
+
+async def call_bound(
+    offload: Offload, function: Callable[..., Any], bound: inspect.BoundArguments, *, is_async: bool
+) -> Any:
+    """What a function of any kind returns: an async one here, any other in a thread."""
+    if is_async:
+        given = function(*bound.args, **bound.kwargs)
+    else:
+        given = await offload.call(lambda: function(*bound.args, **bound.kwargs))
+    # Decorators hide what they wrap: only what comes back says whether it is to be awaited.
+    return await given if inspect.isawaitable(given) else given

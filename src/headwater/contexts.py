@@ -5,20 +5,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
+from functools import update_wrapper
 from hashlib import sha256
-from typing import Any, Generic, Literal, ParamSpec, Protocol, Self
+from types import NoneType
+from typing import Any, Generic, Literal, Never, ParamSpec, Protocol, Self, get_args
 
 import msgspec
 
 from headwater.define import location_of
 from headwater.durations import Duration, to_timedelta
-from headwater.errors import DeclarationError, DurationError, InvalidInputError, Location
+from headwater.errors import (
+    DeclarationError,
+    DurationError,
+    InvalidInputError,
+    Location,
+    nearest,
+)
 from headwater.lineage import Context
 from headwater.templates import Template, parse_template
+from headwater.values import LONGEST_NAME
 
 P = ParamSpec("P")
 
 OnOverflow = Literal["error", "flag"]
+
+# Ages are counted in whole milliseconds.
+_SHORTEST_SLA = timedelta(milliseconds=1)
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +40,12 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     score: float | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_types("Chunk", self, _CHUNK)
+        if self.score is not None:
+            # Also NumPy's, which no record can hold.
+            msgspec.structs.force_setattr(self, "score", float(self.score))
 
 
 class ContextItem(msgspec.Struct, frozen=True):
@@ -46,12 +64,7 @@ class ContextItem(msgspec.Struct, frozen=True):
     parsed: Template | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.content, str):
-            raise InvalidInputError(
-                f"the content of a ContextItem is text, not {type(self.content).__name__}"
-            )
-        if type(self.priority) is not int:
-            raise InvalidInputError(f"priority is a whole number, not {self.priority!r}")
+        _check_types("ContextItem", self, _ITEM)
 
     @classmethod
     def template(
@@ -66,6 +79,31 @@ class ContextItem(msgspec.Struct, frozen=True):
     ) -> Self:
         """An item whose ``{feature}`` references are resolved for the context's entity."""
         return cls(text, priority, required, source, truncate, section, parse_template(text))
+
+
+_Kinds = tuple[tuple[str, tuple[type, ...], str], ...]
+"""Fields, the types that each may have, and what those are in words."""
+
+_ITEM: _Kinds = (
+    ("content", (str,), "plain text"),
+    ("priority", (int,), "a whole number"),
+    ("required", (bool,), "true or false"),
+    ("truncate", (bool,), "true or false"),
+    ("section", (str, NoneType), "plain text or None"),
+)
+_CHUNK: _Kinds = (
+    ("text", (str,), "plain text"),
+    ("id", (str, NoneType), "plain text or None"),
+)
+
+
+def _check_types(what: str, value: object, fields: _Kinds) -> None:
+    for field, kinds, wanted in fields:
+        given = getattr(value, field)
+        if type(given) not in kinds:
+            raise InvalidInputError(
+                f"{field} of a {what} is {wanted}, not {type(given).__qualname__}"
+            )
 
 
 class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +144,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
     max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     freshness_sla: timedelta | msgspec.UnsetType | None = msgspec.UNSET
-    interaction_ref: Mapping[str, Any] | None = None
+    interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Assembles(Protocol):
@@ -135,6 +173,7 @@ class ContextFunction(Generic[P]):
     def __init__(
         self, store: Assembles, definition: ContextDef, overrides: Overrides | None = None
     ) -> None:
+        update_wrapper(self, definition.function)
         self._store = store
         self._overrides = overrides or Overrides()
         self.definition = definition
@@ -149,18 +188,21 @@ class ContextFunction(Generic[P]):
         *,
         max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET,
         freshness_sla: Duration | msgspec.UnsetType | None = msgspec.UNSET,
-        interaction_ref: Mapping[str, Any] | None = None,
+        interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> ContextFunction[P]:
-        """The same context with another budget, SLA or interaction for the calls made of it."""
-        return ContextFunction(
-            self._store, self.definition, overrides(max_tokens, freshness_sla, interaction_ref)
-        )
+        """The same context with another budget, SLA or interaction for the calls made of it.
+
+        What is not given stays as it is; None takes it away.
+        """
+        changed = overrides(max_tokens, freshness_sla, interaction_ref, self._overrides)
+        return ContextFunction(self._store, self.definition, changed)
 
 
 class RetrieverFunction(Generic[P]):
     """A declared retriever: call it to search, with the arguments of its function."""
 
     def __init__(self, store: Assembles, definition: RetrieverDef) -> None:
+        update_wrapper(self, definition.function)
         self._store = store
         self.definition = definition
         self.function = definition.function
@@ -171,19 +213,52 @@ class RetrieverFunction(Generic[P]):
 
 
 def overrides(
-    max_tokens: int | msgspec.UnsetType | None,
-    freshness_sla: Duration | msgspec.UnsetType | None,
-    interaction_ref: Mapping[str, Any] | None,
+    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET,
+    freshness_sla: Duration | msgspec.UnsetType | None = msgspec.UNSET,
+    interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET,
+    before: Overrides | None = None,
 ) -> Overrides:
     """What one call wants otherwise, checked."""
-    if isinstance(max_tokens, int) and max_tokens < 1:
-        raise InvalidInputError(f"max_tokens is {max_tokens}; give a number above zero, or None")
-    sla = freshness_sla
-    return Overrides(
-        max_tokens=max_tokens,
-        freshness_sla=sla if sla is None or sla is msgspec.UNSET else to_timedelta(sla),
-        interaction_ref=interaction_ref,
-    )
+    given: dict[str, Any] = {}
+    if max_tokens is not msgspec.UNSET:
+        if max_tokens is not None and not _is_number(max_tokens):
+            raise InvalidInputError(
+                f"max_tokens is {max_tokens!r}; give a whole number above zero, or None"
+            )
+        given["max_tokens"] = max_tokens
+    if freshness_sla is not msgspec.UNSET:
+        given["freshness_sla"] = None if freshness_sla is None else _sla(freshness_sla)
+    if interaction_ref is not msgspec.UNSET:
+        given["interaction_ref"] = reference(interaction_ref)
+    return msgspec.structs.replace(before or Overrides(), **given)
+
+
+def reference(given: object) -> Mapping[str, Any] | None:
+    """An interaction's reference, refused unless it is made of names and values."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(map(_is_name, given)):
+        raise InvalidInputError(
+            "interaction_ref is a mapping such as {'call_id': …, 'turn_id': …, 'turn_index': …}, "
+            f"not {given!r}"
+        )
+    return given
+
+
+def _is_name(key: object) -> bool:
+    # What begins with a dollar is a tag in a record.
+    return type(key) is str and not key.startswith("$")
+
+
+def _is_number(given: object) -> bool:
+    return type(given) is int and given >= 1
+
+
+def _sla(given: Duration) -> timedelta:
+    sla = to_timedelta(given)
+    if sla < _SHORTEST_SLA:
+        raise DurationError(given)
+    return sla
 
 
 def context(
@@ -198,29 +273,39 @@ def context(
     separator: str = "\n\n",
     on_overflow: OnOverflow = "error",
     backfill: bool = False,
+    **unknown: Never,
 ) -> Callable[[Callable[P, Any]], ContextFunction[P]]:
     """Declares a function that returns items as a context, assembled under a token budget.
 
-    Required items are always kept; of the others those of the highest priority, as far as
-    ``max_tokens`` reach. Everything that the function reads becomes lineage, and must be no older
-    than ``freshness_sla``.
+    The function gives a list of items, one item, or a text, which is a required item. Required
+    items are always kept; of the others those of the highest priority, as far as ``max_tokens``
+    reach. Everything that the function reads becomes lineage, and must be no older than
+    ``freshness_sla``.
     """
+    _refuse_bare(context, store)
 
     def declare(function: Callable[P, Any]) -> ContextFunction[P]:
-        location = location_of(function, None)
-        chosen = name or function.__name__
-        _check(chosen, max_tokens, on_overflow, location)
+        declaring = _Declaring(context, function, name)
+        declaring.refuse_unknown(unknown)
+        check = declaring.check
+        check("max_tokens", _A_NUMBER, holds=max_tokens is None or _is_number(max_tokens))
+        check("freshness_strict", _A_BOOLEAN, holds=type(freshness_strict) is bool)
+        check("backfill", _A_BOOLEAN, holds=type(backfill) is bool)
+        check("separator", _A_TEXT, holds=type(separator) is str)
+        check("model", _A_TEXT, holds=type(model) in (str, NoneType))
+        check("version", _A_TEXT, holds=type(version) in (str, NoneType))
+        check("on_overflow", "'error' or 'flag'", holds=on_overflow in get_args(OnOverflow))
         definition = ContextDef(
-            name=chosen,
+            name=declaring.name,
             version=version,
             function=function,
-            is_async=inspect.iscoroutinefunction(function),
+            is_async=_is_async(function),
             signature=inspect.signature(function),
             definition=_source_hash(function),
-            location=location,
+            location=declaring.location,
             description=inspect.getdoc(function) or "",
             max_tokens=max_tokens,
-            freshness_sla=_span(freshness_sla, "freshness_sla", chosen, location),
+            freshness_sla=declaring.span("freshness_sla", freshness_sla, _sla),
             freshness_strict=freshness_strict,
             model=model,
             separator=separator,
@@ -239,26 +324,27 @@ def retriever(
     cache_ttl: Duration | None = None,
     name: str | None = None,
     top_k: int | None = None,
+    **unknown: Never,
 ) -> Callable[[Callable[P, Any]], RetrieverFunction[P]]:
     """Declares a function that searches; it gives texts, mappings with ``text``, or chunks.
 
     With ``cache_ttl``, the same arguments within that time give the same results, in all
     processes; at most ``top_k`` are kept.
     """
+    _refuse_bare(retriever, store)
 
     def declare(function: Callable[P, Any]) -> RetrieverFunction[P]:
-        location = location_of(function, None)
-        chosen = name or function.__name__
-        if top_k is not None and top_k < 1:
-            raise DeclarationError(f"retriever {chosen!r}: top_k must be above zero", location)
+        declaring = _Declaring(retriever, function, name)
+        declaring.refuse_unknown(unknown)
+        declaring.check("top_k", _A_NUMBER, holds=top_k is None or _is_number(top_k))
         definition = RetrieverDef(
-            name=chosen,
+            name=declaring.name,
             function=function,
-            is_async=inspect.iscoroutinefunction(function),
+            is_async=_is_async(function),
             signature=inspect.signature(function),
-            location=location,
+            location=declaring.location,
             description=inspect.getdoc(function) or "",
-            cache_ttl=_span(cache_ttl, "cache_ttl", chosen, location),
+            cache_ttl=declaring.span("cache_ttl", cache_ttl, to_timedelta),
             top_k=top_k,
         )
         store.declare_retriever(definition)
@@ -267,22 +353,62 @@ def retriever(
     return declare
 
 
-def _check(name: str, max_tokens: int | None, on_overflow: str, location: Location) -> None:
-    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-        raise DeclarationError(
-            f"context {name!r}: max_tokens must be a whole number above zero", location
+_A_NUMBER = "a whole number above zero"
+_A_BOOLEAN = "True or False"
+_A_TEXT = "a text"
+
+
+class _Declaring:
+    """A declaration that is being checked; what is wrong with it is said with file and line."""
+
+    def __init__(
+        self, decorator: Callable[..., Any], function: Callable[..., Any], name: str | None
+    ) -> None:
+        self._decorator = decorator
+        self.location = location_of(function, None)
+        self.name = function.__name__ if name is None else name
+        if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
+            raise DeclarationError(
+                f"{decorator.__name__} name {self.name!r} is not a plain identifier", self.location
+            )
+
+    def check(self, option: str, wanted: str, *, holds: bool) -> None:
+        if not holds:
+            raise self._wrong(f"{option} must be {wanted}")
+
+    def refuse_unknown(self, unknown: Mapping[str, object]) -> None:
+        known = list(inspect.signature(self._decorator).parameters)[:-1]
+        for option in unknown:
+            raise self._wrong(f"unknown option {option!r}; {nearest(option, known)}")
+
+    def span(
+        self, option: str, given: Duration | None, read: Callable[[Duration], timedelta]
+    ) -> timedelta | None:
+        try:
+            return None if given is None else read(given)
+        except DurationError as error:
+            raise self._wrong(f"{option}: {error}") from error
+
+    def _wrong(self, problem: str) -> DeclarationError:
+        return DeclarationError(
+            f"{self._decorator.__name__} {self.name!r}: {problem}", self.location
         )
-    if on_overflow not in ("error", "flag"):
-        raise DeclarationError(f"context {name!r}: on_overflow is 'error' or 'flag'", location)
 
 
-def _span(given: Duration | None, option: str, name: str, location: Location) -> timedelta | None:
-    if given is None:
-        return None
-    try:
-        return to_timedelta(given)
-    except DurationError as error:
-        raise DeclarationError(f"{name!r}: {option}: {error}", location) from error
+def _refuse_bare(decorator: Callable[..., Any], store: object) -> None:
+    """Refuses a decorator that was written without its store."""
+    if inspect.isfunction(store):
+        name = decorator.__name__
+        raise DeclarationError(
+            f"@{name} needs the store; write @{name}(store)", location_of(store, None)
+        )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Says whether a function is to be called on the event loop, be it wrapped by a plain one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        inspect.unwrap(function)
+    )
 
 
 def _source_hash(function: Callable[..., Any]) -> str | None:

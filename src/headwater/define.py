@@ -179,7 +179,7 @@ def location_of(function: Callable[..., Any], caller: FrameType | None) -> Locat
         return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
     where = Location(caller.f_code.co_filename, caller.f_lineno) if caller else None
     raise DeclarationError(
-        f"{function!r} cannot be a feature; decorate a function, written with def", where
+        f"{function!r} cannot be declared; decorate a function, written with def", where
     )
 
 

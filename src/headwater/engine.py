@@ -13,9 +13,12 @@ from headwater.calls import Calls
 from headwater.clock import Clock
 from headwater.compute import Compute
 from headwater.connect import connect, on_servers
+from headwater.errors import FreshnessSLAError, HeadwaterError
+from headwater.evidence import Evidence, check_signing
+from headwater.lineage import Context
 from headwater.observe import count_context
 from headwater.offload import Offload
-from headwater.ports import Backends
+from headwater.ports import Backends, RecordLog
 from headwater.refresh import Refresh
 from headwater.registry import Registry
 from headwater.retrieve import Retrieve
@@ -37,6 +40,7 @@ class Engine(msgspec.Struct, frozen=True):
     refresh: Refresh
     retrieve: Retrieve
     assembler: Assembler
+    evidence: Evidence
 
     async def close(self) -> None:
         """Closes the backends and the threads."""
@@ -47,10 +51,25 @@ class Engine(msgspec.Struct, frozen=True):
 async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
     """Checks what was declared, connects the backends and wires everything."""
     graph.check(registry.features)
+    check_signing(settings)
     backends = await connect(settings, clock)
+    try:
+        return _wired(registry, settings, clock, backends)
+    except HeadwaterError:
+        await backends.lifecycle.close()
+        raise
+
+
+def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
     offload = Offload(settings.worker.threads)
     calls = Calls(offload, settings.worker.handler_timeout)
     reader = Reader(registry, backends.online, backends.offline, calls, clock)
+    records = backends.records
+    assembler = Assembler(registry, reader, records, offload, clock, settings, count_context)
+
+    def rehearse(log: RecordLog, at: Clock) -> Assembler:
+        return Assembler(registry, reader, log, offload, at, _rehearsed(settings), _uncounted)
+
     return Engine(
         registry,
         settings,
@@ -70,8 +89,18 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
             settings.worker.consumer_group,
         ),
         Retrieve(backends.cache, offload, clock),
-        Assembler(registry, reader, backends.records, offload, clock, settings, count_context),
+        assembler,
+        Evidence(records, registry, settings, clock, assembler, rehearse),
     )
+
+
+def _rehearsed(settings: Settings) -> Settings:
+    """The settings of a replay: its record is seen by nobody but the one who asks for it."""
+    return settings.with_(signature_mode="off", record={"include_content": True})
+
+
+def _uncounted(context: Context | FreshnessSLAError) -> None:
+    """Leaves a context out of the metrics."""
 
 
 class Engines:

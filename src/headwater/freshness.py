@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from headwater.clock import to_micros
-from headwater.lineage import Context, FreshnessStatus, FreshnessViolation
-from headwater.scope import FeatureNote, RetrievalNote, Scope
+from headwater.lineage import FreshnessStatus, FreshnessViolation
+from headwater.scope import ContextNote, FeatureNote, Scope
 
 Reason = Literal["stale", "missing", "default"]
 
@@ -24,77 +24,76 @@ class Verdict(NamedTuple):
 def judge(scope: Scope, sla_ms: int | None, now: datetime) -> Verdict:
     """Holds everything that was read against the SLA; without one everything is fresh."""
     violations = [] if sla_ms is None else list(_violations(scope, sla_ms, now))
-    ages = [
-        *(note.value.age_ms(now) for note in scope.features),
-        *(age_ms(note, now) for note in scope.retrievals),
-        *(context.lineage.stalest_ms for context in scope.contexts),
-    ]
-    known = [age for age in ages if age is not None]
-    status: FreshnessStatus = "degraded" if violations else "guaranteed"
-    return Verdict(status, violations, max(known, default=None))
+    return Verdict(
+        "degraded" if violations else "guaranteed", violations, age_ms(scope.oldest, now)
+    )
 
 
-def age_ms(note: RetrievalNote, now: datetime) -> int:
-    """How long ago a search was made."""
-    return max(0, (to_micros(now) - to_micros(note.searched_at)) // 1_000)
+def age_ms(moment: datetime | None, now: datetime) -> int | None:
+    """Whole milliseconds since a moment; None if there is none."""
+    return None if moment is None else max(0, (to_micros(now) - to_micros(moment)) // 1_000)
 
 
-def is_fresh(note: FeatureNote, sla_ms: int | None, now: datetime) -> bool:
-    """Says whether a feature's value is as fresh as asked."""
-    return sla_ms is None or _reason(note, sla_ms, now) is None
-
-
-def _reason(note: FeatureNote, sla_ms: int, now: datetime) -> Reason | None:
-    if note.value.source in ("missing", "default"):
-        return "missing" if note.value.source == "missing" else "default"
-    age = note.value.age_ms(now)
+def feature_reason(note: FeatureNote, sla_ms: int | None, now: datetime) -> Reason | None:
+    """Why a feature's value is not as fresh as asked, if it is not."""
+    if sla_ms is None:
+        return None
+    if note.value.source == "missing":
+        return "missing"
     # What was made from a default speaks of no moment, and nobody can say that it is fresh.
-    if age is None:
+    if note.value.source == "default" or note.value.as_of is None:
         return "default"
+    return reason(note.value.as_of, sla_ms, now)
+
+
+def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> Reason | None:
+    """Why something of this moment is not as fresh as asked, if it is not."""
+    if sla_ms is None:
+        return None
+    age = age_ms(moment, now)
+    if age is None:
+        return "missing"
     return "stale" if age > sla_ms else None
 
 
+def _context_reason(note: ContextNote, sla_ms: int, now: datetime) -> Reason | None:
+    if note.incomplete:
+        return "missing"
+    # One that read nothing is its own text, which was made just now.
+    return None if note.oldest is None else reason(note.oldest, sla_ms, now)
+
+
 def _violations(scope: Scope, sla_ms: int, now: datetime) -> Iterator[FreshnessViolation]:
-    for note in scope.features:
-        reason = _reason(note, sla_ms, now)
-        if reason is not None:
+    for read in scope.features:
+        why = feature_reason(read, sla_ms, now)
+        if why is not None:
             yield FreshnessViolation(
                 kind="feature",
-                name=note.feature.name,
-                entity_id=note.entity_id,
-                age_ms=note.value.age_ms(now),
+                name=read.feature.name,
+                entity_id=read.entity_id,
+                age_ms=age_ms(read.value.as_of, now),
                 sla_ms=sla_ms,
-                reason=reason,
+                reason=why,
             )
     for search in scope.retrievals:
-        age = age_ms(search, now)
-        if age > sla_ms:
+        why = reason(search.oldest, sla_ms, now)
+        if why is not None:
             yield FreshnessViolation(
                 kind="retrieval",
                 name=search.retriever,
                 entity_id=None,
-                age_ms=age,
+                age_ms=age_ms(search.oldest, now),
                 sla_ms=sla_ms,
-                reason="stale",
+                reason=why,
             )
-    for context in scope.contexts:
-        yield from _inherited(context, sla_ms)
-
-
-def _inherited(context: Context, sla_ms: int) -> Iterator[FreshnessViolation]:
-    """What a context inside this one had read, held against this one's SLA."""
-    stalest = context.lineage.stalest_ms
-    missing = [
-        read
-        for read in context.lineage.features
-        if read.source in ("missing", "default") or read.age_ms is None
-    ]
-    if missing or (stalest is not None and stalest > sla_ms):
-        yield FreshnessViolation(
-            kind="context",
-            name=context.name,
-            entity_id=None,
-            age_ms=stalest,
-            sla_ms=sla_ms,
-            reason="missing" if missing else "stale",
-        )
+    for inner in scope.contexts:
+        why = _context_reason(inner, sla_ms, now)
+        if why is not None:
+            yield FreshnessViolation(
+                kind="context",
+                name=inner.context.name,
+                entity_id=None,
+                age_ms=age_ms(inner.oldest, now),
+                sla_ms=sla_ms,
+                reason=why,
+            )

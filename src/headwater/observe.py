@@ -16,7 +16,8 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headwater.lineage import Context
+from headwater.errors import FreshnessSLAError
+from headwater.lineage import Context, FreshnessViolation
 from headwater.logs import Record, log, timestamp
 from headwater.ports import Backends, Bus, Handled, Outcome, Tick
 from headwater.values import INTERNAL
@@ -100,21 +101,28 @@ CONTEXTS_UNRECORDED = Counter(
 )
 
 
-def count_context(context: Context) -> None:
-    """Counts a context that was assembled, and warns if it is not fresh."""
-    CONTEXTS.labels(context.freshness_status).inc()
-    for violation in context.freshness_violations:
+def count_context(context: Context | FreshnessSLAError) -> None:
+    """Counts a context that was assembled, or refused, and warns if it is not fresh."""
+    violations: Sequence[FreshnessViolation] = (
+        context.violations
+        if isinstance(context, FreshnessSLAError)
+        else context.freshness_violations
+    )
+    for violation in violations:
         CONTEXT_VIOLATIONS.labels(violation.name).inc()
+    if isinstance(context, FreshnessSLAError):
+        return
+    CONTEXTS.labels(context.freshness_status).inc()
     if context.lineage.stalest_ms is not None:
         STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
     if not context.meta["recorded"]:
         CONTEXTS_UNRECORDED.inc()
-    if context.freshness_violations:
+    if violations:
         log.warning(
             "context is not fresh",
             context=context.name,
             context_id=context.context_id,
-            violations=[f"{v.name}: {v.reason}" for v in context.freshness_violations],
+            violations=[f"{v.name}: {v.reason}" for v in violations],
         )
 
 

@@ -28,6 +28,11 @@ def cost_nano_usd(
     return None if rate is None else (rate * tokens + _MILLION // 2) // _MILLION
 
 
+def load_prices(model: str) -> None:
+    """Loads the table, which the first look at a price would otherwise do."""
+    _find(model)
+
+
 def _rate(model: str, tokens: int, at: datetime) -> int | None:
     """What the table says a million tokens cost, in a request of so many, at a moment."""
     known = _find(model)

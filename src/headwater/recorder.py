@@ -7,13 +7,13 @@ from collections.abc import Collection
 
 import msgspec
 
-from headwater.errors import ConfigError, HeadwaterError, RecordingError
+from headwater.errors import HeadwaterError, RecordingError
 from headwater.logs import log
 from headwater.ports import RecordLog, StoredRecord
 from headwater.record.core import Core
 from headwater.record.parts import Record, encode_disclosures, encode_redactions
 from headwater.record.sealing import seal
-from headwater.record.signing import Keyring, parse_keyring, sign
+from headwater.record.signing import parse_keyring, sign
 from headwater.settings import Settings
 
 
@@ -23,19 +23,14 @@ class Recorder:
     def __init__(self, records: RecordLog, settings: Settings) -> None:
         self._records = records
         self._settings = settings
-        self._keyring = keyring_of(settings)
-        if settings.signature_mode == "required" and self._keyring.signer is None:
-            raise ConfigError(
-                "records must be signed (signature_mode is 'required'), and no key that signs is "
-                "set; set HEADWATER_SIGNING_KEY"
-            )
+        self._keyring = parse_keyring(settings.signing_key)
 
     def seal(self, core: Core) -> Record:
-        """The record of what the core says, signed where there is a key."""
-        record = seal(core)
-        if self._settings.signature_mode == "off" or self._keyring.signer is None:
-            return record
-        return sign(record, self._keyring, core.created_at)
+        """The record of what the core says, signed where there is a key, or where it must be."""
+        record, mode = seal(core), self._settings.signature_mode
+        if mode == "required" or (mode == "optional" and self._keyring.signer is not None):
+            return sign(record, self._keyring, core.created_at)
+        return record
 
     async def keep(self, core: Core, record: Record, keys: Collection[bytes]) -> bool:
         """Appends a record, and says whether that went well.
@@ -67,12 +62,8 @@ class Recorder:
         )
 
 
-def keyring_of(settings: Settings) -> Keyring:
-    """The keys that sign and verify; none where nothing is signed."""
-    return parse_keyring("" if settings.signature_mode == "off" else settings.signing_key)
-
-
 def find_key(settings: Settings, *parts: str) -> bytes:
     """A keyed hash of what a record was made of, so that nothing is found in clear."""
-    key = settings.record.index_key or settings.signing_key or "headwater"
+    signing = settings.signing_key.partition(",")[0].strip()
+    key = settings.record.index_key or signing or "headwater"
     return hmac.digest(key.encode(), "\0".join(parts).encode(), "sha256")[:16]

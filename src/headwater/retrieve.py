@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -10,24 +11,35 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.calls import call_bound
 from headwater.canonical import canonical, to_tagged
-from headwater.clock import Clock, from_micros
+from headwater.clock import Clock, from_micros, to_micros
 from headwater.contexts import Chunk, RetrieverDef
 from headwater.errors import HeadwaterError, InvalidInputError, RetrieverFailedError
 from headwater.logs import log
 from headwater.offload import Offload
 from headwater.ports import Cache, Cached
-from headwater.scope import RetrievalNote, current_scope
-from headwater.workspace import current_reads
+from headwater.scope import RetrievalNote, Scope, bind, note_all, note_retrieval, recordable
+from headwater.workspace import current_moment, noting
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Chunk]).decode
+
+class _Results(msgspec.Struct, frozen=True):
+    """What a search found, and the moment of the oldest that it rests on; None if it has none."""
+
+    chunks: list[Chunk]
+    oldest: int | None
 
 
 class _Found(NamedTuple):
-    chunks: list[Chunk]
+    """Results, since when they are known, and what was read for them just now."""
+
+    results: _Results
     searched_at: int
-    cache_hit: bool
+    read: Scope | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Results).decode
 
 
 class Retrieve:
@@ -43,26 +55,37 @@ class Retrieve:
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
         """What the retriever finds, or found not longer ago than its cache keeps."""
-        bound = _bound(retriever, arguments, named)
+        bound = bind(retriever, arguments, named)
+        asked = recordable(bound.arguments, "/arguments")
         began = time.perf_counter()
-        found = await self._found(retriever, bound)
-        searched_at = from_micros(found.searched_at)
-        scope = current_scope()
-        if scope is not None:
-            took = round((time.perf_counter() - began) * 1_000_000)
-            note = (retriever.name, bound, found.chunks, searched_at, found.cache_hit, took)
-            scope.note_retrieval(RetrievalNote(*note))
-        elif (reads := current_reads()) is not None:
-            reads.note_moment(searched_at)
-        return list(found.chunks)
+        found = await self._found(retriever, bound, asked)
+        took = time.perf_counter() - began
+        if found.read is not None:
+            note_all(found.read)
+        oldest = found.results.oldest
+        note_retrieval(
+            RetrievalNote(
+                retriever=retriever.name,
+                arguments=asked,
+                chunks=found.results.chunks,
+                searched_at=from_micros(found.searched_at),
+                oldest=None if oldest is None else from_micros(oldest),
+                cache_hit=found.read is None,
+                latency_us=round(took * 1_000_000),
+            )
+        )
+        return list(found.results.chunks)
 
-    async def _found(self, retriever: RetrieverDef, bound: Mapping[str, Any]) -> _Found:
-        if retriever.cache_ttl is None:
+    async def _found(
+        self, retriever: RetrieverDef, bound: inspect.BoundArguments, asked: Mapping[str, Any]
+    ) -> _Found:
+        # A look at a past moment finds what nobody else is to find.
+        if retriever.cache_ttl is None or current_moment() is not None:
             return await self._search(retriever, bound)
-        key = _key(retriever, bound)
-        kept = await self._cache.get(key)
+        key = _key(retriever, asked)
+        kept = await self._kept(retriever, key)
         if kept is not None:
-            return _Found(_decode(kept.value), kept.kept_at, cache_hit=True)
+            return kept
         place = (id(asyncio.get_running_loop()), key)
         running = self._running.get(place)
         if running is None:
@@ -72,51 +95,62 @@ class Retrieve:
         # One who gives up must not take the results from the others.
         return await asyncio.shield(running)
 
+    async def _kept(self, retriever: RetrieverDef, key: str) -> _Found | None:
+        """Results of before; without a cache, or with one that another version wrote, none."""
+        try:
+            cached = await self._cache.get(key)
+            return None if cached is None else _Found(_decode(cached.value), cached.kept_at, None)
+        except (HeadwaterError, msgspec.MsgspecError) as error:
+            log.warning("kept results not read", retriever=retriever.name, error=str(error))
+            return None
+
     async def _search_and_keep(
-        self, retriever: RetrieverDef, bound: Mapping[str, Any], key: str
+        self, retriever: RetrieverDef, bound: inspect.BoundArguments, key: str
     ) -> _Found:
         found = await self._search(retriever, bound)
+        try:
+            value = _encode(found.results)
+            # As the next one gets it, so that nothing depends on who was first.
+            found = found._replace(results=_decode(value))
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise InvalidInputError(
+                f"retriever {retriever.name!r} found what cannot be kept: {error}; its cache_ttl "
+                "needs metadata that is plain JSON"
+            ) from error
         if retriever.cache_ttl is not None:
             try:
-                cached = Cached(_encode(found.chunks), found.searched_at)
-                await self._cache.put(key, cached, retriever.cache_ttl)
+                await self._cache.put(key, Cached(value, found.searched_at), retriever.cache_ttl)
             except HeadwaterError as error:
                 log.warning("results not kept", retriever=retriever.name, error=str(error))
         return found
 
-    async def _search(self, retriever: RetrieverDef, bound: Mapping[str, Any]) -> _Found:
+    async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
         searched_at = self._clock.micros()
-        call = retriever.signature.bind(**bound)
-        try:
-            if retriever.is_async:
-                found = await retriever.function(*call.args, **call.kwargs)
-            else:
-                found = await self._offload.call(
-                    lambda: retriever.function(*call.args, **call.kwargs)
+        with noting(Scope()) as read:
+            try:
+                given = await call_bound(
+                    self._offload, retriever.function, bound, is_async=retriever.is_async
                 )
-        except HeadwaterError:
-            raise
-        except Exception as error:
-            raise RetrieverFailedError(retriever.name, error) from error
-        chunks = [_chunk(retriever, item) for item in _listed(retriever, found)]
-        return _Found(chunks[: retriever.top_k], searched_at, cache_hit=False)
+            except HeadwaterError:
+                raise
+            except Exception as error:
+                raise RetrieverFailedError(retriever.name, error) from error
+        chunks = [_chunk(retriever, item) for item in _listed(retriever, given)]
+        return _Found(
+            _Results(chunks[: retriever.top_k], _oldest(read, searched_at)), searched_at, read
+        )
 
 
-def _bound(
-    retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
-    try:
-        bound = retriever.signature.bind(*arguments, **named)
-    except TypeError as error:
-        raise InvalidInputError(f"retriever {retriever.name!r}: {error}") from error
-    bound.apply_defaults()
-    return dict(bound.arguments)
+def _oldest(read: Scope, searched_at: int) -> int | None:
+    if read.incomplete:
+        return None
+    return searched_at if read.oldest is None else min(searched_at, to_micros(read.oldest))
 
 
-def _key(retriever: RetrieverDef, bound: Mapping[str, Any]) -> str:
+def _key(retriever: RetrieverDef, asked: Mapping[str, Any]) -> str:
     """The same for the same retriever and arguments, in every process."""
-    asked = canonical([retriever.name, retriever.top_k, to_tagged(dict(bound))])
-    return f"{retriever.name}:{sha256(asked).hexdigest()}"
+    question = canonical([retriever.name, retriever.top_k, to_tagged(dict(asked))])
+    return f"{retriever.name}:{sha256(question).hexdigest()}"
 
 
 def _listed(retriever: RetrieverDef, found: object) -> Iterable[object]:
@@ -133,11 +167,11 @@ def _listed(retriever: RetrieverDef, found: object) -> Iterable[object]:
 def _chunk(retriever: RetrieverDef, item: object) -> Chunk:
     if isinstance(item, Chunk):
         return item
-    if isinstance(item, str):
-        return Chunk(text=item)
     try:
+        if isinstance(item, str):
+            return Chunk(text=item)
         return msgspec.convert(item, Chunk, from_attributes=True)
-    except msgspec.ValidationError as error:
+    except (InvalidInputError, msgspec.ValidationError) as error:
         raise InvalidInputError(
             f"retriever {retriever.name!r} returned {type(item).__name__} that is no chunk: "
             f"{error}; return texts, mappings with 'text', or headwater.Chunk"

@@ -1,16 +1,50 @@
-"""What a context's function sees: everything that it reads is noted, and becomes lineage."""
+"""What a context's function sees: its arguments, and a note of all it reads, for its lineage."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import datetime
+from types import NoneType
 from typing import Any, NamedTuple
 
-from headwater.contexts import Chunk
+import msgspec
+
+from headwater.canonical import child, to_tagged
+from headwater.contexts import Chunk, ContextDef, RetrieverDef
 from headwater.define import FeatureDef
+from headwater.errors import InvalidInputError
 from headwater.lineage import Context
 from headwater.values import FeatureValue
 from headwater.workspace import Reads, current_reads
+
+_UNCHANGEABLE = frozenset({str, int, float, bool, NoneType})
+
+
+def bind(
+    definition: ContextDef | RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Arguments by the names of their parameters, defaults included."""
+    try:
+        bound = definition.signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise InvalidInputError(f"{definition.name!r}: {error}") from error
+    bound.apply_defaults()
+    return bound
+
+
+def recordable(values: Mapping[str, Any], pointer: str) -> dict[str, Any]:
+    """The values as they are now, refused where a record could not give them back.
+
+    A function may change what it is given; the record says what it was given.
+    """
+    for name, value in values.items():
+        to_tagged(value, child(pointer, name))
+    return {
+        name: value if type(value) in _UNCHANGEABLE else deepcopy(value)
+        for name, value in values.items()
+    }
 
 
 class FeatureNote(NamedTuple):
@@ -28,8 +62,18 @@ class RetrievalNote(NamedTuple):
     arguments: Mapping[str, Any]
     chunks: Sequence[Chunk]
     searched_at: datetime
+    oldest: datetime | None
+    """The moment of the search, or of the oldest that it read; None if that has none."""
     cache_hit: bool
     latency_us: int
+
+
+class ContextNote(NamedTuple):
+    """A context as the function got it, and what had been read for it."""
+
+    context: Context
+    oldest: datetime | None
+    incomplete: bool
 
 
 class Scope(Reads):
@@ -39,21 +83,56 @@ class Scope(Reads):
         super().__init__()
         self.features: list[FeatureNote] = []
         self.retrievals: list[RetrievalNote] = []
-        self.contexts: list[Context] = []
+        self.contexts: list[ContextNote] = []
+        self._known: dict[tuple[str, str], FeatureValue] = {}
 
     def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
+        """Takes note of a feature's value, of the same one again only once."""
         super().note(feature, entity_id, value)
-        self.features.append(FeatureNote(feature, entity_id, value))
-
-    def note_retrieval(self, retrieval: RetrievalNote) -> None:
-        self.note_moment(retrieval.searched_at)
-        self.retrievals.append(retrieval)
-
-    def note_context(self, context: Context) -> None:
-        self.contexts.append(context)
+        key = (feature.name, entity_id)
+        if self._known.get(key) == value:
+            return
+        self._known[key] = own = _as_it_is(value)
+        self.features.append(FeatureNote(feature, entity_id, own))
 
 
-def current_scope() -> Scope | None:
-    """The scope of the context whose function is running here, if one is."""
+def _as_it_is(value: FeatureValue) -> FeatureValue:
+    """A value that the function, which was given it as well, cannot change."""
+    if type(value.value) in _UNCHANGEABLE:
+        return value
+    return msgspec.structs.replace(value, value=deepcopy(value.value))
+
+
+def note_retrieval(note: RetrievalNote) -> None:
+    """Takes note of a search for whatever runs here."""
     reads = current_reads()
-    return reads if isinstance(reads, Scope) else None
+    if reads is None:
+        return
+    reads.note_moment(note.oldest)
+    if isinstance(reads, Scope):
+        reads.retrievals.append(note)
+
+
+def note_context(note: ContextNote) -> None:
+    """Takes note of a context for whatever runs here."""
+    reads = current_reads()
+    if reads is None:
+        return
+    if note.oldest is not None:
+        reads.note_moment(note.oldest)
+    reads.incomplete |= note.incomplete
+    if isinstance(reads, Scope):
+        reads.contexts.append(note)
+
+
+def note_all(scope: Scope) -> None:
+    """Takes note, for whatever runs here, of everything that was read in another scope."""
+    reads = current_reads()
+    if reads is None:
+        return
+    for feature in scope.features:
+        reads.note(*feature)
+    for retrieval in scope.retrievals:
+        note_retrieval(retrieval)
+    for context in scope.contexts:
+        note_context(context)

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater import graph
 from headwater.calls import Calls
-from headwater.clock import Clock, from_micros, to_micros
+from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
@@ -126,7 +126,7 @@ class Reader:
             cells = await (current_turn() or self._online).get(plan.entity.name, ids)
         else:
             cells = await self._past(plan, ids, moment)
-        now = self._clock.micros()
+        now = self._clock.micros() if moment is None else to_micros(moment)
         if plan.computed:
             pairs = zip(ids, cells, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
@@ -236,8 +236,9 @@ class Reader:
         if (feature.name, entity_id) in chain:
             path = " → ".join([*(name for name, _ in chain), feature.name])
             raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
-        if current_turn() is not None:
-            # A handler's computations may rest on writes that nobody else sees yet.
+        if current_turn() is not None or current_moment() is not None:
+            # A handler's computations may rest on writes that nobody else sees yet, and those of
+            # a past moment on what nobody sees any more.
             return await self._call(feature, entity_id)
         key = (id(asyncio.get_running_loop()), feature.name, entity_id)
         running = self._running.get(key)
@@ -265,8 +266,11 @@ class Reader:
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
 
 
-def _as_cell(past: PastValue) -> Cell:
-    return Cell(msgspec.Raw(past.value), to_micros(past.as_of), to_micros(past.written_at))
+def _as_cell(feature: FeatureDef, past: PastValue) -> Cell:
+    """A value of history as it was online, with the end that its feature gives it."""
+    written_at = to_micros(past.written_at)
+    expires_at = None if feature.ttl is None else written_at + feature.ttl // MICROSECOND
+    return Cell(msgspec.Raw(past.value), to_micros(past.as_of), written_at, expires_at)
 
 
 def _watched() -> bool:

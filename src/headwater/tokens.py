@@ -102,6 +102,10 @@ class Tokenizer(msgspec.Struct, frozen=True):
         # A text without breaks is its own edge, and is not to be remembered.
         return _edges.put(key, known) if len(known.left + known.right) <= _MIDDLING else known
 
+    def load(self) -> None:
+        """Loads the vocabulary, which the first count would otherwise do."""
+        _encoding(self.name)
+
     def usable(self, max_tokens: int) -> int:
         """How many tokens by this count are within a budget for certain, or by the margin."""
         return max_tokens * 100 // (100 + self.margin_percent)
@@ -165,6 +169,7 @@ class _Recent(Generic[K, V]):
         return value
 
 
+_loading = Lock()
 _counts: _Recent[tuple[str, bytes], int] = _Recent(_HASHES_REMEMBERED)
 _edges: _Recent[tuple[str, bytes, str], Edges] = _Recent(_HASHES_REMEMBERED)
 
@@ -189,6 +194,12 @@ def _digest(text: str) -> bytes:
 @cache
 def _encoding(name: str) -> Any:
     # Loaded when first counted with: that takes a while, and most of Headwater counts nothing.
+    with _loading:
+        return _loaded(name)
+
+
+@cache
+def _loaded(name: str) -> Any:
     return import_module("splintr").Tokenizer.from_pretrained(name)
 
 

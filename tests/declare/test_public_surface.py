@@ -27,7 +27,8 @@ print(*sorted(tops - sys.stdlib_module_names - {{"typing_extensions"}}))
 
 TYPED = """
 from typing import assert_type
-from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater import Context, Chunk, ContextItem, FeatureStore, ServiceEvent
+from headwater import context, entity, feature, retriever
 
 store = FeatureStore()
 
@@ -43,7 +44,18 @@ async def total(user_id: str, event: ServiceEvent) -> float:
 def name(user_id: str) -> str:
     return user_id
 
+@retriever(store, cache_ttl="5m")
+async def search(query: str) -> list[str]:
+    return [query]
+
+@context(store, max_tokens=100)
+def support(user_id: str, question: str = "") -> list[ContextItem]:
+    return [ContextItem(question)]
+
 async def use() -> None:
+    assert_type(await search("q"), list[Chunk])
+    assert_type(await support("u1", question="q"), Context)
+    assert_type(await support.options(max_tokens=5)("u1"), Context)
     assert_type(await total("u1", ServiceEvent("buy", "u1")), float)
     assert_type(name("u1"), str)
     assert_type(User().user_id, str)
@@ -52,20 +64,32 @@ async def misuse() -> None:
     await total("u1")
     name(1)
     feature(entity=User, triger="buy")
+    await support()
+    context(store, max_token=5)
 """
 
 
 def test_the_public_names_are_these() -> None:
     assert sorted(headwater.__all__) == [
+        "Chunk",
+        "Context",
+        "ContextItem",
+        "ContextLineage",
+        "FeatureLineage",
         "FeatureStore",
         "FeatureValue",
+        "FreshnessSLAError",
         "HeadwaterError",
+        "RetrieverLineage",
         "ServiceEvent",
+        "TokenBudgetError",
         "Worker",
+        "context",
         "entity",
         "feature",
         "format_duration",
         "parse_duration",
+        "retriever",
     ]
     assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
     assert sorted(headwater.testing.conformance.__all__) == [
@@ -112,4 +136,8 @@ def test_decorated_functions_keep_their_types_for_mypy(tmp_path: Path) -> None:
         'Missing positional argument "event" in call to "total"  [call-arg]',
         'Argument 1 to "name" has incompatible type "int"; expected "str"  [arg-type]',
         'Argument "triger" to "feature" has incompatible type "str"; expected "Never"  [arg-type]',
+        'Missing positional argument "user_id" in call to "__call__" of "ContextFunction"  '
+        "[call-arg]",
+        'Argument "max_token" to "context" has incompatible type "int"; expected "Never"  '
+        "[arg-type]",
     ]

@@ -14,7 +14,16 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import headwater
-from headwater import FeatureStore, ServiceEvent, feature
+from headwater import (
+    Chunk,
+    Context,
+    ContextItem,
+    FeatureStore,
+    ServiceEvent,
+    context,
+    feature,
+    retriever,
+)
 from headwater.cli.app import app
 from headwater.http.app import create_app
 from headwater.http.problems import RULES, rule_of
@@ -110,7 +119,7 @@ def test_every_problem_is_listed_with_its_status_and_title() -> None:
     # The name of this one says what is unknown.
     ((name, status, title),) = {rule for rule in expected if rule[0] == "unknown-name"}
     expected.remove((name, status, title))
-    expected |= {(f"unknown-{kind}", status, title) for kind in ("feature", "entity")}
+    expected |= {(f"unknown-{kind}", status, title) for kind in ("feature", "entity", "context")}
     assert found == expected
 
 
@@ -118,6 +127,25 @@ def test_every_option_of_a_feature_is_listed() -> None:
     parameters = inspect.signature(feature).parameters.values()
     options = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
     assert sorted(_first_words("declarations.md", "Options")) == sorted(options)
+
+
+@pytest.mark.parametrize("decorator", [context, retriever])
+def test_every_option_of_a_context_and_a_retriever_is_listed(decorator: Any) -> None:
+    parameters = inspect.signature(decorator).parameters.values()
+    options = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    section = f"Options of a {decorator.__name__}"
+    assert sorted(_first_words("declarations.md", section)) == sorted(options)
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [("Items", ContextItem), ("Chunks", Chunk), ("What a context gives", Context)],
+)
+def test_every_field_of_items_chunks_and_contexts_is_listed(
+    section: str, kind: type[msgspec.Struct]
+) -> None:
+    fields = [field.name for field in msgspec.structs.fields(kind) if field.name != "parsed"]
+    assert _first_words("declarations.md", section) == fields
 
 
 def test_every_field_of_an_event_is_listed() -> None:

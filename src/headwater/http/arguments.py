@@ -13,6 +13,8 @@ from headwater.errors import closest
 from headwater.http.problems import FieldError
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+# Every context takes it, whether its function does or not.
+_ALWAYS = "interaction_ref"
 
 
 def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _refuse_unknown(definition: ContextDef, name: str, known: list[str]) -> None:
-    if name in known:
+    if name in known or name == _ALWAYS:
         return
     near = closest(name, known)
     there = f"there is {', '.join(known)}" if known else "it takes none"

@@ -32,7 +32,7 @@ class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The arguments of a context, and what is to be otherwise than declared this time."""
 
     params: dict[str, Any] = {}
-    interaction_ref: dict[str, Any] | None = None
+    interaction_ref: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     freshness_sla: str | msgspec.UnsetType | None = msgspec.UNSET
 

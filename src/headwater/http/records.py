@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from headwater.errors import DamagedRecordError, RecordDocumentError
 from headwater.http.answers import Answer
 from headwater.http.routes import Route
 from headwater.record.document import export
@@ -38,4 +39,9 @@ class Records:
     async def read_record(self, ref: str, part: Literal["document", "core"] = "document") -> Answer:
         """Reads a record by its hash or context id; ``part=core`` gives the hashed bytes."""
         record = await self._store.get_record(ref)
-        return Answer(200, record.core if part == "core" else export(record))
+        if part == "core":
+            return Answer(200, record.core)
+        try:
+            return Answer(200, export(record))
+        except RecordDocumentError as error:
+            raise DamagedRecordError(record.context_id, "core", str(error)) from error

@@ -41,7 +41,7 @@ async def serve(
     A worker that fails takes the server with it: events that are accepted are processed.
     """
     own = Worker(store) if worker else None
-    await _serve(store, create_app(store), own, (host, port), on_ready)
+    await _serve(store, create_app(store), own, (host, port), on_ready, assembles=True)
 
 
 async def serve_worker(
@@ -62,12 +62,16 @@ async def _serve(
     worker: Worker | None,
     address: tuple[str, int],
     on_ready: Callable[[str], None] | None,
+    *,
+    assembles: bool = False,
 ) -> None:
     host, port = address
     check_address(store.settings, host)
     listener = listen(host, port)
     try:
-        await store.open()
+        engine = await store.open()
+        if assembles:
+            await engine.assembler.warm_up()
         drain = store.settings.worker.drain_timeout
         server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
         await _run(server, worker, drain)

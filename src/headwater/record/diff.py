@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from headwater.canonical import canonical, to_tagged
-from headwater.record.core import Commitment, Core, FeatureRead, Item, Policy
+from headwater.record.core import Commitment, Core, Decision, FeatureRead, Item, Result
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ Change = Literal["added", "removed", "changed", "same", "unknown"]
 """What became of something; unknown where one of the records withholds it."""
 
 
-class ValueDiff(msgspec.Struct, frozen=True, kw_only=True):
+class ValueDiff(msgspec.Struct, frozen=True):
     """A named value on both sides: an input, a rule or a circumstance."""
 
     name: str
@@ -27,56 +28,66 @@ class ValueDiff(msgspec.Struct, frozen=True, kw_only=True):
     after: Any
 
 
+class ItemSide(msgspec.Struct, frozen=True, kw_only=True):
+    """An item in one of the contexts; its place is that in the declared order, from 0."""
+
+    place: int
+    decision: Decision
+    reason: str
+    priority: int
+    tokens: int
+    emitted_tokens: int
+
+
 class ItemDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """An item on both sides; the places are those in the declared order, counted from 0."""
+    """An item in both contexts, or in one of them."""
 
     identity: str
     change: Change
-    place_before: int | None
-    place_after: int | None
-    decision_before: str | None
-    decision_after: str | None
-    reason_before: str | None
-    reason_after: str | None
-    priority_before: int | None
-    priority_after: int | None
-    tokens_before: int
-    tokens_after: int
-    """Tokens of the text as it was emitted; 0 where it was dropped or is not there."""
+    flipped: bool
+    """Whether it was kept, shortened or dropped in one and not so in the other."""
 
-    @property
-    def flipped(self) -> bool:
-        """Says whether it is in one of the texts and not, or not whole, in the other."""
-        return self.decision_before != self.decision_after
+    tokens_delta: int
+    before: ItemSide | None
+    after: ItemSide | None
+
+
+class FeatureSide(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature's value in one of the contexts; None where it is withheld."""
+
+    value: Any
+    as_of: datetime | None
+    age_ms: int | None
+    source: str
+    fresh: bool
 
 
 class FeatureDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature of one entity on both sides."""
+    """A feature of one entity in both contexts, or in one of them."""
 
     feature: str
     entity: str
     entity_id: str | None
     change: Change
-    value_before: Any
-    value_after: Any
-    as_of_before: datetime | None
-    as_of_after: datetime | None
-    age_ms_before: int | None
-    age_ms_after: int | None
-    fresh_before: bool | None
-    fresh_after: bool | None
+    before: FeatureSide | None
+    after: FeatureSide | None
+
+
+class ResultSide(msgspec.Struct, frozen=True, kw_only=True):
+    """A result in one of the contexts; its rank is that among the results of its call, from 1."""
+
+    rank: int
+    score: str | None
 
 
 class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a retriever found, and its rank on both sides, counted from 1."""
+    """Something that a retriever found for both contexts, or for one of them."""
 
     retriever: str
     id: Any
     change: Change
-    rank_before: int | None
-    rank_after: int | None
-    score_before: str | None
-    score_after: str | None
+    before: ResultSide | None
+    after: ResultSide | None
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +103,293 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     features: Sequence[FeatureDiff]
     results: Sequence[ResultDiff]
     inputs: Sequence[ValueDiff]
+    """Only those that are not the same, as of the rules."""
+
     rules: Sequence[ValueDiff]
     text: str | None
     """A unified diff; None where one of the texts is withheld."""
+
+
+def diff(before: Core, after: Core) -> Diff:
+    """In what one context differs from another; both as their records open."""
+    return Diff(
+        before=before.context_id,
+        after=after.context_id,
+        same_content=before.output.content_hash == after.output.content_hash,
+        tokens_before=before.output.tokens,
+        tokens_after=after.output.tokens,
+        tokens_delta=after.output.tokens - before.output.tokens,
+        items=_items(before.items, after.items),
+        features=_features(before.features, after.features),
+        results=_results(before, after),
+        inputs=list(_values(before.inputs, after.inputs)),
+        rules=list(_values(_rules(before), _rules(after))),
+        text=_text(before, after),
+    )
+
+
+Identity = Callable[[T], Hashable | None]
+"""What makes something the same on both sides; None where nothing does."""
+
+
+def _pairs(
+    before: Sequence[T], after: Sequence[T], *identities: Identity[T]
+) -> list[tuple[T | None, T | None]]:
+    """What belongs together by the first identity that both share; the rest stands alone."""
+    partners: dict[int, int] = {}
+    for identity in identities:
+        waiting = _waiting(after, set(partners.values()), identity)
+        for place, thing in enumerate(before):
+            places = None if place in partners else waiting.get(identity(thing))
+            if places:
+                partners[place] = places.pop(0)
+    taken = set(partners.values())
+    return [
+        *((one, after[partners[n]] if n in partners else None) for n, one in enumerate(before)),
+        *((None, other) for place, other in enumerate(after) if place not in taken),
+    ]
+
+
+def _waiting(
+    things: Sequence[T], taken: Collection[int], identity: Identity[T]
+) -> dict[Hashable, list[int]]:
+    places: dict[Hashable, list[int]] = {}
+    for place, thing in enumerate(things):
+        key = identity(thing)
+        if place not in taken and key is not None:
+            places.setdefault(key, []).append(place)
+    return places
+
+
+def _change(one: T | None, two: T | None, *parts: Callable[[T], Any]) -> Change:
+    """What became of something of which these parts matter."""
+    if one is None:
+        return "added"
+    if two is None:
+        return "removed"
+    sides = [(part(one), part(two)) for part in parts]
+    if any(isinstance(side, Commitment) for pair in sides for side in pair):
+        return "unknown"
+    return "same" if all(_form(a) == _form(b) for a, b in sides) else "changed"
+
+
+def _form(value: Any) -> bytes:
+    """One text for one value, in which 1, 1.0 and True are three."""
+    return canonical(to_tagged(value))
+
+
+def _shown(value: Any) -> Any:
+    return None if isinstance(value, Commitment) else value
+
+
+class _Placed(NamedTuple):
+    """An item and its place."""
+
+    place: int
+    item: Item
+
+
+def _items(before: Sequence[Item], after: Sequence[Item]) -> list[ItemDiff]:
+    ones = [_Placed(place, item) for place, item in enumerate(before)]
+    others = [_Placed(place, item) for place, item in enumerate(after)]
+    withheld = any(isinstance(item.content, Commitment) for item in (*before, *after))
+    pairs = _pairs(ones, others, _ref, _content, _role, *[_kind] * withheld)
+    return [_item(one, two) for one, two in pairs]
+
+
+def _ref(placed: _Placed) -> Hashable | None:
+    source = placed.item.source
+    if source.ref is None or isinstance(source.ref, Commitment):
+        return None
+    return (source.kind, _form(source.ref))
+
+
+def _content(placed: _Placed) -> Hashable | None:
+    content = placed.item.content
+    return content if isinstance(content, str) and _ref(placed) is None else None
+
+
+def _role(placed: _Placed) -> Hashable | None:
+    """What an item without a name of its own is known by when its text is another one."""
+    return _kind(placed) if placed.item.source.ref is None else None
+
+
+def _kind(placed: _Placed) -> Hashable | None:
+    """All that is known of an item whose name and text are withheld."""
+    item = placed.item
+    return (item.source.kind, item.section, item.priority, item.required)
+
+
+def _item(one: _Placed | None, two: _Placed | None) -> ItemDiff:
+    before, after = _item_side(one), _item_side(two)
+    return ItemDiff(
+        identity=next(_name(placed) for placed in (two, one) if placed is not None),
+        change=_change(one, two, lambda of: of.item.content, lambda of: of.item.decision),
+        flipped=(before and before.decision) != (after and after.decision),
+        tokens_delta=_emitted(after) - _emitted(before),
+        before=before,
+        after=after,
+    )
+
+
+def _item_side(placed: _Placed | None) -> ItemSide | None:
+    if placed is None:
+        return None
+    item = placed.item
+    return ItemSide(
+        place=placed.place,
+        decision=item.decision,
+        reason=item.reason,
+        priority=item.priority,
+        tokens=item.tokens,
+        emitted_tokens=item.emitted_tokens,
+    )
+
+
+def _emitted(side: ItemSide | None) -> int:
+    return 0 if side is None else side.emitted_tokens
+
+
+_LONGEST_NAME = 60
+
+
+def _name(placed: _Placed) -> str:
+    """How a person tells an item from the others."""
+    item = placed.item
+    if _ref(placed) is not None:
+        return f"{item.source.kind} {item.source.ref}"
+    if not isinstance(item.content, str):
+        return f"item {placed.place} (withheld)"
+    line = " ".join(item.content[: 2 * _LONGEST_NAME].split())
+    return line if len(line) <= _LONGEST_NAME else line[: _LONGEST_NAME - 1] + "…"
+
+
+def _features(before: Sequence[FeatureRead], after: Sequence[FeatureRead]) -> list[FeatureDiff]:
+    withheld = any(isinstance(read.entity_id, Commitment) for read in (*before, *after))
+    pairs = _pairs(before, after, _whose, *[_which] * withheld)
+    return [_feature(one, two) for one, two in pairs]
+
+
+def _whose(read: FeatureRead) -> Hashable | None:
+    if isinstance(read.entity_id, Commitment):
+        return None
+    return (read.feature, read.entity, read.entity_id)
+
+
+def _which(read: FeatureRead) -> Hashable | None:
+    return (read.feature, read.entity)
+
+
+def _feature(one: FeatureRead | None, two: FeatureRead | None) -> FeatureDiff:
+    feature, entity, entity_id = next(
+        (read.feature, read.entity, read.entity_id) for read in (two, one) if read is not None
+    )
+    return FeatureDiff(
+        feature=feature,
+        entity=entity,
+        entity_id=_shown(entity_id),
+        change=_change(one, two, lambda read: read.value),
+        before=_feature_side(one),
+        after=_feature_side(two),
+    )
+
+
+def _feature_side(read: FeatureRead | None) -> FeatureSide | None:
+    if read is None:
+        return None
+    return FeatureSide(
+        value=_shown(read.value),
+        as_of=read.as_of,
+        age_ms=read.age_ms,
+        source=read.source,
+        fresh=read.fresh,
+    )
+
+
+class _Ranked(NamedTuple):
+    """A result, and its rank in which call of its retriever."""
+
+    retriever: str
+    call: int
+    rank: int
+    result: Result
+
+
+def _results(before: Core, after: Core) -> list[ResultDiff]:
+    return [_result(one, two) for one, two in _pairs(_ranked(before), _ranked(after), _found)]
+
+
+def _ranked(core: Core) -> list[_Ranked]:
+    calls = Counter[str]()
+    ranked: list[_Ranked] = []
+    for retrieval in core.retrievals:
+        calls[retrieval.retriever] += 1
+        call = calls[retrieval.retriever]
+        ranked += (
+            _Ranked(retrieval.retriever, call, rank, result)
+            for rank, result in enumerate(retrieval.results, 1)
+        )
+    return ranked
+
+
+def _found(ranked: _Ranked) -> Hashable | None:
+    result = ranked.result
+    known = result.content if result.id is None else result.id
+    if isinstance(known, Commitment):
+        return (ranked.retriever, ranked.call, ranked.rank)
+    return (ranked.retriever, ranked.call, _form(known))
+
+
+def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
+    retriever, found = next(
+        (ranked.retriever, ranked.result.id) for ranked in (two, one) if ranked is not None
+    )
+    return ResultDiff(
+        retriever=retriever,
+        id=_shown(found),
+        change=_change(one, two, lambda ranked: ranked.result.content),
+        before=one and ResultSide(rank=one.rank, score=one.result.score),
+        after=two and ResultSide(rank=two.rank, score=two.result.score),
+    )
+
+
+def _rules(core: Core) -> dict[str, Any]:
+    """Everything besides the inputs that a context depends on."""
+    versions = msgspec.structs.asdict(core.versions)
+    return {
+        **msgspec.structs.asdict(core.policy),
+        "name": core.context.name,
+        "version": core.context.version,
+        "definition": core.context.definition,
+        "environment": core.environment,
+        "tokenizer": core.tokenizer.name,
+        "freshness_status": core.freshness.status,
+        **{f"versions.{program}": of for program, of in versions.items()},
+    }
+
+
+class _Value(NamedTuple):
+    """A value that is there, be it None."""
+
+    value: Any
+
+
+def _values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ValueDiff]:
+    """The values that are not the same on both sides."""
+    for name in dict.fromkeys((*before, *after)):
+        one = _Value(before[name]) if name in before else None
+        two = _Value(after[name]) if name in after else None
+        change = _change(one, two, lambda of: of.value)
+        if change != "same":
+            shown = (None if of is None else _shown(of.value) for of in (one, two))
+            yield ValueDiff(name, change, *shown)
+
+
+def _text(before: Core, after: Core) -> str | None:
+    one, two = before.output.content, after.output.content
+    if not isinstance(one, str) or not isinstance(two, str):
+        return None
+    lines = unified_diff(
+        one.splitlines(), two.splitlines(), before.context_id, after.context_id, lineterm=""
+    )
+    return "\n".join(lines)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from headwater.backends.redis.ahead import Ahead
 from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.client import Call, Redis, running, script
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.entries import (
-    Page,
     changes_json,
     event_fields,
     lease_text,
@@ -34,13 +34,6 @@ from headwater.values import ServiceEvent, encode_cells
 _encode = msgspec.json.Encoder().encode
 
 
-class _Wanted(NamedTuple):
-    """How much of a partition a reader wants, and which entities' states with it."""
-
-    limit: int
-    touches: bytes
-
-
 class RedisBus:
     """Appends events durably and commits a batch's effects and its end in one script."""
 
@@ -49,6 +42,7 @@ class RedisBus:
         redis: Redis,
         keys: Keys,
         wakes: Wakes,
+        ahead: Ahead,
         appending: Appending,
         dead_letters: RedisDeadLetters,
         parcels: Parcels,
@@ -57,11 +51,10 @@ class RedisBus:
         self._redis = redis
         self._keys = keys
         self._wakes = wakes
+        self._ahead = ahead
         self._appending = appending
         self._dead_letters = dead_letters
         self._parcels = parcels
-        self._wanted = _Wanted(0, b"{}")
-        self._ahead: dict[int, Page] = {}
         self._given: dict[int, tuple[str, bytes]] = {}
         """The first position and the cursor of the batch that each partition was last given."""
 
@@ -110,50 +103,18 @@ class RedisBus:
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
     ) -> list[Batch]:
-        self._wanted = _Wanted(limit, _encode(touches))
+        self._ahead.want(limit, touches)
         await self._parcels.send_left(leases)
-        await self._fetch([lease for lease in leases if self._is_unknown(lease)])
+        await self._ahead.fetch(leases)
         batches: list[Batch] = []
         for lease in leases:
-            page = self._ahead.get(lease.partition) if limit > 0 else None
-            if page is not None and page.lease == lease:
-                del self._ahead[lease.partition]
+            page = self._ahead.take(lease) if limit > 0 else None
+            if page is not None:
                 batches.append(to_batch(page, limit))
                 first = batches[-1].deliveries[0].position
                 self._given[lease.partition] = (first, page.cursor)
                 limit -= len(batches[-1].deliveries)
         return batches
-
-    def _is_unknown(self, lease: Lease) -> bool:
-        """Says whether a partition has to be asked for what follows its cursor."""
-        page = self._ahead.get(lease.partition)
-        if page is not None and page.lease == lease:
-            return False
-        return not self._wakes.is_empty(lease.partition)
-
-    async def _fetch(self, leases: Sequence[Lease]) -> None:
-        heard = [self._wakes.heard(lease.partition) for lease in leases]
-        answers = await self._redis.calls([self._reading(lease) for lease in leases])
-        for lease, before, answer in zip(leases, heard, answers, strict=True):
-            self._keep(lease, before, answer)
-
-    def _reading(self, lease: Lease) -> Call:
-        keys = self._keys.parts[lease.partition]
-        return running(
-            script("read"),
-            [keys.group, keys.events, keys.idle],
-            *(lease_text(lease), self._wanted.limit, keys.entity, self._wanted.touches),
-        )
-
-    def _keep(self, lease: Lease, heard: int, answer: list[Any] | None) -> None:
-        """Keeps a page for the next read."""
-        self._ahead.pop(lease.partition, None)
-        if answer is None:
-            raise LeaseLostError(lease.partition, lease.owner)
-        if answer[1]:
-            self._ahead[lease.partition] = Page(lease, *answer)
-        else:
-            self._wakes.found_empty(lease.partition, heard)
 
     async def attempt(self, lease: Lease, position: str) -> int:
         keys = self._keys.parts[lease.partition]
@@ -171,14 +132,14 @@ class RedisBus:
         heard = self._wakes.heard(lease.partition)
         # The next page travels with the answer; should the commit be refused, it is dropped.
         written = self._parcels.split(outcome)
-        commit, read = self._committing(outcome, written, cursor), self._reading(lease)
+        commit, read = self._committing(outcome, written, cursor), self._ahead.call(lease)
         verdict, page = await self._redis.calls([commit, read])
         if verdict == b"lease":
             raise LeaseLostError(lease.partition, lease.owner)
         if verdict == b"version":
             raise VersionConflictError(lease.partition)
         if page is not None:
-            self._keep(lease, heard, page)
+            self._ahead.keep(lease, heard, page)
         await self._send_on(lease.partition, parcel=bool(written.parcel), dead=bool(outcome.dead))
 
     async def _send_on(self, partition: int, *, parcel: bool, dead: bool) -> None:

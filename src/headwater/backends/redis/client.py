@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import re
 from binascii import crc_hqx
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ from typing import Any, NamedTuple
 import hiredis
 
 from headwater.backends.redis.wire import Address, Command, Push, Wire, open_wire
-from headwater.errors import BackendError, ClosedError
+from headwater.errors import AwayError, BackendError, ClosedError
 
 _SLOTS = 16_384
-_MOST_REDIRECTIONS = 5
-_REDIRECTION_PAUSE = 0.05
+# While slots move, two servers may send us to one another until all agree.
+_REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
+# Who says so is no master; behind its address there may be another server by now, which is.
+_NO_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
 _OLDEST = (7, 0)
 
 
@@ -68,15 +71,18 @@ def _slot(key: str) -> int:
     return crc_hqx((tag if opened and closed and tag else key).encode(), 0) % _SLOTS
 
 
+_Run = Callable[[Address, Sequence[Call]], Awaitable[list[Any]]]
+
+
 class Redis:
     """One server, or the masters of a cluster, each over one shared connection."""
 
     def __init__(self, url: str, timeout: float, connect_timeout: float) -> None:
         self._seed = Address.parse(url)
-        self._timeout = timeout
+        self.timeout = timeout
         self._connect_timeout = connect_timeout
         self.wires: dict[Address, Wire] = {}
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots: list[tuple[int, int, Address]] = []
         self._stale = False
         self._closed = False
@@ -111,33 +117,58 @@ class Redis:
             return []
         if not self.clustered:
             return await self._run(self._seed, calls, as_one=as_one and len(calls) > 1)
+        return await self._on_masters(calls, self._run)
+
+    async def calls_apart(self, calls: Sequence[Call], seconds: float) -> list[Any]:
+        """Runs calls likewise; the answer of a master that fails or takes longer is its error."""
+        if not self.clustered:
+            return await self.calls(calls)
+
+        async def run(address: Address, own: Sequence[Call]) -> list[Any]:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._run(address, own)
+            except TimeoutError:
+                return [AwayError(f"Redis at {address} gave no answer in time")] * len(own)
+            except BackendError as error:
+                return [error] * len(own)
+
+        return await self._on_masters(calls, run)
+
+    async def _on_masters(self, calls: Sequence[Call], run: _Run) -> list[Any]:
         if self._stale:
             await self._learn_slots()
-        answers: list[Any] = [None] * len(calls)
         by_server: dict[Address, list[int]] = {}
         for place, call in enumerate(calls):
             by_server.setdefault(self._master(call.key), []).append(place)
+        answers: list[Any] = [None] * len(calls)
 
-        async def run(address: Address, places: list[int]) -> None:
-            replies = await self._run(address, [calls[place] for place in places])
+        async def run_own(address: Address, places: list[int]) -> None:
+            replies = await run(address, [calls[place] for place in places])
             for place, reply in zip(places, replies, strict=True):
                 answers[place] = reply
 
-        await asyncio.gather(*(run(address, places) for address, places in by_server.items()))
+        await asyncio.gather(*(run_own(*each) for each in by_server.items()))
         return answers
 
     async def subscribe(self, channel: str, on_push: Push) -> Wire:
-        """A connection of its own on which a channel's messages arrive."""
+        """A connection of its own on which a channel's messages arrive from now on."""
         problem: BackendError | None = None
         for address in self._servers():
             try:
-                wire = await open_wire(address, self._timeout, self._connect_timeout, on_push)
+                return await self._subscribed(address, channel, on_push)
             except BackendError as error:
                 problem = error
-                continue
-            wire.post([["SUBSCRIBE", channel]])
-            return wire
         raise problem or ClosedError("the store is closed")
+
+    async def _subscribed(self, address: Address, channel: str, on_push: Push) -> Wire:
+        wire = await open_wire(address, self.timeout, self._connect_timeout, on_push)
+        try:
+            await self._on(wire, [["SUBSCRIBE", channel]])
+        except BaseException:
+            wire.close()
+            raise
+        return wire
 
     async def close(self) -> None:
         """Closes all connections and waits for their end."""
@@ -145,7 +176,8 @@ class Redis:
         wires, self.wires = self.wires, {}
         for wire in wires.values():
             wire.close()
-            await wire.closed
+        if wires:
+            await asyncio.wait([wire.closed for wire in wires.values()])
 
     async def _run(
         self, address: Address, calls: Sequence[Call], *, as_one: bool = False
@@ -167,38 +199,47 @@ class Redis:
         replies = await wire.calls(commands)
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                raise _error(str(reply), str(self._seed))
+                raise self._refused(wire, str(reply))
         return replies
 
     async def _mended(self, wire: Wire, call: Call, problem: hiredis.ReplyError) -> Any:
         """The answer of a call that was refused before it began, and so may be sent again."""
-        for _ in range(_MOST_REDIRECTIONS):
+        for pause in _REDIRECTION_PAUSES:
             kind, _, rest = str(problem).partition(" ")
             before: list[Command] = []
             if kind == "NOSCRIPT" and call.script is not None:
                 before = [["SCRIPT", "LOAD", call.script.source]]
             elif kind in ("MOVED", "ASK"):
+                await asyncio.sleep(pause)
                 host, _, port = rest.rpartition(" ")[2].rpartition(":")
                 wire = await self._wire(self._seed.at(host or self._seed.host, int(port)))
                 before = [["ASKING"]] if kind == "ASK" else []
                 if kind == "MOVED":
                     await self._learn_slots()
             elif kind == "TRYAGAIN":
-                await asyncio.sleep(_REDIRECTION_PAUSE)
+                await asyncio.sleep(pause)
             else:
                 break
             *_, reply = await wire.calls([*before, call.command])
             if not isinstance(reply, hiredis.ReplyError):
                 return reply
             problem = reply
-        raise _error(str(problem), str(self._seed))
+        raise self._refused(wire, str(problem))
+
+    def _refused(self, wire: Wire, reply: str) -> BackendError:
+        kind = reply.partition(" ")[0]
+        if kind in _NO_MASTER:
+            wire.close()
+        remedy = _REMEDIES.get(kind)
+        text = f"Redis at {self._seed} refused: {reply}" + (f"; {remedy}" if remedy else "")
+        return AwayError(text) if kind in (*_NO_MASTER, "CLUSTERDOWN") else BackendError(text)
 
     async def _wire(self, address: Address) -> Wire:
         wire = self.wires.get(address)
         if wire is None or not wire.alive:
             if self._closed:
                 raise ClosedError("the store is closed")
-            async with self._opening:
+            async with self._opening[address]:
                 wire = self.wires.get(address)
                 if wire is None or not wire.alive:
                     wire = await self._open(address)
@@ -206,7 +247,7 @@ class Redis:
 
     async def _open(self, address: Address) -> Wire:
         try:
-            wire = await open_wire(address, self._timeout, self._connect_timeout)
+            wire = await open_wire(address, self.timeout, self._connect_timeout)
         except BackendError:
             # In a cluster a replica may have taken over; whoever still answers knows which.
             self._stale = self.clustered
@@ -253,12 +294,7 @@ _REMEDIES = {
     "READONLY": "it is a replica: redis.url must name the master",
     "MISCONF": "it cannot write to its disk: see its log",
     "NOAUTH": "redis.url must carry its password",
-    "NOPERM": "redis.url's user must be allowed all commands on our keys",
+    "NOPERM": "redis.url's user needs `ACL SETUSER … +@all ~*<redis.prefix>:* &<redis.prefix>:*`",
     "WRONGTYPE": "something else writes to our keys: give one of them another redis.prefix",
     "CLUSTERDOWN": "the cluster lacks a master: see `CLUSTER INFO` there",
 }
-
-
-def _error(reply: str, where: str) -> BackendError:
-    remedy = _REMEDIES.get(reply.partition(" ")[0])
-    return BackendError(f"Redis at {where} refused: {reply}" + (f"; {remedy}" if remedy else ""))

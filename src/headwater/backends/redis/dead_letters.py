@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.entries import Entry
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.streams import next_entries
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
 
@@ -68,11 +69,12 @@ class RedisDeadLetters:
         return count
 
     async def _all(self) -> AsyncIterator[DeadLetter]:
-        start = "-"
-        while entries := await self._range(start, "+", _PAGE):
+        after, more = "", True
+        while more:
+            entries, more = await next_entries(self._redis, self._keys.dead, after, _PAGE)
             for entry in entries:
                 yield _letter(entry)
-            start = f"({entries[-1][0].decode()}"
+                after = entry[0].decode()
 
     async def redrive(self, ids: Sequence[str]) -> None:
         letters = [await self._letter(letter_id) for letter_id in ids]
@@ -100,16 +102,10 @@ class RedisDeadLetters:
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         _check_id(letter_id)
-        for entry in await self._range(letter_id, letter_id, 1):
+        key = self._keys.dead
+        for entry in await self._redis.call(asking(key, "XRANGE", key, letter_id, letter_id)):
             return _letter(entry)
         raise UnknownDeadLetterError(letter_id)
-
-    async def _range(self, start: str, end: str, count: int) -> list[Any]:
-        key = self._keys.dead
-        entries: list[Any] = await self._redis.call(
-            asking(key, "XRANGE", key, start, end, "COUNT", count)
-        )
-        return entries
 
     async def _move_all(self) -> None:
         lengths = await self._redis.calls(
@@ -121,10 +117,11 @@ class RedisDeadLetters:
 
     async def move(self, partition: int) -> None:
         """Moves a partition's letters to the stream of all; each arrives there once."""
-        own = self._keys.parts[partition].dead
-        while entries := await self._redis.call(
-            asking(own, "XRANGE", own, "-", "+", "COUNT", _PAGE)
-        ):
+        own, more = self._keys.parts[partition].dead, True
+        while more:
+            entries, more = await next_entries(self._redis, own, "", _PAGE)
+            if not entries:
+                break
             arguments = [part for position, (_, letter) in entries for part in (position, letter)]
             await self._redis.call(
                 running(script("move"), [self._keys.dead, self._keys.moved], partition, *arguments)
@@ -138,6 +135,6 @@ def _check_id(letter_id: str) -> None:
         raise UnknownDeadLetterError(letter_id)
 
 
-def _letter(entry: tuple[bytes, list[bytes]]) -> DeadLetter:
+def _letter(entry: Entry) -> DeadLetter:
     position, (_, letter) = entry
     return msgspec.structs.replace(_decode(letter), id=position.decode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from headwater.backends.redis.ahead import Ahead
 from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
@@ -41,8 +42,11 @@ class RedisEnvironment:
         self._wakes = Wakes(redis, keys.wake)
         self.dead_letters = RedisDeadLetters(redis, keys, appending)
         self.online = RedisOnlineStore(redis, keys)
-        parcels = Parcels(redis, keys, self.online)
-        self.bus = RedisBus(redis, keys, self._wakes, appending, self.dead_letters, parcels)
+        self._parcels = Parcels(redis, keys, self.online, self._wakes)
+        self._ahead = Ahead(redis, keys, self._wakes)
+        self.bus = RedisBus(
+            redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
+        )
         self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
         self.outbox = RedisOutbox(redis, keys)
         self.cache = RedisCache(redis, keys, clock)
@@ -89,6 +93,8 @@ class RedisEnvironment:
 
     async def close(self) -> None:
         await self._wakes.close()
+        await self._ahead.close()
+        await self._parcels.close()
         await self.redis.close()
 
 
@@ -99,6 +105,7 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
     try:
         await redis.open()
         store_id = await _found(redis, settings)
+        await _knock(redis, settings)
     except BaseException:
         await redis.close()
         raise
@@ -109,8 +116,12 @@ async def _found(redis: Redis, settings: Settings) -> str:
     """Writes down what is fixed when a store is made, or checks it where it was."""
     key = f"{settings.redis.prefix}:meta"
     fixed = {"format": _FORMAT, "partitions": settings.partitions, "store": new_id()}
-    await redis.calls([asking(key, "HSETNX", key, name, value) for name, value in fixed.items()])
-    version, partitions, store_id = await redis.call(asking(key, "HMGET", key, *fixed))
+    known = await redis.call(asking(key, "HMGET", key, *fixed))
+    if None in known:
+        found = [asking(key, "HSETNX", key, name, value) for name, value in fixed.items()]
+        await redis.calls(found)
+        known = await redis.call(asking(key, "HMGET", key, *fixed))
+    version, partitions, store_id = known
     if int(version) > _FORMAT:
         raise BackendError(
             f"the store in Redis was made by a newer version of Headwater (format {int(version)}, "
@@ -122,8 +133,13 @@ async def _found(redis: Redis, settings: Settings) -> str:
             f"{settings.partitions}; the number is fixed when a store is made: set "
             f"HEADWATER_PARTITIONS={int(partitions)}, or choose another redis.prefix"
         )
-    found: str = store_id.decode()
-    return found
+    return str(store_id.decode())
+
+
+async def _knock(redis: Redis, settings: Settings) -> None:
+    """Sees that messages may be sent: a script finds out only after it has written events."""
+    channel = f"{settings.redis.prefix}:wake"
+    await redis.call(asking(channel, "PUBLISH", channel, "workers"))
 
 
 def _check_prefix(prefix: str) -> None:

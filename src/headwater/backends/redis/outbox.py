@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.client import Redis, asking, running, script
-from headwater.backends.redis.entries import read_event, received_at
+from headwater.backends.redis.client import Redis, running, script
+from headwater.backends.redis.entries import Entry, read_event, received_at
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.streams import next_entries
 from headwater.clock import to_micros
 from headwater.ports import LogKind, Parcel
 from headwater.values import ServiceEvent
@@ -41,13 +42,11 @@ class RedisOutbox:
         history = kind == "history"
         key = keys.changes if history else keys.events
         count = max(1, limit // _CHANGES_PER_ENTRY) if history else limit
-        start = f"({after}" if after else "-"
-        entries = await self._redis.call(asking(key, "XRANGE", key, start, "+", "COUNT", count))
+        entries, more = await next_entries(self._redis, key, after, count)
         if not entries:
             return None
         rows = _change_rows(entries) if history else _event_rows(entries)
-        upto = entries[-1][0].decode()
-        return Parcel(_encode(rows), len(rows), upto, more=len(entries) == count)
+        return Parcel(_encode(rows), len(rows), entries[-1][0].decode(), more)
 
     async def settle(self, partition: int, history: str, events: str) -> None:
         keys = self._keys.parts[partition]
@@ -63,11 +62,11 @@ class RedisOutbox:
 _decode_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def _change_rows(entries: list[Any]) -> list[msgspec.Raw]:
+def _change_rows(entries: list[Entry]) -> list[msgspec.Raw]:
     return [row for _, (_, changes) in entries for row in _decode_rows(changes)]
 
 
-def _event_rows(entries: list[Any]) -> list[tuple[Any, ...]]:
+def _event_rows(entries: list[Entry]) -> list[tuple[Any, ...]]:
     """The events among the entries: what is none is a dead letter, what is redriven was here."""
     rows: list[tuple[Any, ...]] = []
     for position, fields in entries:

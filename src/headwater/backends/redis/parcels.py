@@ -8,13 +8,18 @@ the partition's next owner. On a single server there are none: its commit writes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.errands import Errands
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.online import RedisOnlineStore, Sender
+from headwater.backends.redis.streams import next_entries
+from headwater.backends.redis.wakes import Wakes
+from headwater.errors import BackendError
 from headwater.partitions import partition_of
 from headwater.ports import Change, Lease, Outcome
 from headwater.values import Cells, EntityKey
@@ -35,11 +40,13 @@ class Written(NamedTuple):
 class Parcels:
     """Takes changes from the partitions that made them to those of their entities."""
 
-    def __init__(self, redis: Redis, keys: Keys, online: RedisOnlineStore) -> None:
+    def __init__(self, redis: Redis, keys: Keys, online: RedisOnlineStore, wakes: Wakes) -> None:
         self._redis = redis
         self._keys = keys
         self._online = online
+        self._sending = Errands("parcels cannot be sent on for now", wakes.wake_all)
         self._epochs: dict[int, int] = {}
+        """The epoch in which each partition was last known to have none left."""
 
     def split(self, outcome: Outcome) -> Written:
         """Sorts an outcome's changes by where they are written."""
@@ -59,19 +66,32 @@ class Parcels:
         return Written(states, own, _encode(away) if away else b"")
 
     async def send_left(self, leases: Sequence[Lease]) -> None:
-        """Sends what the last owners of newly claimed partitions may have left."""
-        for lease in leases:
-            if self._redis.clustered and self._epochs.get(lease.partition) != lease.epoch:
-                await self.send(lease.partition)
-                self._epochs[lease.partition] = lease.epoch
+        """Sends what the last owners of newly claimed partitions, or we ourselves, left behind."""
+        if self._redis.clustered:
+            left = [each for each in leases if self._epochs.get(each.partition) != each.epoch]
+            await self._sending.run({each.partition: partial(self._clear, each) for each in left})
+
+    async def _clear(self, lease: Lease) -> None:
+        await self.send(lease.partition)
+        self._epochs[lease.partition] = lease.epoch
 
     async def send(self, partition: int) -> None:
         """Takes a partition's parcels to where they belong; each arrives once."""
-        stream = self._keys.parts[partition].parcels
-        while parcels := await self._redis.call(
-            asking(stream, "XRANGE", stream, "-", "+", "COUNT", _PAGE)
-        ):
+        try:
+            await self._send_all(partition)
+        except BackendError:
+            self._epochs.pop(partition, None)
+            raise
+
+    async def _send_all(self, partition: int) -> None:
+        stream, more = self._keys.parts[partition].parcels, True
+        while more:
+            parcels, more = await next_entries(self._redis, stream, "", _PAGE)
             for position, (_, changes) in parcels:
                 sender = Sender(str(partition), position.decode())
                 await self._online.take(_decode(changes), sender)
-            await self._redis.call(asking(stream, "XDEL", stream, *(p for p, _ in parcels)))
+            if parcels:
+                await self._redis.call(asking(stream, "XDEL", stream, *(p for p, _ in parcels)))
+
+    async def close(self) -> None:
+        await self._sending.close()

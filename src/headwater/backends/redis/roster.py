@@ -8,6 +8,7 @@ from headwater.backends.redis.client import Call, Redis, running, script
 from headwater.backends.redis.entries import lease_text
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.wakes import Wakes
+from headwater.errors import BackendError
 from headwater.ports import Lease
 
 
@@ -19,6 +20,8 @@ class RedisRoster:
         self._keys = keys
         self._wakes = wakes
         self._ttl = max(1, round(lease_ttl * 1000))
+        # One server's silence must not keep the leases of the others from being prolonged.
+        self._patience = lease_ttl / 4
         self._held: dict[str, dict[int, Lease]] = {}
         self._retired: set[str] = set()
 
@@ -29,9 +32,12 @@ class RedisRoster:
     async def beat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         own = "" if worker in self._retired else worker
         beat = running(script("beat"), [self._keys.workers], own, self._ttl, self._keys.wake)
-        living, *held = await self._redis.calls([beat, *map(self._prolonging, leases)])
-        for lease, own in zip(leases, held, strict=True):
-            if not own:
+        calls = [beat, *map(self._prolonging, leases)]
+        living, *held = await self._redis.calls_apart(calls, self._patience)
+        if isinstance(living, BackendError):
+            raise living
+        for lease, good in zip(leases, held, strict=True):
+            if good == 0:
                 self._wakes.look_again(lease.partition)  # the next read finds the lease void
         return sorted(name.decode() for name in living)
 
@@ -42,11 +48,15 @@ class RedisRoster:
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         wanted = sorted(partitions)
-        answers = await self._redis.calls([self._claiming(worker, p) for p in wanted])
+        calls = [self._claiming(worker, partition) for partition in wanted]
+        answers = await self._redis.calls_apart(calls, self._patience)
+        problems = [answer for answer in answers if isinstance(answer, BackendError)]
+        if problems and len(problems) == len(answers):
+            raise problems[0]
         leases = [
             Lease(partition, worker, answer[0], suspect=bool(answer[1]))
             for partition, answer in zip(wanted, answers, strict=True)
-            if answer is not None
+            if isinstance(answer, list)
         ]
         for lease in leases:
             self._held.setdefault(worker, {})[lease.partition] = lease

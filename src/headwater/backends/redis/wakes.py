@@ -3,12 +3,13 @@
 A read that finds nothing marks its partition idle in the same step; the next publish to it removes
 the mark and sends a message, in one step as well. So an idle worker asks nothing, a busy one is
 told nothing, and no event is overlooked. Should a message be lost with its connection, everything
-is looked at again.
+is looked at again; and so it is now and then, whatever was heard.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -18,6 +19,8 @@ from headwater.errors import BackendError, ClosedError
 from headwater.logs import log
 
 _PAUSE = 0.5
+
+Heard = tuple[int, int]
 
 
 class _Sleeper:
@@ -38,7 +41,9 @@ class Wakes:
         self._channel = channel
         self._sleepers: dict[str, _Sleeper] = {}
         self._idle: set[int] = set()
+        self._looked_at = time.monotonic()
         self._heard: Counter[int] = Counter()
+        self._subscriptions = 0
         self._listening: asyncio.Task[None] | None = None
 
     def join(self, worker: str) -> None:
@@ -60,18 +65,21 @@ class Wakes:
             async with asyncio.timeout(seconds):
                 await sleeper.awake.wait()
         except TimeoutError:
-            self._idle.clear()
+            self._look_at_all()
+        # Others may keep waking us, so that it is never quiet for as long.
+        if time.monotonic() - self._looked_at >= seconds:
+            self._look_at_all()
         sleeper.awake.clear()
         changed, sleeper.workers_changed = sleeper.workers_changed, False
         return changed
 
-    def heard(self, partition: int) -> int:
-        """How many messages for a partition have come; to be asked before it is read."""
-        return self._heard[partition]
+    def heard(self, partition: int) -> Heard:
+        """What has been heard of a partition so far; to be asked before it is read."""
+        return self._subscriptions, self._heard[partition]
 
-    def found_empty(self, partition: int, heard: int) -> None:
-        """Remembers that a read found nothing, unless a message came since it was sent."""
-        if self._heard[partition] == heard:
+    def found_empty(self, partition: int, heard: Heard) -> None:
+        """Remembers that a read found nothing, unless a message may have come since it was sent."""
+        if self.heard(partition) == heard:
             self._idle.add(partition)
 
     def is_empty(self, partition: int) -> bool:
@@ -82,32 +90,41 @@ class Wakes:
         self._idle.discard(partition)
         self._heard[partition] += 1
 
+    def _look_at_all(self) -> None:
+        self._looked_at = time.monotonic()
+        self._idle.clear()
+
     async def _listen(self) -> None:
         while True:
             try:
-                wire = await self._redis.subscribe(self._channel, self._on_push)
+                await self._hear()
             except BackendError as error:
                 log.warning("not woken by Redis for now", error=str(error))
-                await asyncio.sleep(_PAUSE)
-                continue
-            try:
-                await asyncio.shield(wire.closed)
-            finally:
-                wire.close()
+            await asyncio.sleep(_PAUSE)
 
-    def _on_push(self, reply: Any) -> None:
-        kind, _, data = reply
-        if kind == b"message" and data != b"workers":
-            self.look_again(int(data))
-            self._wake_all()
-            return
-        if kind == b"subscribe":
+    async def _hear(self) -> None:
+        """Takes messages until the connection is lost; asked nothing, it might be lost unseen."""
+        wire = await self._redis.subscribe(self._channel, self._on_message)
+        try:
             # Whatever was said before is unknown.
-            for partition in list(self._idle):
-                self.look_again(partition)
-        self._wake_all(workers_changed=True)
+            self._subscriptions += 1
+            self._look_at_all()
+            self.wake_all(workers_changed=True)
+            while True:
+                await asyncio.wait([wire.closed], timeout=self._redis.timeout)
+                await wire.calls([["PING"]])
+        finally:
+            wire.close()
 
-    def _wake_all(self, *, workers_changed: bool = False) -> None:
+    def _on_message(self, message: Any) -> None:
+        *_, data = message
+        of_events = data.isdigit()
+        if of_events:
+            self.look_again(int(data))
+        self.wake_all(workers_changed=not of_events)
+
+    def wake_all(self, *, workers_changed: bool = False) -> None:
+        """Lets all workers of this process look for themselves."""
         for sleeper in self._sleepers.values():
             sleeper.wake(workers_changed=workers_changed)
 

@@ -26,6 +26,7 @@ _NOTHING = object()
 _PORT = 6379
 _LOOKS_PER_TIMEOUT = 4
 _LARGE = 4_096
+_MESSAGE = b"message"
 
 
 class LostError(AwayError):
@@ -100,29 +101,31 @@ class Wire(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._in_turn = False
         self._watch: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
         self.transport: asyncio.Transport = asyncio.Transport()
         self._problem = "was closed"
+        self.alive = True
+        """Whether commands may be sent."""
         self.closed = self._loop.create_future()
         """Done when the connection has ended."""
-
-    @property
-    def alive(self) -> bool:
-        return not self.closed.done()
 
     async def calls(self, commands: Sequence[Command]) -> list[Any]:
         """Sends commands in one piece; gives their answers, of which any may be an error."""
         if not self.alive:
             raise self._lost()
+        packed = _packed(commands)
         ticket = _Ticket(self._loop.create_future(), len(commands))
         self._tickets.append(ticket)
-        self.post(commands)
+        self._send(packed)
         if self._watch is None:
             self._look_later()
         return await ticket.future
 
     def post(self, commands: Sequence[Command]) -> None:
-        """Sends commands whose answers come as pushes."""
-        packed = [hiredis.pack_command(tuple(command)) for command in commands]
+        """Sends commands whose answers nobody reads."""
+        self._send(_packed(commands))
+
+    def _send(self, packed: list[bytes]) -> None:
         self._unsent += packed
         # The first of a turn leaves at once, and so does what is large: the server is to work
         # while we prepare the next. The others of the turn leave together.
@@ -148,6 +151,7 @@ class Wire(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not _NOTHING:
@@ -156,8 +160,11 @@ class Wire(asyncio.Protocol):
             self._abort(f"sent what is not its protocol ({error})")
 
     def _answer(self, reply: Any) -> None:
-        if self._on_push is not None and not self._tickets:
+        if self._on_push is not None and isinstance(reply, list) and reply[0] == _MESSAGE:
             self._on_push(reply)
+            return
+        if not self._tickets:
+            self._abort(f"said what nobody asked ({reply!r})")
             return
         ticket = self._tickets[0]
         ticket.replies.append(reply)
@@ -171,13 +178,15 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None:
             self._problem = f"was lost ({error})"
+        self.alive = False
         if self._watch is not None:
             self._watch.cancel()
-        self.closed.set_result(None)
         tickets, self._tickets = self._tickets, deque()
         for ticket in tickets:
             if not ticket.future.done():
                 ticket.future.set_exception(self._lost())
+        if not self.closed.done():
+            self.closed.set_result(None)
 
     def _lost(self) -> LostError:
         return LostError(f"the connection to Redis at {self._address} {self._problem}")
@@ -186,21 +195,30 @@ class Wire(asyncio.Protocol):
         self._watch = self._loop.call_later(self._timeout / _LOOKS_PER_TIMEOUT, self._look)
 
     def _look(self) -> None:
-        """One look at the oldest command now and then, instead of a timer for each."""
+        """One look at the oldest command now and then, instead of a timer for each.
+
+        A large answer may take longer, as long as more of it keeps coming.
+        """
         self._watch = None
         if not self._tickets:
             return
-        if time.monotonic() - self._tickets[0].sent_at > self._timeout:
+        silent_since = max(self._tickets[0].sent_at, self._heard_at)
+        if time.monotonic() - silent_since > self._timeout:
             self._abort(f"gave no answer within {self._timeout:g} s")
         else:
             self._look_later()
 
     def _abort(self, problem: str) -> None:
+        self.alive = False
         self._problem = problem
         self.transport.abort()
 
     def close(self) -> None:
         self._abort("was closed")
+
+
+def _packed(commands: Sequence[Command]) -> list[bytes]:
+    return [hiredis.pack_command(tuple(command)) for command in commands]
 
 
 async def open_wire(
@@ -240,7 +258,10 @@ async def _introduce(wire: Wire, address: Address) -> None:
     if address.database:
         commands.append(["SELECT", address.database])
     commands.append(["CLIENT", "SETNAME", "headwater"])
-    for reply in await wire.calls(commands):
-        if isinstance(reply, hiredis.ReplyError):
-            wire.close()
-            raise BackendError(f"Redis at {address} refuses us: {reply}; see redis.url")
+    try:
+        for reply in await wire.calls(commands):
+            if isinstance(reply, hiredis.ReplyError):
+                raise BackendError(f"Redis at {address} refuses us: {reply}; see redis.url")
+    except BaseException:
+        wire.close()
+        raise

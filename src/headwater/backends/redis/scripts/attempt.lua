@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Counts a run of a suspect event before it runs.
 -- KEYS: group
 -- ARGV: lease, position

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Shows that a worker is well, and lists all that are; one that is new is announced.
 -- KEYS: workers
 -- ARGV: worker ('' for one that is retired), milliseconds after which a silent one counts as dead, wake channel

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Takes a partition that no other living worker holds.
 -- KEYS: group, lease, events
 -- ARGV: worker, its time to live in milliseconds, name of the group

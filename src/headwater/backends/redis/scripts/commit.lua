@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Makes everything that a batch did durable together with the fact that it is done, or nothing.
 -- KEYS: group, events, changes, dead letters, parcels
 -- ARGV: lease, cursor of the batch, its last entry, its number of entries, name of the group,

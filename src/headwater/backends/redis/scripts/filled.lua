@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Says whether a partition has changes or events that were not taken to the past yet.
 -- KEYS: changes, events, outbox
 if redis.call('XLEN', KEYS[1]) > 0 then

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- How far a group is behind in a partition.
 -- KEYS: group, events
 -- Returns the owner, the number of entries that wait, and the id of the oldest.

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Adds a partition's dead letters to the one stream of all of them, each once.
 -- KEYS: dead letters of all partitions, how far each was moved
 -- ARGV: partition, then for each letter: its id in the partition, JSON

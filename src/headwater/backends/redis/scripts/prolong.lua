@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Prolongs a lease, unless it is void; returns whether it is good.
 -- KEYS: group, lease
 -- ARGV: lease, worker, its time to live in milliseconds

@@ -5,15 +5,30 @@
 --       then for each event: id, type, entity id, JSON, only feature ('' for all)
 -- Returns 1 for each event that was known, else 0.
 local events, seen, idle = KEYS[1], KEYS[2], KEYS[3]
-local window_end = tonumber(ARGV[4])
+local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
 
+-- One publisher's clock that is ahead must not end the windows of all others: an id is removed
+-- when our own clock says so as well, and until then known to be over for those it is over for.
 if window_end > 0 then
-  redis.call('ZREMRANGEBYSCORE', seen, '-inf', ARGV[3])
+  local time = redis.call('TIME')
+  local ours = time[1] * 1000000 + time[2]
+  redis.call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', math.min(now, ours)))
+end
+
+local function is_fresh(id)
+  if window_end == 0 or redis.call('ZADD', seen, 'NX', ARGV[4], id) == 1 then
+    return true
+  end
+  local over = tonumber(redis.call('ZSCORE', seen, id)) <= now
+  if over then
+    redis.call('ZADD', seen, ARGV[4], id)
+  end
+  return over
 end
 
 local known = {}
 for i = 6, #ARGV, 5 do
-  local fresh = window_end == 0 or redis.call('ZADD', seen, 'NX', ARGV[4], ARGV[i]) == 1
+  local fresh = is_fresh(ARGV[i])
   if fresh then
     if ARGV[i + 4] == '' then
       redis.call('XADD', events, '*', 't', ARGV[i + 1], 'k', ARGV[i + 2], 'e', ARGV[i + 3])

@@ -1,7 +1,8 @@
-#!lua
+#!lua flags=allow-oom
 -- Reads what follows a partition's cursor, with the states of the entities that it touches.
 -- KEYS: group, events, idle
--- ARGV: lease, most entries, what the keys of entities begin with, entities by event type as JSON
+-- ARGV: lease, most entries, what the keys of entities begin with, entities by event type as JSON,
+--       about how many bytes of entries
 -- Returns the cursor, the entries, the name and id of each touched entity, and their states;
 -- nothing if the lease is void. A partition without entries is marked idle, in the same step.
 local held = redis.call('HMGET', KEYS[1], 'lease', 'cursor')
@@ -9,7 +10,29 @@ if held[1] ~= ARGV[1] then
   return false
 end
 local cursor = held[2]
-local entries = redis.call('XRANGE', KEYS[2], '(' .. cursor, '+', 'COUNT', ARGV[2])
+local limit, most, bytes = tonumber(ARGV[2]), tonumber(ARGV[5]), 0
+local entries, start = {}, '(' .. cursor
+-- Asked for all at once, large entries would be copied to be thrown away.
+local count = 20
+while #entries < limit and bytes < most do
+  count = math.min(count, limit - #entries)
+  local some = redis.call('XRANGE', KEYS[2], start, '+', 'COUNT', count)
+  for i = 1, #some do
+    local fields = some[i][2]
+    for field = 2, #fields, 2 do
+      bytes = bytes + #fields[field]
+    end
+    entries[#entries + 1] = some[i]
+    if bytes >= most then
+      break
+    end
+  end
+  if #some < count then
+    break
+  end
+  start = '(' .. some[#some][1]
+  count = 2 * count
+end
 if #entries == 0 then
   redis.call('SET', KEYS[3], 1)
   return {cursor, entries, {}, {}}

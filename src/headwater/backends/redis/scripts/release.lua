@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Gives a partition back, unless the lease is void; 'died' keeps in mind whose it was.
 -- KEYS: group, lease
 -- ARGV: lease, wake channel, 'done' or 'died'

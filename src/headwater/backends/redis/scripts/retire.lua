@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Lists a worker no longer, and says so to the others.
 -- KEYS: workers
 -- ARGV: worker, wake channel

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Lets go of what the past has taken: changes, and events that every group is done with as well.
 -- KEYS: changes, events, outbox
 -- ARGV: last change taken, last event taken ('' for none), name of our own group

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Removes dead letters: all of them or, when one is unknown, none.
 -- KEYS: dead letters of all partitions
 -- ARGV: their ids

@@ -1,0 +1,34 @@
+#!lua flags=allow-oom
+-- Gives the next entries of a stream, as many as are asked for and of about so many bytes.
+-- KEYS: stream
+-- ARGV: after which entry ('' for the start), most entries, most bytes
+-- Returns the entries, and 1 if more of them follow.
+local limit, most = tonumber(ARGV[2]), tonumber(ARGV[3])
+local start = ARGV[1] == '' and '-' or '(' .. ARGV[1]
+local entries, bytes = {}, 0
+-- Asked for all at once, large entries would be copied to be thrown away.
+local count = 20
+while #entries < limit and bytes < most do
+  count = math.min(count, limit - #entries)
+  local some = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', count)
+  for i = 1, #some do
+    local fields = some[i][2]
+    for field = 2, #fields, 2 do
+      bytes = bytes + #fields[field]
+    end
+    entries[#entries + 1] = some[i]
+    if bytes >= most then
+      break
+    end
+  end
+  if #some < count then
+    break
+  end
+  start = '(' .. some[#some][1]
+  count = math.min(2 * count, 100)
+end
+if #entries == 0 then
+  return {entries, 0}
+end
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+return {entries, last[1][1] ~= entries[#entries][1] and 1 or 0}

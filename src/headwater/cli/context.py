@@ -1,0 +1,339 @@
+"""`headwater context`: what models were given, and the proof of it."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+
+from headwater.cli.bundle import bundle, disclosed_text
+from headwater.cli.evidence import print_contexts, print_diff, print_ladder, print_trace
+from headwater.cli.options import (
+    AsJson,
+    FileOption,
+    StoreOption,
+    bare_store,
+    declared_store,
+    moment,
+    verbs,
+)
+from headwater.cli.output import note, on_terminal, print_json
+from headwater.cli.running import run
+from headwater.cli.yaml_text import to_yaml
+from headwater.errors import InvalidInputError
+from headwater.evidence import LARGEST_PAGE, ContextPage
+from headwater.http.plain import plain
+from headwater.lineage import FreshnessStatus
+from headwater.record.document import export as to_document
+from headwater.record.document import load as from_document
+from headwater.record.parts import Record
+from headwater.record.replay import Mode
+from headwater.record.signing import parse_keyring
+from headwater.record.verify import Report
+from headwater.record.verify import verify as verify_record
+from headwater.settings import Settings
+
+app = verbs("Show, verify, export and compare recorded contexts.")
+
+Ref = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="A context id, at least 8 characters of its beginning, or a record hash.",
+    ),
+]
+Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="How many at most.")]
+Cursor = Annotated[
+    str | None, typer.Option(metavar="ID", help="Go on after this context of an earlier list.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to the output."),
+]
+
+
+@app.command()
+def show(
+    ref: Ref,
+    *,
+    content: Annotated[
+        bool, typer.Option("--content", help="Print the text that was assembled, and nothing else.")
+    ] = False,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a context: its text, what became of each item, what it was made of, and when."""
+    store = bare_store(file)
+    if content:
+        _write(_text(run(store, lambda store: store.get_record(ref))).encode(), None)
+        return
+    trace = run(store, lambda store: store.explain(ref))
+    if as_json:
+        print_json(plain(trace))
+    else:
+        print_trace(trace)
+
+
+@app.command("list")
+def list_(
+    *,
+    name: Annotated[str | None, typer.Option(help="Only those of this context.")] = None,
+    freshness_status: Annotated[
+        FreshnessStatus | None, typer.Option(help="Only those of this status.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only those since: 2h ago, or a time.")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only those before: 2h ago, or a time.")
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """List recorded contexts, the newest first."""
+    store = bare_store(file)
+    now = store.clock.now()
+    start, end = (None if text is None else moment(text, now) for text in (since, before))
+    page = run(
+        store,
+        lambda store: store.list_contexts(
+            start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
+        ),
+    )
+    _print_page(page, as_json=as_json)
+
+
+@app.command()
+def find(
+    *,
+    feature: Annotated[str | None, typer.Option(help="Those that read this feature.")] = None,
+    entity_id: Annotated[
+        str | None, typer.Option(help="Of these, those that read it for this entity.")
+    ] = None,
+    chunk: Annotated[
+        str | None, typer.Option(metavar="ID", help="Those whose retrievers found this chunk.")
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the contexts that something went into: a feature, an entity's, or a chunk."""
+    # Whose features those of an entity are, only a features file can say.
+    store = declared_store(file) if entity_id and not feature else bare_store(file)
+    page = run(
+        store,
+        lambda store: store.find_contexts(
+            feature=feature, entity_id=entity_id, chunk=chunk, limit=limit, cursor=cursor
+        ),
+    )
+    _print_page(page, as_json=as_json)
+
+
+@app.command()
+def export(
+    ref: Ref,
+    *,
+    form: Annotated[
+        Literal["json", "yaml"],
+        typer.Option("--format", help="How the document is written; verifiers read JSON."),
+    ] = "json",
+    output: Output = None,
+    bundled: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            metavar="FILE.zip",
+            help="Write a zip file with everything that an auditor needs.",
+        ),
+    ] = None,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Leave out every text and value; the hash stays valid."),
+    ] = False,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a record: as a document that verifies anywhere, or with its verifier in a zip file."""
+    if bundled and (output or form == "yaml"):
+        raise typer.BadParameter("--bundle goes with neither --output nor --format")
+    if as_json and form == "yaml":
+        raise typer.BadParameter("--json and --format yaml exclude each other")
+    record = run(bare_store(file), lambda store: store.get_record(ref))
+    kept = record.private() if private else record
+    if bundled:
+        _write(bundle(kept), bundled)
+        _say_written(bundled, kept, as_json=as_json)
+        return
+    document = to_document(kept)
+    if form == "yaml":
+        document = to_yaml(msgspec.json.decode(document)).encode()
+    _write(document, output)
+
+
+@app.command()
+def verify(
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REF",
+            show_default=False,
+            help="A context id, at least 8 characters of its beginning, or a record hash.",
+        ),
+    ] = None,
+    *,
+    document: Annotated[
+        Path | None,
+        typer.Option(
+            "--document", metavar="FILE.json", help="Verify this exported document instead."
+        ),
+    ] = None,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a record: its hash, signature, values and text. Exits with 1 if one is broken."""
+    if (ref is None) == (document is None):
+        raise typer.BadParameter("name the record, or pass --document FILE.json")
+    store = bare_store(file)
+    if document is not None:
+        report = _verify_document(document, store.settings)
+    else:
+        report = run(store, lambda store: store.verify_record(str(ref)))
+    if as_json:
+        print_json({"ok": report.ok, "checks": report.checks})
+    else:
+        print_ladder(report)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="One record.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The other one.")],
+    *,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two contexts: items, features, what was found, rules, tokens and text."""
+    compared = run(bare_store(file), lambda store: store.diff(before, after))
+    if as_json:
+        print_json(plain(compared))
+    else:
+        print_diff(compared)
+
+
+@app.command()
+def replay(
+    ref: Ref,
+    *,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="show the stored text; reassemble it from the stored items; run the function with "
+            "the features as_of that moment; or live, with those of now."
+        ),
+    ] = "show",
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a context once more. Exits with 1 if stored items no longer give the recorded text."""
+    runs = mode in ("as_of", "live")
+    store = declared_store(file) if runs else bare_store(file)
+    replayed = run(store, lambda store: store.replay(ref, mode))
+    if as_json:
+        print_json(plain(replayed))
+    else:
+        if replayed.content is not None:
+            _write(replayed.content.encode(), None)
+        note(f"{mode}: {replayed.fidelity}")
+    raise typer.Exit(1 if mode == "reassemble" and replayed.matches is False else 0)
+
+
+@app.command()
+def redact(
+    ref: Ref,
+    pointer: Annotated[
+        str, typer.Argument(metavar="POINTER", help="Which value, such as /inputs/question.")
+    ],
+    *,
+    reason: Annotated[str, typer.Option(help="Why; it stays in the record for good.")],
+    by: Annotated[str | None, typer.Option(help="Who decided it; likewise.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Erase one value of a record for good; its hash and its signature stay valid."""
+    if not yes and on_terminal():
+        typer.confirm(f"erase {pointer} of {ref} for good?", abort=True)
+    record = run(bare_store(file), lambda store: store.redact(ref, pointer, reason=reason, by=by))
+    if as_json:
+        print_json(
+            {
+                "context_id": record.context_id,
+                "record_hash": record.record_hash,
+                "redactions": record.redactions,
+            }
+        )
+    else:
+        typer.echo(f"{pointer} of {record.context_id} is erased; {record.record_hash} still holds.")
+
+
+def _print_page(page: ContextPage, *, as_json: bool) -> None:
+    if as_json:
+        print_json(page)
+        return
+    if page.contexts:
+        print_contexts(page.contexts)
+    else:
+        typer.echo("No contexts.")
+    if page.next_cursor:
+        note(f"There are more: --cursor {page.next_cursor} goes on.")
+
+
+def _text(record: Record) -> str:
+    text = disclosed_text(record)
+    if text is None:
+        raise InvalidInputError(
+            f"the text of context {record.context_id} is withheld; it hashes to "
+            f"{record.content_hash}"
+        )
+    return text
+
+
+def _verify_document(document: Path, settings: Settings) -> Report:
+    return verify_record(
+        from_document(_read(document)),
+        parse_keyring(settings.signing_key),
+        signed=settings.signature_mode == "required",
+    )
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _write(content: bytes, file: Path | None) -> None:
+    """Writes bytes as they are, so that their hash stays what it is."""
+    if file is None:
+        stream = typer.get_binary_stream("stdout")
+        stream.write(content)
+        stream.flush()
+        if stream.isatty() and not content.endswith(b"\n"):
+            typer.echo()
+        return
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _say_written(file: Path, record: Record, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"bundle": str(file), "record_hash": record.record_hash})
+    else:
+        note(f"{file} holds {record.record_hash}; its README.md says how to check it.")

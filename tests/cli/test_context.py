@@ -1,0 +1,497 @@
+"""Recorded contexts on the command line: shown, listed, proved, exported, compared, redacted."""
+
+import asyncio
+import hashlib
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.cli import evidence
+from headwater.cli.yaml_text import to_yaml
+from headwater.contexts import Overrides
+from headwater.lineage import Context
+from headwater.loader import load_store
+from headwater.record.document import load
+from headwater.record.verify import verify
+from tests.cli.conftest import Ran, Run
+from tests.record.node import VERIFIER
+from tests.record.node import run as run_node
+
+DESK = '''
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature, retriever
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="purchase", default=0)
+async def total_spend(user_id: str, event: ServiceEvent) -> int:
+    return event.payload["amount"]
+
+@retriever(store)
+async def search_docs(query: str):
+    return [{"text": f"{query}: see page {n}", "id": f"page-{n}", "score": 1 / n} for n in (1, 2)]
+
+@context(store, max_tokens=60, freshness_sla="5m", model="gpt-4o")
+async def support(user_id: str, question: str):
+    """What a support agent knows."""
+    return [
+        ContextItem("You are a support agent.", priority=100, required=True),
+        ContextItem.template("The customer has spent {total_spend}.", priority=80),
+        *(ContextItem(doc.text, priority=50, source=doc) for doc in await search_docs(question)),
+        ContextItem("word " * 100, priority=1),
+    ]
+'''
+
+
+@pytest.fixture
+def folder(folder: Path) -> Path:
+    (folder / "features.py").write_text(DESK)
+    return folder
+
+
+def assemble(
+    folder: Path, user_id: str = "u1", question: str = "parcels", **options: Any
+) -> Context:
+    """Assembles the desk's context in the folder's store."""
+    store = load_store(folder / "features.py")
+
+    async def assembled() -> Context:
+        async with store:
+            if user_id == "u1":
+                await store.set_feature("total_spend", "u1", 40)
+            params = {"user_id": user_id, "question": question}
+            overrides = Overrides(**options)
+            return await store.assemble_named("support", params, overrides)
+
+    return asyncio.run(assembled())
+
+
+@pytest.fixture
+def made(folder: Path) -> Context:
+    """A context that is recorded in the folder's store."""
+    return assemble(folder, interaction_ref={"call_id": "c1"})
+
+
+def sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def test_a_context_is_shown_by_id_prefix_and_hash(run: Run, made: Context) -> None:
+    shown = run("context", "show", made.context_id)
+    assert shown.code == 0
+    for told in (
+        made.context_id,
+        str(made.record_hash),
+        made.content_hash,
+        "guaranteed (SLA 5m",
+        "of 60 (o200k_base, exact)",
+        " USD\n",
+        "total_spend  u1         40",
+        "call_id  c1",
+        "search_docs",
+        "dropped, because",
+    ):
+        assert told in shown.out
+    assert shown.out.endswith(f"\nText\n{made.content}\n")
+    for ref in (made.context_id[:13], str(made.record_hash), str(made.record_hash)[7:]):
+        assert run("context", "show", ref).out == shown.out
+
+
+def test_nothing_is_wrapped_or_coloured_off_a_terminal(run: Run, made: Context) -> None:
+    shown = run("context", "show", made.context_id).out
+    assert "\x1b" not in shown
+    (row,) = [line for line in shown.splitlines() if line.startswith("4 ")]
+    assert "dropped, because" in row
+    assert row.endswith("…")
+    listed = run("context", "list").out.splitlines()
+    assert [str(made.record_hash) in line for line in listed] == [False, True]
+
+
+def test_the_text_alone_is_given_byte_by_byte(folder: Path, made: Context) -> None:
+    command = [sys.executable, "-m", "headwater", "context", "show", made.context_id, "--content"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert sha256(done.stdout) == made.content_hash
+    assert done.stdout == made.content.encode()
+
+
+def test_a_context_as_json_has_everything(run: Run, made: Context) -> None:
+    trace = run("context", "show", made.context_id, "--json").json
+    assert trace["content"] == made.content
+    assert trace["inputs"] == {"user_id": "u1", "question": "parcels"}
+    assert [result["id"] for result in trace["retrievers"][0]["results"]] == ["page-1", "page-2"]
+
+
+def test_a_context_that_was_never_recorded_is_named_with_a_remedy(run: Run) -> None:
+    for verb in ("show", "export", "verify", "replay"):
+        refused = run("context", verb, "sha256:" + "0" * 64)
+        assert refused.code == 1
+        assert refused.err.startswith("error: no recorded context 'sha256:000")
+        assert "`headwater context list`" in refused.err
+
+
+def test_contexts_are_listed_newest_first_page_by_page(folder: Path, run: Run) -> None:
+    assert run("context", "list").out == "No contexts.\n"
+    ids = [assemble(folder).context_id for _ in range(3)]
+    first = run("context", "list", "--limit", "2")
+    assert [line.split()[0] for line in first.out.splitlines()[1:]] == [ids[2], ids[1]]
+    assert f"--cursor {ids[1]} goes on" in first.err
+    rest = run("context", "list", "--cursor", ids[1], "--json").json
+    assert [listed["context_id"] for listed in rest["contexts"]] == [ids[0]]
+    assert rest["next_cursor"] is None
+
+
+def test_lists_are_bounded_by_time_name_and_status(folder: Path, run: Run) -> None:
+    fresh, degraded = assemble(folder), assemble(folder, "u2")
+
+    def ids(*options: str) -> list[str]:
+        listed = run("context", "list", *options, "--json").json["contexts"]
+        return [context["context_id"] for context in listed]
+
+    assert ids("--freshness-status", "degraded") == [degraded.context_id]
+    assert ids("--name", "support", "--since", "1h") == [degraded.context_id, fresh.context_id]
+    assert ids("--name", "sales") == []
+    assert ids("--before", "1h") == []
+    assert run("context", "list", "--since", "yesterday").code == 2
+
+
+def test_contexts_are_found_by_what_went_into_them(folder: Path, run: Run) -> None:
+    first, second = assemble(folder), assemble(folder, "u2")
+
+    def found(*options: str) -> list[str]:
+        listed = run("context", "find", *options, "--json").json["contexts"]
+        return [context["context_id"] for context in listed]
+
+    assert found("--feature", "total_spend") == [second.context_id, first.context_id]
+    assert found("--feature", "total_spend", "--entity-id", "u2") == [second.context_id]
+    assert found("--entity-id", "u1") == [first.context_id]
+    assert found("--chunk", "page-2") == [second.context_id, first.context_id]
+    assert found("--chunk", "page-9") == []
+    assert first.context_id in run("context", "find", "--chunk", "page-1").out
+    refused = run("context", "find")
+    assert refused.code == 1
+    assert "feature, entity_id or chunk" in refused.err
+
+
+def test_a_whole_record_verifies_and_every_rung_is_printed(run: Run, made: Context) -> None:
+    verified = run("context", "verify", made.context_id)
+    assert verified.code == 0
+    lines = verified.out.splitlines()
+    rungs = ["hash", "signature", "disclosures", "content", "reassembly"]
+    assert [line.split()[1] for line in lines[:-1]] == rungs
+    assert [line.split()[0] for line in lines[:-1]] == ["ok", "-", "ok", "ok", "ok"]
+    assert lines[-1] == "Nothing is broken."
+    report = run("context", "verify", str(made.record_hash), "--json").json
+    assert report["ok"] is True
+    assert [check["ok"] for check in report["checks"]] == [True, None, True, True, True]
+
+
+def tamper(folder: Path, statement: str) -> None:
+    """Changes the log behind the store's back."""
+    with sqlite3.connect(folder / ".headwater" / "headwater.db") as log:
+        log.execute(statement)
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "rung", "told"),
+    [
+        (
+            "UPDATE records SET core = CAST(replace(core, 'support', 'suppprt') AS BLOB)",
+            "hash",
+            "altered",
+        ),
+        (
+            "UPDATE records SET disclosures = "
+            "CAST(replace(disclosures, '\"parcels\"', '\"refunds\"') AS BLOB)",
+            "disclosures",
+            "/inputs/question does not open its commitment",
+        ),
+        ("UPDATE records SET disclosures = x'00'", "disclosures", "cannot be read"),
+    ],
+)
+@pytest.mark.usefixtures("made")
+def test_a_record_that_was_tampered_with_is_an_exit_of_1(
+    folder: Path, run: Run, statement: str, rung: str, told: str
+) -> None:
+    (listed,) = run("context", "list", "--json").json["contexts"]
+    tamper(folder, statement)
+    verified = run("context", "verify", listed["context_id"])
+    assert verified.code == 1
+    (line,) = [line for line in verified.out.splitlines() if line.startswith("BROKEN")]
+    assert line.split()[1] == rung
+    assert told in line
+    assert verified.out.endswith("This record is broken.\n")
+    assert run("context", "verify", listed["context_id"], "--json").json["ok"] is False
+
+
+def test_a_signed_record_says_by_whom_and_a_foreign_key_breaks_it(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret")
+    made = assemble(folder)
+    assert "signed by     march\n" in run("context", "show", made.context_id).out
+    assert "signed by key 'march' (HMAC-SHA256)" in run("context", "verify", made.context_id).out
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "april:another,march:a secret")
+    assert run("context", "verify", made.context_id).code == 0
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:another")
+    broken = run("context", "verify", made.context_id)
+    assert broken.code == 1
+    assert "key 'march' did not sign this statement" in broken.out
+
+
+def test_an_exported_document_verifies_here_and_elsewhere(
+    folder: Path, run: Run, made: Context
+) -> None:
+    exported = run("context", "export", made.context_id)
+    assert exported.code == 0
+    assert exported.err == ""
+    assert verify(load(exported.out), expect=made.record_hash).ok
+    written = folder / "record.json"
+    assert run("context", "export", made.context_id, "-o", str(written)).out == ""
+    assert written.read_text() == exported.out
+    elsewhere = run_node(VERIFIER / "cli.mjs", written, "--expect", str(made.record_hash))
+    assert elsewhere.returncode == 0, elsewhere.stdout
+    assert run("context", "verify", "--document", str(written)).code == 0
+    written.write_text(exported.out.replace("u1", "u2"))
+    broken = run("context", "verify", "--document", str(written), "--json")
+    assert broken.code == 1
+    assert broken.json["ok"] is False
+
+
+def test_a_document_may_come_from_a_pipe(folder: Path, made: Context) -> None:
+    headwater = f"{sys.executable} -m headwater context"
+    piped = f"{headwater} export {made.context_id} | {headwater} verify --document - --json"
+    done = subprocess.run(piped, shell=True, capture_output=True, timeout=60, check=True)
+    assert msgspec.json.decode(done.stdout)["ok"] is True
+
+
+def test_what_is_no_document_is_refused(folder: Path, run: Run) -> None:
+    (folder / "other.json").write_text("{}")
+    for file, told in (("other.json", "not the document of a record"), ("none.json", "cannot be")):
+        refused = run("context", "verify", "--document", file)
+        assert refused.code == 1
+        assert told in refused.err
+    assert run("context", "verify").code == 2
+    assert run("context", "verify", "abc", "--document", "other.json").code == 2
+
+
+def test_yaml_says_the_same_as_json(run: Run, made: Context) -> None:
+    document = run("context", "export", made.context_id, "--json").json
+    written = run("context", "export", made.context_id, "--format", "yaml").out
+    assert msgspec.yaml.decode(written) == document
+    assert "value: |-\n      You are a support agent.\n\n      The customer has" in written
+    assert run("context", "export", made.context_id, "--format", "yaml", "--json").code == 2
+
+
+_TEXTS = (
+    st.text(st.characters(codec="utf-8"))
+    | st.text("ab \n\t:-#'\"{}[]|>\x85\u2028\ufeff\xa0")
+    | st.sampled_from(["yes", "null", "~", "1", "1.5", "k\n" * 600, "x" * 2000, "😀"])
+)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | _TEXTS,
+        lambda inner: st.lists(inner) | st.dictionaries(_TEXTS, inner),
+    )
+)
+def test_yaml_reads_back_equal(value: Any) -> None:
+    assert msgspec.yaml.decode(to_yaml(value)) == value
+
+
+def test_a_private_export_keeps_the_hash_and_no_text(run: Run, made: Context) -> None:
+    exported = run("context", "export", made.context_id, "--private").out
+    assert "parcels" not in exported
+    assert '"u1"' not in exported
+    report = verify(load(exported), expect=made.record_hash)
+    assert [check.ok for check in report.checks] == [True, None, None, None, None]
+
+
+def unpacked(bundle: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(bundle) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_bundle_has_everything_that_an_auditor_needs(
+    folder: Path, run: Run, made: Context
+) -> None:
+    written = run("context", "export", made.context_id, "--bundle", "evidence.zip", "--json")
+    assert written.json == {"bundle": "evidence.zip", "record_hash": made.record_hash}
+    files = unpacked(folder / "evidence.zip")
+    assert sha256(files["core.json"]) == made.record_hash
+    assert files["content.txt"].decode() == made.content
+    for line in files["SHA256SUMS"].decode().splitlines():
+        digest, name = line.split("  ")
+        assert sha256(files[name]) == f"sha256:{digest}"
+    readme = files["README.md"].decode()
+    for told in ("sha256sum -c SHA256SUMS", f"--expect {made.record_hash}", made.content_hash):
+        assert told in readme
+    again = run("context", "export", made.context_id, "--bundle", "again.zip")
+    assert again.out == ""
+    assert "README.md says how to check it" in again.err
+    assert (folder / "again.zip").read_bytes() == (folder / "evidence.zip").read_bytes()
+
+
+def test_the_verifier_of_a_bundle_checks_its_record(folder: Path, run: Run, made: Context) -> None:
+    run("context", "export", made.context_id, "--bundle", "evidence.zip")
+    with zipfile.ZipFile(folder / "evidence.zip") as archive:
+        archive.extractall(folder / "evidence")
+    record = folder / "evidence" / "record.json"
+    cli = folder / "evidence" / "verifier" / "cli.mjs"
+    holds = run_node(cli, record, "--expect", str(made.record_hash))
+    assert holds.returncode == 0, holds.stdout + holds.stderr
+    record.write_text(record.read_text().replace("parcels: see page 2", "parcels: see page 3"))
+    broken = run_node(cli, record)
+    assert broken.returncode == 1
+    assert "BROKEN disclosures" in broken.stdout
+
+
+def test_a_private_bundle_has_no_text_and_says_so(folder: Path, run: Run, made: Context) -> None:
+    run("context", "export", made.context_id, "--bundle", "private.zip", "--private")
+    files = unpacked(folder / "private.zip")
+    assert "content.txt" not in files
+    assert not any(b"parcels" in content for content in files.values())
+    assert "every text and value: a private copy" in files["README.md"].decode()
+    assert sha256(files["core.json"]) == made.record_hash
+
+
+def test_a_bundle_that_cannot_be_written_is_an_error(run: Run, made: Context) -> None:
+    refused = run("context", "export", made.context_id, "--bundle", "nowhere/evidence.zip")
+    assert refused.code == 1
+    assert "nowhere/evidence.zip cannot be written" in refused.err
+    assert run("context", "export", made.context_id, "--bundle", "a.zip", "-o", "b").code == 2
+
+
+def test_the_wheel_carries_the_verifier(tmp_path: Path) -> None:
+    root = VERIFIER.parent
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=root, capture_output=True, timeout=90, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    files = unpacked(wheel)
+    for name in ("verify.mjs", "cli.mjs", "index.html", "README.md"):
+        assert files[f"headwater/cli/verifier/{name}"] == (VERIFIER / name).read_bytes()
+
+
+def test_two_contexts_are_compared(folder: Path, run: Run) -> None:
+    before = assemble(folder)
+    after = assemble(folder, "u2", max_tokens=20)
+    compared = run("context", "diff", before.context_id, str(after.record_hash))
+    assert compared.code == 0
+    for told in (
+        "text          another one",
+        f"({after.tokens - before.tokens:+d})",
+        "user_id  changed  u1      u2",
+        "max_tokens",
+        "The customer has spent 0.",
+        "kept at 2",
+        "dropped at 2, 0 tokens",
+        "-The customer has spent 40.",
+        "+The customer has spent 0.",
+    ):
+        assert told in compared.out
+    whole = run("context", "diff", before.context_id, after.context_id, "--json").json
+    assert whole["same_content"] is False
+    same = run("context", "diff", before.context_id, before.context_id).out
+    assert same.splitlines()[2:] == [
+        "text          the same",
+        f"tokens        {before.tokens} → {before.tokens} (+0)",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["show", "reassemble", "as_of", "live"])
+def test_a_context_is_replayed_and_says_how_faithfully(run: Run, made: Context, mode: str) -> None:
+    replayed = run("context", "replay", made.context_id, "--mode", mode)
+    assert replayed.code == 0
+    assert replayed.out == made.content
+    assert replayed.err.startswith(f"{mode}: ")
+    whole = run("context", "replay", made.context_id, "--mode", mode, "--json").json
+    assert (whole["mode"], whole["matches"]) == (mode, True)
+    assert whole["fidelity"]
+    assert len(run("context", "list", "--json").json["contexts"]) == 1
+
+
+def test_a_live_replay_has_the_values_of_now_and_as_of_those_of_then(
+    folder: Path, run: Run, made: Context
+) -> None:
+    store = load_store(folder / "features.py")
+
+    async def spend() -> None:
+        async with store:
+            await store.set_feature("total_spend", "u1", 99)
+
+    asyncio.run(spend())
+    assert "has spent 99." in run("context", "replay", made.context_id, "--mode", "live").out
+    assert "has spent 40." in run("context", "replay", made.context_id, "--mode", "as_of").out
+
+
+def redacted(run: Run, made: Context, *options: str) -> Ran:
+    return run("context", "redact", made.context_id[:18], "/inputs/question", *options)
+
+
+def test_a_value_is_redacted_and_the_record_still_holds(run: Run, made: Context) -> None:
+    assert redacted(run, made).code == 2
+    done = redacted(run, made, "--reason", "asked by the customer", "--by", "dpo", "--json")
+    assert done.json["record_hash"] == made.record_hash
+    (note,) = done.json["redactions"]
+    assert (note["pointer"], note["reason"], note["by"]) == (
+        "/inputs/question",
+        "asked by the customer",
+        "dpo",
+    )
+    verified = run("context", "verify", made.context_id)
+    assert verified.code == 0
+    assert "redacted: /inputs/question" in verified.out
+    assert "/inputs/question  erased for good" in run("context", "show", made.context_id).out
+    again = redacted(run, made, "--reason", "again")
+    assert again.code == 1
+    assert "nothing is disclosed at '/inputs/question'" in again.err
+
+
+def test_redaction_asks_on_a_terminal_only(
+    run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.cli.context.on_terminal", lambda: True)
+    asked = run(
+        "context", "redact", made.context_id, "/inputs/question", "--reason", "r", stdin="n"
+    )
+    assert asked.code == 1
+    assert run("context", "show", made.context_id, "--json").json["redacted"] == []
+    options = ("--reason", "asked by the customer", "--yes")
+    assert "is erased" in redacted(run, made, *options).out
+
+
+def test_in_privacy_mode_hashes_and_facts_are_shown(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_RECORD_INCLUDE_CONTENT", "0")
+    made = assemble(folder)
+    shown = run("context", "show", made.context_id)
+    assert shown.code == 0
+    assert "parcels" not in shown.out
+    assert f"(withheld; it hashes to {made.content_hash})" in shown.out
+    assert run("context", "verify", made.context_id).code == 0
+    refused = run("context", "show", made.context_id, "--content")
+    assert refused.code == 1
+    assert f"is withheld; it hashes to {made.content_hash}" in refused.err
+    assert run("context", "replay", made.context_id, "--mode", "live").code == 1
+
+
+def test_a_cost_is_written_in_dollars() -> None:
+    assert evidence.dollars(None) is None
+    assert evidence.dollars(45_000) == "0.000045 USD"
+    assert evidence.dollars(2_000_000_000) == "2 USD"
+    assert evidence.dollars(100_000_000_000) == "100 USD"
+    assert evidence.dollars(0) == "0 USD"

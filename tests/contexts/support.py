@@ -1,0 +1,12 @@
+"""What tests of contexts share besides their store."""
+
+from __future__ import annotations
+
+from headwater import Context, FeatureStore
+from headwater.record.core import Core
+from headwater.record.sealing import open_core
+
+
+async def recorded(store: FeatureStore, context: Context) -> Core:
+    """What the record of a context says, with every value disclosed."""
+    return open_core(await store.get_record(context.context_id))

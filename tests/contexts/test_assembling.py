@@ -1,0 +1,468 @@
+"""Assembling: what a function may take and give, what is kept within the budget, and overrides."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from headwater import (
+    Context,
+    ContextItem,
+    FeatureStore,
+    FreshnessSLAError,
+    TokenBudgetError,
+    context,
+)
+from headwater.errors import (
+    BackendError,
+    ConfigError,
+    ContextFailedError,
+    InvalidInputError,
+    RecordingError,
+    RecordValueError,
+)
+from headwater.record.parts import content_hash
+from headwater.settings import Settings
+from headwater.testing import ManualClock
+from headwater.tokens import tokenizer_for
+from tests.contexts.support import recorded
+from tests.engine.support import metric, records
+
+# What a function gives
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [
+        ([ContextItem("a"), ContextItem("b")], "a\n\nb"),
+        ((ContextItem("a"), "b"), "a\n\nb"),
+        (ContextItem("a"), "a"),
+        ("a", "a"),
+        ([], ""),
+    ],
+)
+async def test_a_function_gives_items_one_item_or_a_text(
+    store: FeatureStore, given: object, content: str
+) -> None:
+    @context(store, max_tokens=50)
+    async def made() -> object:
+        return given
+
+    @context(store, max_tokens=50)
+    def made_in_a_thread() -> object:
+        return given
+
+    one, other = await made(), await made_in_a_thread()
+    assert one.content == other.content == str(one) == content
+    assert one.content_hash == other.content_hash == content_hash(content)
+
+
+async def test_a_text_is_a_required_item(store: FeatureStore) -> None:
+    @context(store, max_tokens=3)
+    async def made(text: str) -> str:
+        return text
+
+    assert (await made("short")).lineage.items[0].required
+    with pytest.raises(TokenBudgetError):
+        await made("much too long for three tokens")
+
+
+@pytest.mark.parametrize("given", [None, 5, {"content": "a"}, [ContextItem("a"), None]])
+async def test_anything_else_is_refused(store: FeatureStore, given: object) -> None:
+    @context(store)
+    async def made() -> object:
+        return given
+
+    with pytest.raises(InvalidInputError, match="'made' must return ContextItems or text, not"):
+        await made()
+
+
+async def test_sync_functions_run_in_a_thread(store: FeatureStore) -> None:
+    @context(store)
+    def made() -> str:
+        return threading.current_thread().name
+
+    assert (await made()).content.startswith("headwater-sync")
+
+
+async def test_a_decorated_function_is_awaited_whatever_its_decorator_is(
+    store: FeatureStore,
+) -> None:
+    def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            return function(*args)
+
+        return call
+
+    def bare(function: Callable[..., Awaitable[str]]) -> Callable[..., Any]:
+        def call() -> Any:
+            return function()
+
+        return call
+
+    async def text() -> str:
+        return "awaited"
+
+    for number, decorator in enumerate((plain, bare)):
+        made = context(store, name=f"made_{number}")(decorator(text))
+        assert (await made()).content == "awaited"
+
+
+async def test_what_a_function_raises_is_said_with_the_contexts_name(store: FeatureStore) -> None:
+    @context(store)
+    async def made() -> str:
+        raise KeyError("gone")
+
+    with pytest.raises(ContextFailedError, match="context 'made' failed: KeyError: 'gone'") as e:
+        await made()
+    assert isinstance(e.value.__cause__, KeyError)
+
+
+# What it takes
+
+
+async def test_arguments_of_every_kind_are_recorded_by_name(store: FeatureStore) -> None:
+    seen: list[object] = []
+
+    @context(store)
+    async def made(first: str, /, second: int, *rest: int, third: float = 1.5, **more: str) -> str:
+        seen.append((first, second, rest, third, more))
+        return "text"
+
+    ctx = await made("a", 2, 3, 4, fourth="d")
+    assert seen == [("a", 2, (3, 4), 1.5, {"fourth": "d"})]
+    assert (await recorded(store, ctx)).inputs == {
+        "first": "a",
+        "second": 2,
+        "rest": (3, 4),
+        "third": 1.5,
+        "more": {"fourth": "d"},
+    }
+
+
+async def test_positional_and_keyword_arguments_are_recorded_alike(store: FeatureStore) -> None:
+    @context(store)
+    def made(user_id: str, question: str = "none") -> str:
+        return question
+
+    for ctx in (await made("u1", "why?"), await made(question="why?", user_id="u1")):
+        assert (await recorded(store, ctx)).inputs == {"user_id": "u1", "question": "why?"}
+    assert (await recorded(store, await made("u1"))).inputs["question"] == "none"
+
+
+async def test_wrong_arguments_are_refused_before_the_function_runs(store: FeatureStore) -> None:
+    @context(store)
+    async def made(user_id: str) -> str:
+        raise AssertionError("it ran")
+
+    with pytest.raises(InvalidInputError, match="'made': missing a required argument: 'user_id'"):
+        await made()  # type: ignore[call-arg]
+    with pytest.raises(InvalidInputError, match="unexpected keyword argument 'userid'"):
+        await made("u1", userid="u1")  # type: ignore[call-arg]
+    with pytest.raises(RecordValueError, match=r"/inputs/user_id: a builtins\.object"):
+        await made(object())  # type: ignore[arg-type]
+    with pytest.raises(RecordValueError, match="/interaction_ref/call"):
+        await made.options(interaction_ref={"call": object()})("u1")
+
+
+async def test_the_record_has_the_arguments_as_they_were_given(store: FeatureStore) -> None:
+    @context(store)
+    async def made(filters: dict[str, list[str]]) -> str:
+        filters["tags"].append("changed")
+        return "text"
+
+    ctx = await made({"tags": ["first"]})
+    assert (await recorded(store, ctx)).inputs == {"filters": {"tags": ["first"]}}
+
+
+# What is kept
+
+TEN = "one two three four five six seven eight nine ten"
+
+
+async def test_the_lowest_priority_is_dropped_first_and_order_is_kept(store: FeatureStore) -> None:
+    @context(store, max_tokens=12, model="gpt-4o", separator="\n")
+    async def made() -> list[ContextItem]:
+        return [
+            ContextItem("low", priority=1),
+            ContextItem(TEN, priority=5),
+            ContextItem("high", priority=9),
+            ContextItem("must", required=True),
+        ]
+
+    ctx = await made()
+    assert ctx.content == "high\nmust"
+    decisions = [item.decision for item in ctx.lineage.items]
+    assert decisions == ["dropped", "dropped", "kept", "kept"]
+    assert [item.reason for item in ctx.lineage.items] == [
+        "outranked",
+        "over_budget",
+        "fits",
+        "required",
+    ]
+    assert all(item.short_by > 0 for item in ctx.lineage.items[:2])
+
+
+async def test_with_backfill_smaller_items_take_the_room_of_a_larger_one(
+    store: FeatureStore,
+) -> None:
+    @context(store, max_tokens=12, model="gpt-4o", separator="\n", backfill=True)
+    async def made() -> list[ContextItem]:
+        return [
+            ContextItem("low", priority=1),
+            ContextItem(TEN * 2, priority=5),
+            ContextItem("high", priority=9),
+        ]
+
+    assert (await made()).content == "low\nhigh"
+
+
+async def test_an_item_may_be_cut_with_a_visible_mark(store: FeatureStore) -> None:
+    @context(store, max_tokens=8, model="gpt-4o")
+    async def made() -> list[ContextItem]:
+        return [ContextItem("first"), ContextItem(TEN, priority=-1, truncate=True)]
+
+    ctx = await made()
+    assert re.fullmatch(r"first\n\none two .*…", ctx.content)
+    assert ctx.tokens <= 8
+    assert (ctx.lineage.items_truncated, ctx.lineage.items[1].decision) == (1, "truncated")
+    item = (await recorded(store, ctx)).items[1]
+    assert item.content == TEN
+    assert ctx.content.endswith(str(item.emitted))
+
+
+async def test_required_items_that_do_not_fit_are_an_error_or_a_flag(store: FeatureStore) -> None:
+    async def made() -> list[ContextItem]:
+        return [ContextItem(TEN, required=True), ContextItem("more", priority=9)]
+
+    strict = context(store, max_tokens=5, model="gpt-4o", name="strict")(made)
+    flagged = context(store, max_tokens=5, model="gpt-4o", name="flagged", on_overflow="flag")(made)
+    with pytest.raises(TokenBudgetError) as caught:
+        await strict()
+    assert (caught.value.available, caught.value.items) == (5, {0: 10})
+    ctx = await flagged()
+    assert (ctx.content, ctx.meta["overflow"]) == (TEN, True)
+    assert (await recorded(store, ctx)).output.overflow
+
+
+async def test_what_is_reported_is_a_count_of_what_is_given(store: FeatureStore) -> None:
+    @context(store, max_tokens=30, model="gpt-4o")
+    async def made() -> list[ContextItem]:
+        return [ContextItem(f"Sentence {n}." * n, priority=n) for n in range(9)]
+
+    ctx = await made()
+    tokens = tokenizer_for("gpt-4o").count(ctx.content)
+    assert tokens == ctx.tokens == ctx.lineage.tokens <= 30
+    assert (await recorded(store, ctx)).output.tokens == tokens
+
+
+async def test_a_model_that_is_not_known_is_counted_with_a_margin(store: FeatureStore) -> None:
+    @context(store, max_tokens=13, model="a-model-of-tomorrow", on_overflow="flag")
+    async def made() -> str:
+        return TEN
+
+    ctx = await made()
+    assert (ctx.meta["exact"], ctx.meta["overflow"], ctx.cost_nano_usd) == (False, False, None)
+    tighter = await made.options(max_tokens=12)()
+    assert tighter.meta["overflow"]
+    said = (await recorded(store, ctx)).tokenizer
+    assert (said.exact, said.margin_percent) == (False, 30)
+
+
+async def test_costs_are_whole_nano_dollars_or_unknown(store: FeatureStore) -> None:
+    async def made() -> str:
+        return TEN
+
+    priced = await context(store, model="gpt-4o", name="priced")(made)()
+    unpriced = await context(store, name="unpriced")(made)()
+    assert priced.cost_nano_usd == priced.lineage.cost_nano_usd == 10 * 2_500
+    assert unpriced.cost_nano_usd is None
+
+
+async def test_prices_of_ones_own_count(settings: Settings, clock: ManualClock) -> None:
+    store = FeatureStore(settings=settings.with_(prices={"ours": "7000000"}), clock=clock)
+
+    @context(store, model="ours")
+    async def made() -> str:
+        return TEN
+
+    async with store:
+        assert (await made()).cost_nano_usd == 70
+    wrong = FeatureStore(settings=settings.with_(prices={"ours": "cheap"}), clock=clock)
+    with pytest.raises(ConfigError, match="'cheap' for 'ours' is not a whole number of nano-USD"):
+        await wrong.open()
+    await wrong.close()
+
+
+# Overrides, one call's and the interaction's
+
+
+async def test_a_call_may_have_another_budget_and_sla(store: FeatureStore, user: type) -> None:
+    @context(store, max_tokens=50, freshness_sla="1h", freshness_strict=True, model="gpt-4o")
+    async def made(user_id: str) -> list[ContextItem]:
+        return [ContextItem.template("{plan}", priority=1), ContextItem(TEN)]
+
+    with pytest.raises(FreshnessSLAError):
+        await made("u1")
+    ctx = await made.options(max_tokens=5, freshness_sla=None)("u1")
+    assert (ctx.lineage.max_tokens, ctx.freshness_sla_ms, ctx.is_fresh) == (5, None, True)
+    assert ctx.lineage.items_dropped == 1
+    policy = (await recorded(store, ctx)).policy
+    assert (policy.max_tokens, policy.freshness_sla_ms) == (5, None)
+    unlimited = await made.options(max_tokens=None).options(freshness_sla=None)("u1")
+    assert (unlimited.lineage.max_tokens, unlimited.lineage.items_dropped) == (None, 0)
+    with pytest.raises(FreshnessSLAError) as caught:
+        await made.options(freshness_sla="2m")("u1")
+    assert caught.value.violations[0].sla_ms == 120_000
+
+
+async def test_the_interactions_reference_passes_through(store: FeatureStore) -> None:
+    reference = {"call_id": "c1", "turn_id": "t1", "turn_index": 3, "voice": {"lang": "de"}}
+
+    @context(store)
+    async def made(question: str) -> str:
+        return question
+
+    @context(store)
+    async def asks(question: str, interaction_ref: dict[str, Any] | None = None) -> str:
+        return question
+
+    given = [
+        await made.options(interaction_ref=reference)("why?"),
+        await made("why?", interaction_ref=reference),  # type: ignore[call-arg]
+        await asks("why?", reference),
+        await asks.options(interaction_ref=reference)("why?"),
+    ]
+    for ctx in given:
+        assert ctx.interaction_ref == reference
+        assert (await recorded(store, ctx)).interaction_ref == reference
+    without = await made("why?")
+    assert without.interaction_ref is None
+    assert (await recorded(store, without)).interaction_ref is None
+    with pytest.raises(InvalidInputError, match="interaction_ref is a mapping"):
+        await made("why?", interaction_ref="c1")  # type: ignore[call-arg]
+
+
+# Ids, texts and what goes wrong
+
+
+async def test_ids_only_ever_grow_whoever_assembles(
+    store: FeatureStore, settings: Settings, clock: ManualClock
+) -> None:
+    other = FeatureStore(settings=settings, clock=clock)
+
+    async def made(number: int) -> str:
+        return str(number)
+
+    here, there = context(store)(made), context(other)(made)
+    async with other:
+        contexts = [await (there if n % 2 else here)(n) for n in range(10)]
+        contexts += await asyncio.gather(*(here(n) for n in range(20)))
+    ids = [ctx.context_id for ctx in contexts]
+    assert ids[:10] == sorted(ids[:10])
+    assert max(ids[:10]) < min(ids[10:])
+    assert len(set(ids)) == 30
+    assert {UUID(context_id).version for context_id in ids} == {7}
+    assert len({ctx.record_hash for ctx in contexts}) == 30
+
+
+async def test_a_text_that_utf8_cannot_hold_is_refused(store: FeatureStore) -> None:
+    @context(store)
+    async def made() -> str:
+        return "half a character: \ud83d"
+
+    with pytest.raises(RecordValueError, match="decode the text with errors='replace'"):
+        await made()
+
+
+@pytest.mark.parametrize(
+    "text", ["<|endoftext|>", "", " ", "\x00", "🧑🏽‍🚀", "{a} {0} {{", "a\r\nb"]
+)
+async def test_any_other_text_is_legal(store: FeatureStore, text: str) -> None:
+    @context(store, max_tokens=50, model="gpt-4o")
+    async def made(asked: str) -> list[ContextItem]:
+        return [ContextItem(asked), ContextItem("end")]
+
+    ctx = await made(text)
+    assert ctx.content == f"{text}\n\nend"
+    core = await recorded(store, ctx)
+    assert (core.inputs["asked"], core.output.content) == (text, ctx.content)
+
+
+class BrokenLog:
+    """A log that cannot be written to."""
+
+    async def append(self, record: object, keys: object) -> None:
+        raise BackendError("the disk is full")
+
+
+async def broken(store: FeatureStore) -> Callable[[], Awaitable[Context]]:
+    """A context of a store whose log is broken."""
+    engine = await store.open()
+    engine.assembler._recorder._records = BrokenLog()  # type: ignore[assignment] # noqa: SLF001
+
+    @context(store)
+    async def made() -> str:
+        return "secret text"
+
+    return made
+
+
+async def test_a_log_that_fails_does_not_fail_the_assembly(
+    store: FeatureStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = metric("headwater_contexts_unrecorded_total")
+    ctx = await (await broken(store))()
+    assert (ctx.content, ctx.meta["recorded"]) == ("secret text", False)
+    assert metric("headwater_contexts_unrecorded_total") == before + 1
+    said = capsys.readouterr().err
+    (record,) = records(said, "context not recorded")
+    assert (record["context_id"], record["error"]) == (ctx.context_id, "the disk is full")
+    assert "secret text" not in said
+
+
+async def test_a_log_that_fails_is_an_error_for_those_who_must_have_it(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with FeatureStore(
+        settings=settings.with_(record={"required": True}), clock=clock
+    ) as store:
+        made = await broken(store)
+        with pytest.raises(RecordingError, match="was not recorded: the disk is full"):
+            await made()
+
+
+async def test_a_recorded_context_says_so(store: FeatureStore) -> None:
+    @context(store)
+    async def made() -> str:
+        return "text"
+
+    assert (await made()).meta["recorded"]
+
+
+async def test_the_vocabulary_and_prices_are_loaded_off_the_loop(store: FeatureStore) -> None:
+    @context(store, model="gpt-4o")
+    async def made() -> str:
+        return "text"
+
+    threads: list[str] = []
+    assembler = (await store.open()).assembler
+    load = assembler._load_now  # noqa: SLF001
+
+    def noted(model: str | None) -> None:
+        threads.append(threading.current_thread().name)
+        load(model)
+
+    assembler._load_now = noted  # type: ignore[method-assign] # noqa: SLF001
+    await assembler.warm_up()
+    await made()
+    assert len(threads) == 1
+    assert threads != [threading.main_thread().name]

@@ -1,0 +1,187 @@
+"""Contexts and retrievers: every option is checked where it is declared, with file and line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import Chunk, ContextItem, FeatureStore, context, retriever
+from headwater.errors import (
+    DeclarationError,
+    DuplicateNameError,
+    DurationError,
+    InvalidInputError,
+)
+from headwater.settings import Settings
+
+Decorator = Callable[..., Any]
+
+
+@pytest.fixture
+def store() -> FeatureStore:
+    """Declaring opens nothing, so one environment is enough."""
+    return FeatureStore(settings=Settings())
+
+
+def text(user_id: str) -> str:
+    """Says who it is."""
+    return user_id
+
+
+def test_every_option_of_a_context_is_kept(store: FeatureStore) -> None:
+    declared = context(
+        store,
+        max_tokens=100,
+        freshness_sla="5m",
+        freshness_strict=True,
+        model="gpt-4o",
+        name="support",
+        version="2",
+        separator=" | ",
+        on_overflow="flag",
+        backfill=True,
+    )(text).definition
+    assert store.registry.context("support") is declared
+    assert (declared.name, declared.version, declared.model) == ("support", "2", "gpt-4o")
+    assert (declared.max_tokens, declared.separator) == (100, " | ")
+    assert (declared.freshness_sla, declared.freshness_strict) == (timedelta(minutes=5), True)
+    assert (declared.on_overflow, declared.backfill) == ("flag", True)
+    assert declared.description == "Says who it is."
+    assert declared.location == (__file__, text.__code__.co_firstlineno)
+    assert declared.definition is not None
+    assert declared.definition.startswith("sha256:")
+
+
+def test_a_context_needs_no_option(store: FeatureStore) -> None:
+    declared = context(store)(text).definition
+    assert (declared.name, declared.separator, declared.on_overflow) == ("text", "\n\n", "error")
+    assert (declared.max_tokens, declared.model, declared.version) == (None, None, None)
+    assert (declared.freshness_sla, declared.freshness_strict) == (None, False)
+    assert declared.backfill is False
+
+
+def test_every_option_of_a_retriever_is_kept(store: FeatureStore) -> None:
+    declared = retriever(store, cache_ttl=timedelta(seconds=3), name="search", top_k=5)(text)
+    definition = declared.definition
+    assert store.registry.retrievers == {"search": definition}
+    assert (definition.cache_ttl, definition.top_k) == (timedelta(seconds=3), 5)
+    plain = retriever(store)(text).definition
+    assert (plain.name, plain.cache_ttl, plain.top_k) == ("text", None, None)
+
+
+@pytest.mark.parametrize("decorator", [context, retriever])
+def test_what_is_declared_still_looks_like_its_function(
+    store: FeatureStore, decorator: Decorator
+) -> None:
+    declared = decorator(store)(text)
+    assert (declared.__name__, declared.__doc__) == ("text", "Says who it is.")
+    assert inspect.signature(declared) == inspect.signature(text)
+    assert declared.function("u1") == "u1"
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"max_tokens": 0}, "max_tokens must be a whole number above zero"),
+        ({"max_tokens": 2.5}, "max_tokens must be a whole number above zero"),
+        ({"max_tokens": True}, "max_tokens must be a whole number above zero"),
+        ({"freshness_sla": "5 minutes"}, "freshness_sla: '5 minutes' is not a duration"),
+        ({"freshness_sla": timedelta(microseconds=5)}, "is not a duration"),
+        ({"freshness_strict": "yes"}, "freshness_strict must be True or False"),
+        ({"backfill": 1}, "backfill must be True or False"),
+        ({"model": 4}, "model must be a text"),
+        ({"version": 2}, "version must be a text"),
+        ({"separator": None}, "separator must be a text"),
+        ({"on_overflow": "drop"}, "on_overflow must be 'error' or 'flag'"),
+        ({"max_token": 5}, "unknown option 'max_token'; did you mean 'max_tokens'?"),
+        ({"name": "two words"}, "name 'two words' is not a plain identifier"),
+        ({"name": ""}, "name '' is not a plain identifier"),
+    ],
+)
+def test_a_wrong_option_of_a_context_is_refused_with_file_and_line(
+    store: FeatureStore, option: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        context(store, **option)(text)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(f"{__file__}:{text.__code__.co_firstlineno}: context ")
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"top_k": 0}, "top_k must be a whole number above zero"),
+        ({"top_k": True}, "top_k must be a whole number above zero"),
+        ({"cache_ttl": 5}, "cache_ttl: 5 is not a duration"),
+        ({"cache": "5m"}, "unknown option 'cache'; did you mean 'cache_ttl'?"),
+        ({"name": "a-b"}, "name 'a-b' is not a plain identifier"),
+    ],
+)
+def test_a_wrong_option_of_a_retriever_is_refused_with_file_and_line(
+    store: FeatureStore, option: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        retriever(store, **option)(text)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(f"{__file__}:{text.__code__.co_firstlineno}: retriever ")
+
+
+@pytest.mark.parametrize("decorator", [context, retriever])
+def test_a_name_is_declared_once(store: FeatureStore, decorator: Decorator) -> None:
+    decorator(store, name="same")(text)
+    with pytest.raises(DuplicateNameError, match="rename one of them"):
+        decorator(store, name="same")(text)
+
+
+@pytest.mark.parametrize("decorator", [context, retriever])
+def test_a_decorator_without_its_store_says_so(decorator: Decorator) -> None:
+    with pytest.raises(DeclarationError, match=r"@\w+ needs the store; write @\w+\(store\)"):
+        decorator(text)
+
+
+@pytest.mark.parametrize("decorator", [context, retriever])
+def test_only_functions_are_declared(store: FeatureStore, decorator: Decorator) -> None:
+    with pytest.raises(DeclarationError, match="decorate a function"):
+        decorator(store)(Path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("content", None),
+        ("content", b"bytes"),
+        ("priority", 1.5),
+        ("priority", True),
+        ("required", 1),
+        ("truncate", "yes"),
+        ("section", 7),
+    ],
+)
+def test_a_wrong_field_of_an_item_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"{field} of a ContextItem is"):
+        ContextItem(**{"content": "text", field: value})
+
+
+def test_a_chunk_has_text_and_perhaps_an_id_and_a_score() -> None:
+    assert Chunk(text="t", score=1).score == 1.0
+    with pytest.raises(InvalidInputError, match="text of a Chunk is plain text, not NoneType"):
+        Chunk(text=None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="id of a Chunk is plain text or None, not int"):
+        Chunk(text="t", id=7)  # type: ignore[arg-type]
+
+
+def test_wrong_overrides_are_refused(store: FeatureStore) -> None:
+    declared = context(store)(text)
+    for wrong in (0, -1, 1.5, "100", True):
+        with pytest.raises(InvalidInputError, match="give a whole number above zero, or None"):
+            declared.options(max_tokens=wrong)  # type: ignore[arg-type]
+    with pytest.raises(DurationError):
+        declared.options(freshness_sla="soon")
+    for other in ("call-1", ["call-1"], {1: "call"}, {"$call": 1}):
+        with pytest.raises(InvalidInputError, match="interaction_ref is a mapping such as"):
+            declared.options(interaction_ref=other)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Recorded contexts: found, proved, explained, replayed, compared and redacted."""

@@ -1,0 +1,60 @@
+"""A shop whose contexts are recorded, in each environment, with a hand-wound clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.settings import Settings
+from headwater.testing import ManualClock
+from tests.evidence.database import Database
+from tests.evidence.shop import Opens, Shop, declare
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="hw-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["embedded", "production"])
+def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
+    """The settings of a store of its own, in each environment."""
+    own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
+    chosen: Settings = own.with_(home=home, partitions=4)
+    return chosen
+
+
+@pytest.fixture
+async def opens(settings: Settings, clock: ManualClock) -> AsyncIterator[Opens]:
+    """Opens the same shop again and again, each time with settings of its own."""
+    stores: list[FeatureStore] = []
+
+    def shop(**changes: object) -> Shop:
+        store = FeatureStore(settings=settings.with_(**changes), clock=clock)
+        stores.append(store)
+        return declare(store)
+
+    yield shop
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+def shop(opens: Opens) -> Shop:
+    return opens()
+
+
+@pytest.fixture
+def database(settings: Settings) -> Database:
+    """A way to the stored records around the store."""
+    return Database(settings)

@@ -1,0 +1,124 @@
+"""The difference between two contexts."""
+
+from __future__ import annotations
+
+from headwater import Chunk
+from headwater.record.diff import Diff, ItemDiff
+from headwater.testing import ManualClock
+from tests.evidence.shop import Opens, Shop
+
+
+def item(diff: Diff, beginning: str) -> ItemDiff:
+    return next(each for each in diff.items if each.identity.startswith(beginning))
+
+
+async def test_a_context_and_itself_differ_in_nothing(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    diff = await shop.store.diff(made.context_id, str(made.record_hash))
+    assert (diff.same_content, diff.tokens_delta, diff.text) == (True, 0, "")
+    assert {each.change for each in diff.items} == {"same"}
+    assert {each.change for each in diff.features} == {"same"}
+    assert {each.change for each in diff.results} == {"same"}
+    assert (diff.inputs, diff.rules) == ([], [])
+
+
+async def test_values_and_ages_of_features_and_the_text_that_follows(
+    shop: Shop, clock: ManualClock
+) -> None:
+    await shop.spends("u1", 5)
+    clock.advance("1m")
+    one = await shop.asks()
+    await shop.store.set_feature("total", "u1", 7)
+    clock.advance("2m")
+    two = await shop.asks()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    features = {each.feature: each for each in diff.features}
+    total, name = features["total"], features["name"]
+    assert total.before is not None
+    assert total.after is not None
+    assert (total.change, total.before.value, total.after.value) == ("changed", 5, 7)
+    assert (total.before.age_ms, total.after.age_ms) == (60_000, 120_000)
+    assert name.before is not None
+    assert name.after is not None
+    assert (name.change, name.before.age_ms, name.after.age_ms) == ("same", 60_000, 180_000)
+    spent = item(diff, "Spent so far: 7")
+    assert (spent.change, spent.flipped) == ("changed", False)
+    assert diff.text is not None
+    assert "-Spent so far: 5\n+Spent so far: 7" in diff.text
+    assert not diff.same_content
+
+
+async def test_items_are_known_by_their_source_and_ranks_move(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    one = await shop.asks()
+    shop.documents = [
+        shop.documents[1],
+        Chunk(text="Rewritten.", id="d1", score=0.4),
+        Chunk(text="New."),
+    ]
+    two = await shop.asks()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    rewritten = item(diff, "retrieval d1")
+    assert rewritten.before is not None
+    assert rewritten.after is not None
+    assert (rewritten.change, rewritten.before.place, rewritten.after.place) == ("changed", 3, 4)
+    assert rewritten.tokens_delta < 0
+    moved = item(diff, "retrieval d2")
+    assert moved.before is not None
+    assert moved.after is not None
+    assert (moved.change, moved.before.place, moved.after.place) == ("same", 4, 3)
+    assert (item(diff, "New.").change, item(diff, "New.").before) == ("added", None)
+    ranks = {
+        each.id: (each.before and each.before.rank, each.after and each.after.rank)
+        for each in diff.results
+    }
+    assert ranks == {"d1": (1, 2), "d2": (2, 1), None: (None, 3)}
+
+
+async def test_decisions_flip_under_another_budget(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    one = await shop.asks()
+    two = await shop.support.options(max_tokens=20)("u1", "Where is it?")
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    flipped = {each.identity for each in diff.items if each.flipped}
+    assert "retrieval d2" in flipped
+    assert "You are a support agent." not in flipped
+    assert diff.tokens_delta == two.tokens - one.tokens
+    assert [(rule.name, rule.before, rule.after) for rule in diff.rules] == [("max_tokens", 60, 20)]
+
+
+async def test_other_inputs_are_named(shop: Shop) -> None:
+    one, two = await shop.plain("a"), await shop.plain("b")
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    (text,) = diff.inputs
+    assert (text.name, text.change, text.before, text.after) == ("text", "changed", "a", "b")
+
+
+async def test_contexts_of_two_entities_have_features_of_their_own(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    await shop.spends("u2", 5)
+    diff = await shop.store.diff(
+        (await shop.asks("u1")).context_id, (await shop.asks("u2")).context_id
+    )
+    changes = {(each.feature, each.entity_id): each.change for each in diff.features}
+    assert changes == {
+        ("total", "u1"): "removed",
+        ("name", "u1"): "removed",
+        ("total", "u2"): "added",
+        ("name", "u2"): "added",
+    }
+
+
+async def test_what_is_withheld_is_unknown_and_not_different(opens: Opens) -> None:
+    full = opens()
+    await full.spends("u1", 5)
+    one = await full.asks()
+    two = await opens(record={"include_content": False}).asks()
+    diff = await full.store.diff(one.context_id, two.context_id)
+    assert diff.same_content
+    assert diff.text is None
+    assert {each.change for each in diff.items} == {"unknown"}
+    assert {each.change for each in diff.features} == {"unknown"}
+    assert {each.change for each in diff.inputs} == {"unknown"}
+    assert all(each.after is not None and each.after.value is None for each in diff.features)
