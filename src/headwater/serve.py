@@ -144,13 +144,7 @@ class Reader:
         names = [feature.name for feature in plan.kept]
         rows = await self._offline.as_of(names, [Point(i, moment) for i in ids], known=True)
         return [
-            {
-                name: Cell(
-                    msgspec.Raw(past.value), to_micros(past.as_of), to_micros(past.written_at)
-                )
-                for name, past in zip(names, row, strict=True)
-                if past is not None
-            }
+            {f.name: _as_cell(f, past) for f, past in zip(plan.kept, row, strict=True) if past}
             for row in rows
         ]
 

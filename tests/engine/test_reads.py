@@ -21,6 +21,7 @@ from headwater.errors import (
 )
 from headwater.settings import Settings
 from headwater.testing import ManualClock
+from headwater.workspace import at_moment
 from tests.engine.support import past, until
 
 
@@ -638,3 +639,47 @@ async def test_an_id_that_no_event_can_have_is_refused(
 
     with pytest.raises(InvalidInputError, match="user_id must be printable"):
         await store.set_feature("total", entity_id, 1)
+
+
+async def test_a_value_whose_time_was_over_then_is_not_read_at_that_moment(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="buy", ttl="1m")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    await store.set_feature("total", "u1", 7)
+    written = clock.now()
+    clock.advance("1h")
+    for after, seen in ((timedelta(seconds=30), 7), (timedelta(minutes=2), None)):
+        with at_moment(written + after):
+            assert await store.get_features(["total"], ["u1"]) == {"u1": {"total": seen}}
+
+
+async def test_a_live_reader_never_shares_the_computation_of_a_past_moment(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user)
+    async def doubled(user_id: str) -> int:
+        value = await store.get_feature("total", user_id)
+        begun.set()
+        await go_on.wait()
+        return int(2 * value)
+
+    await store.set_feature("total", "u1", 1)
+    then = clock.now()
+    clock.advance("1h")
+    await store.set_feature("total", "u1", 100)
+    with at_moment(then):
+        past = asyncio.create_task(store.get_features(["doubled"], ["u1"]))
+        await begun.wait()
+    live = asyncio.create_task(store.get_features(["doubled"], ["u1"]))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert (await past, await live) == ({"u1": {"doubled": 2}}, {"u1": {"doubled": 200}})

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from headwater import (
+    Chunk,
     ContextItem,
     FeatureStore,
     ServiceEvent,
@@ -20,6 +21,7 @@ from headwater import (
     retriever,
 )
 from headwater.errors import ImmutableRecordError
+from headwater.http.plain import plain
 from headwater.http.problems import answer_problem
 from headwater.http.records import RecordDocument
 from headwater.record.document import load
@@ -521,6 +523,14 @@ def test_a_record_that_exists_already_is_a_409() -> None:
     problem = msgspec.json.decode(answer.body)
     assert (answer.status, problem["type"]) == (409, "urn:headwater:problem:immutable-record")
     assert (problem["stored"], problem["given"]) == ("sha256:a", "sha256:b")
+
+
+def test_what_json_cannot_say_is_tagged_wherever_it_stands() -> None:
+    chunk = Chunk(text="t", metadata={"limit": float("inf"), "pairs": [{(1, 2): 0.5}]})
+    assert msgspec.json.decode(msgspec.json.encode(plain([chunk])))[0]["metadata"] == {
+        "limit": {"$float": "Infinity"},
+        "pairs": [{"$map": [[{"$tuple": [1, 2]}, {"$float": "0.5"}]]}],
+    }
 
 
 def sha256(content: bytes) -> str:

@@ -37,7 +37,7 @@ class Verbs(TyperGroup):
 
 app = typer.Typer(
     cls=Verbs,
-    help="Events keep features fresh; features are served with their age and origin.",
+    help="Events keep features fresh; contexts are made of them, and can be proved.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
