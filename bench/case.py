@@ -171,6 +171,20 @@ class AtMostSeconds:
         return None if figures.ours is None else figures.ours.value <= self.seconds
 
 
+@dataclass(frozen=True)
+class AtLeast:
+    """At least such a rate."""
+
+    rate: float
+
+    @property
+    def text(self) -> str:
+        return f"≥ {self.rate:,.0f}"
+
+    def met(self, figures: Figures) -> bool | None:
+        return None if figures.ours is None else figures.ours.value >= self.rate
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One row of the table."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from bench import production, visible, web
 from bench.case import (
+    AtLeast,
     AtMostMilliseconds,
     AtMostSeconds,
     AtMostTimesFloor,
@@ -25,6 +26,13 @@ from bench.startup import HEADWATER, seconds_of
 
 CORES = os.cpu_count() or 1
 ENOUGH_CORES = 4  # for two workers, the server and whoever measures
+
+
+# How many assemble at once, what measures it, and how their records are made durable.
+CLIENTS = (
+    ("1 client", 1, "one_client", "a commit"),
+    ("8 clients", 8, "eight_clients", "a shared commit"),
+)
 
 
 def in_child(module: str, name: str) -> Contestant:
@@ -159,6 +167,44 @@ CASES = (
         ours=production.ours("gap", "rolling"),
         targets=(AtMostSeconds(0.5),),
         rounds=2,
+    ),
+    *(
+        Case(
+            name=f"context, {clients}",
+            unit="contexts/s",
+            ours=in_child("contexts", measure),
+            floor=in_child("context_floors", measure),
+            floor_is=f"count, hash and {shared} in SQLite",
+            peer=fabra.contexts(number),
+            peer_is=fabra.NAME,
+            targets=(TimesFloor(0.5), TimesPeer(10)),
+        )
+        for clients, number, measure, shared in CLIENTS
+    ),
+    *(
+        Case(
+            name=f"context on servers, {clients}",
+            unit="contexts/s",
+            ours=production.assembling(measure),
+            floor=production.context_floor(f"{measure}_on_servers"),
+            floor_is=f"count, hash and {shared} in the same Postgres",
+            peer=fabra.contexts(number, on_servers=True),
+            peer_is=fabra.NAME,
+            targets=(TimesFloor(0.5), TimesPeer(10)),
+        )
+        for clients, number, measure, shared in CLIENTS
+    ),
+    Case(
+        name="context: fit of 1,000 candidates",
+        unit="s",
+        ours=in_child("contexts", "fit"),
+        targets=(AtMostSeconds(0.005),),
+    ),
+    Case(
+        name="context: seal",
+        unit="records/s",
+        ours=in_child("contexts", "seal"),
+        targets=(AtLeast(2_000),),
     ),
     Case(
         name="import headwater",

@@ -46,7 +46,7 @@ def worker(where: str, effort: Effort) -> Iterator[Rate]:
         await store.drain()
         return effort.events / (time.perf_counter() - start)
 
-    with _one_loop(rate) as measure:
+    with one_loop(rate) as measure:
         yield measure
 
 
@@ -60,7 +60,7 @@ def fill(where: str, effort: Effort) -> Iterator[Rate]:
             await store.publish_events(events[start : start + AT_ONCE], dedup=False)
         return len(events)
 
-    with _one_loop(publish) as measure:
+    with one_loop(publish) as measure:
         yield measure
 
 
@@ -73,7 +73,7 @@ def drain(where: str, effort: Effort) -> Iterator[Rate]:
         await store.drain()
         return time.perf_counter() - start
 
-    with _one_loop(seconds) as measure:
+    with one_loop(seconds) as measure:
         yield measure
 
 
@@ -90,7 +90,7 @@ def ping(where: str, effort: Effort) -> Iterator[Rate]:
                 group.create_task(store.publish("ping", entity_id, sent))
         return events_in(effort.seconds) / (time.perf_counter() - start)
 
-    with _one_loop(rate) as measure:
+    with one_loop(rate) as measure:
         yield measure
 
 
@@ -105,7 +105,7 @@ def watch(where: str, effort: Effort) -> Iterator[Callable[[], Figure]]:
             watching.saw(ids, [rows[entity_id]["sent_at"] for entity_id in ids])
         return watching.figure()
 
-    with _one_loop(figure) as measure:
+    with one_loop(figure) as measure:
         yield measure
 
 
@@ -134,7 +134,7 @@ def _reading(effort: Effort, *, ids: int) -> Iterator[Rate]:
     async def rate() -> float:
         return await calls_per_second(lambda: store.get_features(NAMES, wanted), effort.seconds)
 
-    with _one_loop(rate, prepare) as measure:
+    with one_loop(rate, prepare) as measure:
         yield measure
 
 
@@ -165,7 +165,7 @@ def _publishing(effort: Effort, *, publishers: int) -> Iterator[Rate]:
     async def rate() -> float:
         return sum(await asyncio.gather(*(client() for _ in range(publishers))))
 
-    with _one_loop(rate) as measure:
+    with one_loop(rate) as measure:
         yield measure
 
 
@@ -178,7 +178,7 @@ async def calls_per_second(call: Call, seconds: float) -> float:
 
 
 @contextmanager
-def _one_loop(
+def one_loop(
     measured: Callable[[], Coroutine[Any, Any, Taken]],
     prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Iterator[Callable[[], Taken]]:

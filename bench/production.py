@@ -11,9 +11,9 @@ from functools import cache
 import redis
 
 from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
-from bench.process import ROOT, child, inherited, measuring, scratch
+from bench.process import ROOT, child, free_port, inherited, measuring, scratch
 from bench.startup import HEADWATER
-from tests.servers import ServerStartError, postgres, valkey
+from tests.servers import ServerStartError, lasting_postgres, postgres, valkey
 
 API_KEY = "bench-key"
 
@@ -39,6 +39,18 @@ def postgres_url() -> str:
         raise ContestantFailedError(last_line(str(failed))) from failed
 
 
+@cache
+def durable_postgres_url() -> str:
+    """A Postgres that keeps what it has acknowledged, in a folder on the project's own disk."""
+    folder = _servers.enter_context(scratch("postgres"))
+    try:
+        # Its own account has to reach it.
+        folder.chmod(0o755)
+        return _servers.enter_context(lasting_postgres(folder, free_port()))
+    except (ServerStartError, PermissionError) as failed:
+        raise ContestantFailedError(last_line(str(failed))) from failed
+
+
 def bare_redis_url() -> str:
     """The same Valkey for a floor, without what an earlier one has left there."""
     url = redis_url()
@@ -48,7 +60,7 @@ def bare_redis_url() -> str:
     return url
 
 
-def new_store() -> dict[str, str]:
+def new_store(postgres: str | None = None) -> dict[str, str]:
     """The environment of a store of its own, empty and ready to be used."""
     name = f"bench_{secrets.token_hex(4)}"
     settings = {
@@ -56,7 +68,7 @@ def new_store() -> dict[str, str]:
         "HEADWATER_API_KEY": API_KEY,
         "HEADWATER_REDIS_URL": redis_url(),
         "HEADWATER_REDIS_PREFIX": name,
-        "HEADWATER_POSTGRES_URL": postgres_url(),
+        "HEADWATER_POSTGRES_URL": postgres or postgres_url(),
         "HEADWATER_POSTGRES_SCHEMA": name,
     }
     done = subprocess.run(
@@ -82,6 +94,31 @@ def ours(name: str, module: str = "ours") -> Contestant:
             scratch(label) as folder,
             measuring(label, child(module, name, folder, effort), new_store()) as measure,
         ):
+            yield measure
+
+    return contestant
+
+
+def assembling(name: str) -> Contestant:
+    """A measure of contexts.py, over a Postgres that keeps what it has acknowledged."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        label = f"servers-contexts-{name}"
+        store = new_store(durable_postgres_url())
+        with measuring(label, child("contexts", name, "", effort), store) as measure:
+            yield measure
+
+    return contestant
+
+
+def context_floor(name: str) -> Contestant:
+    """A measure of context_floors.py, over the same one."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        command = child("context_floors", name, durable_postgres_url(), effort)
+        with measuring(f"servers-context-floor-{name}", command) as measure:
             yield measure
 
     return contestant

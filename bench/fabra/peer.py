@@ -1,13 +1,13 @@
-"""Fabra as a contestant: its own worker over a real Redis, and its own `fabra serve`."""
+"""Fabra as a contestant: its worker over a real Redis, its `fabra serve`, and its contexts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.case import Effort, Measure
+from bench.case import Contestant, Effort, Measure
 from bench.environment import Environment
-from bench.process import Command, free_port, measuring, serving
-from bench.production import API_KEY, redis_url
+from bench.process import ROOT, Command, free_port, measuring, scratch, serving
+from bench.production import API_KEY, durable_postgres_url, redis_url
 from bench.web import loaded, readable
 
 NAME = "Fabra"
@@ -27,6 +27,27 @@ def worker(effort: Effort) -> Iterator[Measure]:
     settings = {**SETTINGS, "FABRA_REDIS_URL": redis_url()}
     with measuring("fabra-worker", command, settings) as measure:
         yield measure
+
+
+def contexts(clients: int, *, on_servers: bool = False) -> Contestant:
+    """Contexts per second that so many clients of one process assemble, each recorded."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        python = _ENVIRONMENT.ready() / "python"
+        command: Command = [python, INSIDE / "contexts.py", str(clients), str(effort.seconds)]
+        with scratch("fabra-contexts") as folder:
+            settings = {"FABRA_DUCKDB_PATH": str(folder / "fabra.duckdb"), "PYTHONPATH": str(ROOT)}
+            if on_servers:
+                settings |= {
+                    "FABRA_ENV": "production",
+                    "FABRA_REDIS_URL": redis_url(),
+                    "FABRA_POSTGRES_URL": durable_postgres_url(),
+                }
+            with measuring(f"fabra-contexts-{clients}", command, settings) as measure:
+                yield measure
+
+    return contestant
 
 
 @contextmanager
