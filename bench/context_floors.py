@@ -44,9 +44,10 @@ def record() -> Row:
     for _ in range(COMMITMENTS - len(texts)):
         sha256(b"a value and its salt").digest()
     raw = content.encode()
-    core = CORE + str(tokens).encode()
+    context_id = str(uuid4())
+    core = CORE + context_id.encode() + str(tokens).encode()
     hashed = sha256(core).hexdigest()
-    return str(uuid4()), hashed, sha256(raw).hexdigest(), micros(), core, raw + raw
+    return context_id, hashed, sha256(raw).hexdigest(), micros(), core, raw + raw
 
 
 def add(db: sqlite3.Connection, rows: list[Row]) -> None:

@@ -99,7 +99,7 @@ def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -
     content = policy.separator.join(filling.emitted[place] for place in sorted(filling.emitted))
     return Fitted(
         content=content,
-        tokens=tokenizer.count(content),
+        tokens=tokenizer.recount(content),
         overflow=filling.reserved > limit,
         choices=tuple(filling.choice(place) for place in range(len(candidates))),
     )

@@ -37,9 +37,8 @@ _CL100K = re.compile(
 _ESTIMATE = "cl100k_base"
 _ESTIMATE_MARGIN_PERCENT = 30
 
-# A short text is counted as quickly as its hash is computed. One of middling length is remembered
-# as it is, which is quickest, and a longer one by its hash, so that memory does not grow with it:
-# some 16 MB of texts and as much of hashes.
+# A text of up to middling length is remembered as it is, which is quickest, and a longer one by its
+# hash, so that memory does not grow with it: some 16 MB of texts and as much of hashes.
 _SHORT = 64
 _MIDDLING = 2_048
 _TEXTS_REMEMBERED = 8_192
@@ -88,10 +87,14 @@ class Tokenizer(msgspec.Struct, frozen=True):
     def count(self, text: str) -> int:
         """How many tokens a text has; strings that look like special tokens are plain text."""
         if len(text) <= _SHORT:
-            return len(_encode(self.name, text))
+            return _known_count(self.name, text)
         key = (self.name, _digest(text))
         known = _counts.get(key)
-        return _counts.put(key, len(_encode(self.name, text)) if known is None else known)
+        return _counts.put(key, self.recount(text) if known is None else known)
+
+    def recount(self, text: str) -> int:
+        """The same, counted now and not remembered."""
+        return len(_encode(self.name, text))
 
     def edges(self, text: str, separator: str) -> Edges:
         """What `text` adds to any text that it stands in, between two separators or at an end."""
@@ -175,7 +178,7 @@ _edges: _Recent[tuple[str, bytes, str], Edges] = _Recent(_HASHES_REMEMBERED)
 
 
 def _find_edges(tokenizer: Tokenizer, text: str, separator: str) -> Edges:
-    tokens = tokenizer.count(text)
+    tokens = tokenizer.recount(text)
     breaks = _breaks(text, separator)
     if breaks is None:
         return Edges(tokens, breaks=False, inner=0, left=text, right=text)
@@ -185,6 +188,11 @@ def _find_edges(tokenizer: Tokenizer, text: str, separator: str) -> Edges:
 
 
 _known_edges = lru_cache(_TEXTS_REMEMBERED)(_find_edges)
+
+
+@lru_cache(_TEXTS_REMEMBERED)
+def _known_count(name: str, text: str) -> int:
+    return len(_encode(name, text))
 
 
 def _digest(text: str) -> bytes:

@@ -122,6 +122,7 @@ class Worker:
             self._changed.clear()
             try:
                 batches = await self._next_batches(engine)
+                drained = not batches and self._draining and await self._drained(engine)
             except LeaseLostError as error:
                 self._lose(error)
                 continue
@@ -134,12 +135,10 @@ class Worker:
                 if lane is None or lane.lease != batch.lease:
                     continue  # given up while its events were being read; the next owner has them
                 lane.task = group.create_task(self._run(engine, lane, batch))
-            if batches:
-                continue
-            if self._draining and await self._drained(engine):
+            if drained:
                 self.stop()
-                return
-            await self._changed.wait()
+            elif not batches:
+                await self._changed.wait()
 
     async def _drained(self, engine: Engine) -> bool:
         at_work = any(lane.task for lane in self._lanes.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -70,14 +71,20 @@ class Between:
         self._port = port
         self.subscribed: list[asyncio.StreamWriter] = []
         self.silent: set[asyncio.StreamWriter] = set()
+        self.connections = 0
 
     async def serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        self.connections += 1
         answers, server = await asyncio.open_connection("127.0.0.1", self._port)
         back = asyncio.create_task(self._pass(answers, client, client))
         await self._pass(reader, server, client)
         server.close()
         await back
         client.close()
+        for writer in (server, client):
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        self.connections -= 1
 
     async def _pass(
         self, source: asyncio.StreamReader, to: asyncio.StreamWriter, client: asyncio.StreamWriter
@@ -104,6 +111,7 @@ async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Red
     assert len(between.subscribed) == 2
     await wakes.close()
     await far.close()
+    await until(lambda: not between.connections)
     proxy.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import pytest
 
@@ -55,17 +54,7 @@ async def test_a_server_that_is_no_master_any_more_is_connected_to_anew(redis: R
     assert await redis.call(asking("k", "SET", "k", 1)) == b"OK"
 
 
-async def until_left(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Waits for the end of a connection, and ends it here as well."""
-    await reader.read()
-    writer.close()
-    with suppress(ConnectionError):
-        await writer.wait_closed()
-
-
 async def test_a_large_answer_may_take_longer_as_long_as_more_of_it_comes() -> None:
-    left = asyncio.Event()
-
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"headwater\r\n")
         writer.write(OK)
@@ -75,27 +64,22 @@ async def test_a_large_answer_may_take_longer_as_long_as_more_of_it_comes() -> N
             await asyncio.sleep(0.1)  # a slow line, not a wait for something
             writer.write(b"x")
         writer.write(b"\r\n")
-        await until_left(reader, writer)
-        left.set()
+        await reader.read()
 
     async with pretending(handle) as port:
         wire = await open_wire(Address("127.0.0.1", port), 0.4, 5)
         assert await wire.calls([["GET", "large"]]) == [b"x" * 8]
         wire.close()
-        await left.wait()
 
 
 async def test_a_server_that_speaks_unasked_is_given_up() -> None:
-    left = asyncio.Event()
-
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"headwater\r\n")
         writer.write(OK + b"-ERR unasked\r\n")
-        await until_left(reader, writer)
-        left.set()
+        await reader.read()
 
     async with pretending(handle) as port:
         wire = await open_wire(Address("127.0.0.1", port), 5, 5)
-        await left.wait()
+        await wire.closed
         with pytest.raises(LostError, match="nobody asked"):
             await wire.calls([["PING"]])

@@ -256,20 +256,20 @@ async def _cut(
     await worker.opened.redis.call(asking("k", "PING"))  # there is a connection to break
     (wire,) = worker.opened.redis.wires.values()
 
-    async def commit() -> None:
-        if not arrives:
-            wire.post([["PING"]])  # the first of a turn leaves at once, what follows at its end
-        await worker.opened.bus.commit(outcome)
-
-    committing = asyncio.ensure_future(commit())
+    beside: list[asyncio.Future[Any]] = []
+    if not arrives:
+        # The first of a turn leaves at once, what follows at its end.
+        beside.append(asyncio.ensure_future(wire.calls([["PING"]])))
+    committing = asyncio.ensure_future(worker.opened.bus.commit(outcome))
     await asyncio.sleep(0)
     if arrives and not committing.done():
         wire.transport.pause_reading()
         mark = uuid4().hex
-        wire.post([["SET", mark, 1, "EX", 60]])
+        beside.append(asyncio.ensure_future(wire.calls([["SET", mark, 1, "EX", 60]])))
         while not await observer.redis.call(asking(mark, "GET", mark)):
             pass
     await _break_connections(worker)
+    await asyncio.gather(*beside, return_exceptions=True)
     await committing
 
 

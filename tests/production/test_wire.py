@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -28,15 +28,22 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 @asynccontextmanager
 async def pretending(handle: Handler) -> AsyncIterator[int]:
-    """A server that answers as the test says."""
+    """A server that answers as the test says; it leaves when its clients have left."""
+    ends: list[asyncio.Future[None]] = []
 
     async def handle_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        end = asyncio.get_running_loop().create_future()
+        ends.append(end)
         await handle(reader, writer)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        end.set_result(None)
 
     server = await asyncio.start_server(handle_and_close, "127.0.0.1")
     async with server:
         yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*ends)
 
 
 async def test_many_callers_share_a_connection_and_each_gets_its_own_answers(redis: Redis) -> None:

@@ -121,10 +121,6 @@ class Wire(asyncio.Protocol):
             self._look_later()
         return await ticket.future
 
-    def post(self, commands: Sequence[Command]) -> None:
-        """Sends commands whose answers nobody reads."""
-        self._send(_packed(commands))
-
     def _send(self, packed: list[bytes]) -> None:
         self._unsent += packed
         # The first of a turn leaves at once, and so does what is large: the server is to work
@@ -160,7 +156,7 @@ class Wire(asyncio.Protocol):
             self._abort(f"sent what is not its protocol ({error})")
 
     def _answer(self, reply: Any) -> None:
-        if self._on_push is not None and isinstance(reply, list) and reply[0] == _MESSAGE:
+        if self._on_push is not None and isinstance(reply, list) and reply[:1] == [_MESSAGE]:
             self._on_push(reply)
             return
         if not self._tickets:
