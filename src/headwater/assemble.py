@@ -30,7 +30,7 @@ from headwater.offload import Offload
 from headwater.ports import RecordLog
 from headwater.prices import cost_nano_usd, load_prices
 from headwater.record.ids import new_context_id
-from headwater.recorder import Recorder, find_key
+from headwater.recorder import Recorder
 from headwater.registry import Registry
 from headwater.scope import ContextNote, Scope, bind, note_context, recordable
 from headwater.serve import Reader, as_text
@@ -191,19 +191,23 @@ class Assembler:
         context_id = new_context_id(to_micros(made.now) // 1_000)
         core = core_of(made, lineage, context_id, self._settings.env)
         record = self._recorder.seal(core)
-        recorded = await self._recorder.keep(core, record, self._keys(made.scope))
+        recorded = await self._recorder.keep(core, record, _parts(made.scope))
         return context_of(made, lineage, record, recorded=recorded)
 
-    def _keys(self, scope: Scope) -> set[bytes]:
-        """What the record can be found by."""
-        features = {(note.feature.name, note.entity_id) for note in scope.features}
-        chunks = {chunk.id for note in scope.retrievals for chunk in note.chunks}
-        found_by = [
-            *(("feature", *read) for read in features),
-            *(("feature", name) for name in {name for name, _ in features}),
-            *(("chunk", chunk_id) for chunk_id in chunks if chunk_id is not None),
-        ]
-        return {find_key(self._settings, *parts) for parts in found_by}
+
+def _parts(scope: Scope) -> set[tuple[str, ...]]:
+    """What a record can be found by: features, whose they were, and chunks."""
+    features = {(note.feature.name, note.entity_id) for note in scope.features}
+    return {
+        *(("feature", *read) for read in features),
+        *(("feature", name) for name, _ in features),
+        *(
+            ("chunk", chunk.id)
+            for note in scope.retrievals
+            for chunk in note.chunks
+            if chunk.id is not None
+        ),
+    }
 
 
 def _rates(settings: Settings) -> dict[str, int]:

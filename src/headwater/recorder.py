@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Recorder:
         self._records = records
         self._settings = settings
         self._keyring = parse_keyring(settings.signing_key)
+        self._index_key = _index_key(settings)
 
     def seal(self, core: Core) -> Record:
         """The record of what the core says, signed where there is a key, or where it must be."""
@@ -32,11 +33,12 @@ class Recorder:
             return sign(record, self._keyring, core.created_at)
         return record
 
-    async def keep(self, core: Core, record: Record, keys: Collection[bytes]) -> bool:
-        """Appends a record, and says whether that went well.
+    async def keep(self, core: Core, record: Record, parts: Collection[Sequence[str]]) -> bool:
+        """Appends a record, to be found by what it was made of, and says whether that went well.
 
         A log that fails does not fail the context, unless the settings say that it must.
         """
+        keys = {_hashed(self._index_key, part) for part in parts}
         try:
             await self._records.append(self._stored(core, record), keys)
         except HeadwaterError as error:
@@ -64,6 +66,13 @@ class Recorder:
 
 def find_key(settings: Settings, *parts: str) -> bytes:
     """A keyed hash of what a record was made of, so that nothing is found in clear."""
+    return _hashed(_index_key(settings), parts)
+
+
+def _index_key(settings: Settings) -> bytes:
     signing = settings.signing_key.partition(",")[0].strip()
-    key = settings.record.index_key or signing or "headwater"
-    return hmac.digest(key.encode(), "\0".join(parts).encode(), "sha256")[:16]
+    return (settings.record.index_key or signing or "headwater").encode()
+
+
+def _hashed(key: bytes, parts: Sequence[str]) -> bytes:
+    return hmac.digest(key, "\0".join(parts).encode(), "sha256")[:16]

@@ -389,8 +389,12 @@ async def test_a_look_at_the_past_neither_takes_nor_leaves_results(
 async def test_what_a_search_reads_is_lineage_of_all_who_share_it(
     store: FeatureStore, user: type
 ) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
     @retriever(store, cache_ttl="5m")
     async def search(user_id: str) -> list[str]:
+        begun.set()
+        await go_on.wait()
         return [f"for {await store.get_feature('plan', user_id)}"]
 
     @context(store)
@@ -399,7 +403,11 @@ async def test_what_a_search_reads_is_lineage_of_all_who_share_it(
 
     await store.publish("visit", "u1", {"plan": "gold"})
     await store.drain()
-    for ctx in await asyncio.gather(made("u1"), made("u1")):
+    both = [asyncio.create_task(made("u1")) for _ in range(2)]
+    await begun.wait()
+    await store.get_feature("plan", "u1")  # answered after both have looked into the cache
+    go_on.set()
+    for ctx in await asyncio.gather(*both):
         assert ctx.content == "for gold"
         assert [(read.feature, read.value) for read in ctx.lineage.features] == [("plan", "gold")]
 

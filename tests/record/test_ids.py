@@ -10,12 +10,12 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.record.ids import ContextIds, new_context_id, time_of
+from headwater.record.ids import ContextIds, time_of
 
 
 def test_an_id_is_a_uuid_of_version_7_with_its_millisecond() -> None:
     before = time.time_ns() // 1_000_000
-    made = UUID(new_context_id())
+    made = UUID(ContextIds().new())
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     assert before <= made.int >> 80 <= time.time_ns() // 1_000_000 + 1
     assert time_of(str(made)) == made.int >> 80

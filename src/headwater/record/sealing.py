@@ -144,28 +144,31 @@ def _struct(kind: type[msgspec.Struct]) -> _Writer:
     hints = get_type_hints(kind, include_extras=True)
     writers = {field.name: _writer(hints[field.name]) for field in msgspec.structs.fields(kind)}
     plain = [name for name, write in writers.items() if write is _write_plain]
-    others = [(name, write) for name, write in writers.items() if write is not _write_plain]
+    others = [(n, f"/{n}", write) for n, write in writers.items() if write is not _write_plain]
+    # Two more than there are, so that they come in a tuple however few they are.
+    values = attrgetter(*plain, "__class__", "__class__")
 
     def write(value: Any, pointer: str, seal: _Seal) -> dict[str, Any]:
         if type(value) is not kind:
             raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
-        tree = {name: getattr(value, name) for name in plain}
-        for name, item in tree.items():
-            if type(item) not in _CLEAR:
+        for name, item in zip(plain, values(value), strict=False):
+            if type(item) not in _CLEAR and not (type(item) is int and item in _EXACT):
                 _write_plain(item, f"{pointer}/{name}", seal)
-        for name, write_other in others:
-            tree[name] = write_other(getattr(value, name), f"{pointer}/{name}", seal)
+        tree = msgspec.structs.asdict(value)
+        for name, ending, write_other in others:
+            tree[name] = write_other(tree[name], pointer + ending, seal)
         return tree
 
     return write
 
 
 _CLEAR = frozenset({str, bool, NoneType})
+_EXACT = range(-LARGEST, LARGEST + 1)
 
 
 def _write_plain(value: Any, pointer: str, seal: _Seal) -> Any:
     kind = type(value)
-    if kind in _CLEAR or (kind is int and -LARGEST <= value <= LARGEST):
+    if kind in _CLEAR or (kind is int and value in _EXACT):
         return value
     raise RecordValueError(
         pointer,
