@@ -184,7 +184,7 @@ async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
     await (await store.open()).backends.offline.maintain()
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
         await redis.call(asking(key, "DEL", key))
-    assert "has lost its data" in (await store.health())[0].detail
+    assert "it lost its data" in (await store.health())[0].detail
     await store.close()
     assert await store.get_feature("total", "u1") is None
     (redis_health, _) = await store.health()

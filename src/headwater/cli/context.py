@@ -247,6 +247,8 @@ def replay(
     else:
         if replayed.content is not None:
             _write(replayed.content.encode(), None)
+            if on_terminal():
+                note("")  # the text ends as it ends; what follows begins a line
         note(f"{mode}: {replayed.fidelity}")
     raise typer.Exit(1 if mode == "reassemble" and replayed.matches is False else 0)
 

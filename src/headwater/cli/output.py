@@ -41,10 +41,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """The table that a terminal shows."""
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
+    """The table that a terminal shows: the first column names a row, and is on one line."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    cells = [[shown(cell) for cell in row] for row in rows]
+    for place, name in enumerate(columns):
+        # Folded, not cut: what is shown is there to be copied.
+        longest = None if place else max([len(name), *(len(row[0]) for row in cells)])
+        table.add_column(name, overflow="fold", no_wrap=not place, min_width=longest)
+    for row in cells:
+        table.add_row(*map(Text, row))
     return table
 
 

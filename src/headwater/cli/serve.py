@@ -80,7 +80,7 @@ def suggestions(store: FeatureStore, path: Path, url: str) -> Iterator[str]:
     key = " -H 'X-API-Key: …'" if store.settings.api_keys else ""
     for feature in store.registry.features.values():
         if feature.triggers:
-            body = '{"entity_id": "1", "payload": {}}'
+            body = '{"entity_id": "1", "payload": {"amount": 1}}'
             yield f"curl{key} {_JSON} {url}/ingest/{quote(feature.triggers[0])} -d {quote(body)}"
             break
     for name in list(store.registry.features)[:1]:

@@ -58,10 +58,7 @@ class RedisEnvironment:
             store_id, lost = await self.redis.call(asking(key, "HMGET", key, "store", "lost"))
         except BackendError as error:
             return [Health("redis", ok=False, detail=str(error))]
-        if store_id is None or store_id.decode() != self.store_id:
-            problem = "Redis has lost its data since this process began; restart the process"
-            return [Health("redis", ok=False, detail=problem)]
-        if lost is not None:
+        if store_id is None or lost is not None:
             return [Health("redis", ok=False, detail=_LOST)]
         return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
 
