@@ -85,6 +85,9 @@ def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -
     Raises `TokenBudgetError` if the required items do not fit, unless the policy is to flag that.
     """
     limit = sys.maxsize if policy.max_tokens is None else tokenizer.usable(policy.max_tokens)
+    everything = _everything(candidates, policy, tokenizer, limit)
+    if everything is not None:
+        return everything
     required = {place for place, candidate in enumerate(candidates) if candidate.required}
     whole = {place for place in required if not candidates[place].truncate}
     filling = _Filling(candidates, policy, tokenizer, limit, whole)
@@ -103,6 +106,28 @@ def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -
         overflow=filling.reserved > limit,
         choices=tuple(filling.choice(place) for place in range(len(candidates))),
     )
+
+
+def _everything(
+    candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer, limit: int
+) -> Fitted | None:
+    """All candidates, if there is room for all: then nothing has to be chosen."""
+    counts: list[int] = []
+    room = limit
+    for candidate in candidates:
+        counts.append(tokenizer.count(candidate.content))
+        room -= counts[-1]
+        if room < 0:
+            return None
+    content = policy.separator.join(candidate.content for candidate in candidates)
+    tokens = tokenizer.recount(content)
+    if tokens > limit:
+        return None
+    choices = (
+        Choice("kept", "required" if item.required else "fits", item.content, count, count, 0)
+        for item, count in zip(candidates, counts, strict=True)
+    )
+    return Fitted(content, tokens, overflow=False, choices=tuple(choices))
 
 
 class _Filling:

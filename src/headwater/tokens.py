@@ -39,7 +39,6 @@ _ESTIMATE_MARGIN_PERCENT = 30
 
 # A text of up to middling length is remembered as it is, which is quickest, and a longer one by its
 # hash, so that memory does not grow with it: some 16 MB of texts and as much of hashes.
-_SHORT = 64
 _MIDDLING = 2_048
 _TEXTS_REMEMBERED = 8_192
 _HASHES_REMEMBERED = 32_768
@@ -86,7 +85,7 @@ class Tokenizer(msgspec.Struct, frozen=True):
 
     def count(self, text: str) -> int:
         """How many tokens a text has; strings that look like special tokens are plain text."""
-        if len(text) <= _SHORT:
+        if len(text) <= _MIDDLING:
             return _known_count(self.name, text)
         key = (self.name, _digest(text))
         known = _counts.get(key)
@@ -178,7 +177,7 @@ _edges: _Recent[tuple[str, bytes, str], Edges] = _Recent(_HASHES_REMEMBERED)
 
 
 def _find_edges(tokenizer: Tokenizer, text: str, separator: str) -> Edges:
-    tokens = tokenizer.recount(text)
+    tokens = tokenizer.count(text)
     breaks = _breaks(text, separator)
     if breaks is None:
         return Edges(tokens, breaks=False, inner=0, left=text, right=text)

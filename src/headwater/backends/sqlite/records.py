@@ -39,6 +39,8 @@ ORDER BY created_at DESC, context_id DESC LIMIT ?
 _REDACT = """
 UPDATE records SET disclosures = ?, redactions = ? WHERE context_id = ? AND redactions = ?
 """
+_UNLESS_KNOWN = "ON CONFLICT DO NOTHING"
+_KEYS_AT_ONCE = 8
 _LAST_CHARACTER = "\U0010ffff"
 _NO_END = (2**63 - 1, "")
 
@@ -53,10 +55,12 @@ class SqliteRecordLog:
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
         row, created_at = _row(record), to_micros(record.created_at)
         key_rows = [(key, created_at, record.context_id) for key in set(keys)]
+        # The last one again and again, so that one statement holds them all.
+        key_rows += key_rows[-1:] * (-len(key_rows) % _KEYS_AT_ONCE)
 
         def job(db: sqlite3.Connection) -> None:
-            if bulk.insert(db, _RECORDS, [row], conflict="ON CONFLICT DO NOTHING"):
-                bulk.insert(db, _KEYS, key_rows)
+            if bulk.insert(db, _RECORDS, [row], conflict=_UNLESS_KNOWN):
+                bulk.insert(db, _KEYS, key_rows, conflict=_UNLESS_KNOWN)
             else:
                 _refuse_other(db, record)
 
