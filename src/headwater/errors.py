@@ -12,8 +12,8 @@ HeadwaterError
 │   ├── MissingExtraError       an optional driver is not installed
 │   └── SigningKeyError         a signing key is not one
 ├── InvalidInputError           a caller passed something that cannot be used
-│   ├── DurationError
-│   ├── EventError
+│   ├── DurationError           a duration is not one
+│   ├── EventError              an event is not valid
 │   ├── FeatureValueError       a value does not fit its feature's annotated type
 │   ├── RecordValueError        a value has no exact form in a record
 │   ├── RecordDocumentError     a text is not a record's document
@@ -23,11 +23,15 @@ HeadwaterError
 ├── NotFoundError               a caller named something that does not exist
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
-│   └── UnknownDeadLetterError
+│   └── UnknownDeadLetterError  … among the dead letters
 ├── FeatureFailedError          a feature's own function raised
 │   ├── FunctionRaisedError     … what, it says
 │   ├── HandlerTimeoutError     … or ran longer than it may
 │   └── HungHandlerError        … and cannot be stopped, so its worker has to end
+├── RetrieverFailedError        a retriever's own function raised
+├── ContextFailedError          a context's own function raised
+├── FreshnessSLAError           a context that must be fresh is not
+├── RecordingError              a context's record could not be kept, and must be
 ├── TokenBudgetError            what a context requires does not fit its budget
 ├── CommitError                 a batch was not committed and will be read again
 │   ├── LeaseLostError          another worker owns the partition now
@@ -37,6 +41,7 @@ HeadwaterError
 ├── SignatureError              a record cannot be signed, or its signature cannot be read
 └── BackendError                a store cannot be used
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
+    ├── AwayError               a server cannot be reached at present
     ├── SchemaError             the tables in Postgres are missing, older or newer
     └── ClosedError             the store was closed, or opened before a fork
 """
@@ -70,10 +75,8 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     close = closest(name, known)
     if close is not None:
         return f"did you mean {close!r}?"
-    if not known:
-        return "none is declared"
     shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-    return f"there is {shown}"
+    return f"there is {shown}" if known else "none is declared"
 
 
 class HeadwaterError(Exception):
@@ -94,9 +97,8 @@ class DuplicateNameError(DeclarationError):
 
     def __init__(self, kind: str, name: str, location: Location, first: Location) -> None:
         self.name = name
-        super().__init__(
-            f"{kind} {name!r} is already declared at {first}; rename one of them", location
-        )
+        problem = f"{kind} {name!r} is already declared at {first}; rename one of them"
+        super().__init__(problem, location)
 
 
 class UnknownReferenceError(DeclarationError):
@@ -106,9 +108,8 @@ class UnknownReferenceError(DeclarationError):
         self, owner: str, kind: str, name: str, known: Iterable[str], location: Location | None
     ) -> None:
         self.name = name
-        super().__init__(
-            f"{owner} names the unknown {kind} {name!r}; {nearest(name, known)}", location
-        )
+        problem = f"{owner} names the unknown {kind} {name!r}; {nearest(name, known)}"
+        super().__init__(problem, location)
 
 
 class CycleError(DeclarationError):
@@ -227,9 +228,8 @@ class AmbiguousRefError(InvalidInputError, LookupError):
     def __init__(self, ref: str, ids: Sequence[str]) -> None:
         self.ref = ref
         self.ids = tuple(ids)
-        super().__init__(
-            f"several contexts begin with {ref!r}: {', '.join(ids)}; give more of the id"
-        )
+        several = ", ".join(ids)
+        super().__init__(f"several contexts begin with {ref!r}: {several}; give more of the id")
 
 
 class ReplayError(InvalidInputError):
@@ -310,12 +310,11 @@ class HungHandlerError(FeatureFailedError):
     """A sync handler ran longer than it may; nothing but the end of its process stops it."""
 
     def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
-        super().__init__(
-            feature,
-            entity_id,
+        problem = (
             f"it has run for {seconds:g} s in a thread that cannot be stopped; the worker ends, "
-            "and the next one counts how often this event did that",
+            "and the next one counts how often this event did that"
         )
+        super().__init__(feature, entity_id, problem)
 
 
 class RetrieverFailedError(HeadwaterError):
@@ -343,10 +342,8 @@ class FreshnessSLAError(HeadwaterError):
         self.context = context
         self.violations = violations
         worst = ", ".join(f"{v.kind} {v.name!r} is {v.reason}" for v in violations[:3])
-        super().__init__(
-            f"context {context!r} is not as fresh as it must be: {worst}"
-            + (f" and {len(violations) - 3} more" if len(violations) > 3 else "")
-        )
+        more = f" and {len(violations) - 3} more" if len(violations) > 3 else ""
+        super().__init__(f"context {context!r} is not as fresh as it must be: {worst}{more}")
 
 
 class RecordingError(HeadwaterError):

@@ -1,0 +1,197 @@
+"""Finding recorded contexts: by reference, in lists, and by what they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple, get_args
+
+import msgspec
+
+from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError, nearest
+from headwater.lineage import FreshnessStatus
+from headwater.ports import RecordLog, RecordSummary, StoredRecord
+from headwater.recorder import find_key
+from headwater.registry import Registry
+from headwater.settings import Settings
+
+SHORTEST_PREFIX = 8
+LARGEST_PAGE = 1_000
+_ID_LENGTH = 36
+_HEX_LENGTH = 64
+_HEX = frozenset("0123456789abcdef-")
+_SHOWN = 5
+
+
+class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Recorded contexts, the newest first, and where the list goes on."""
+
+    contexts: Sequence[RecordSummary]
+    next_cursor: str | None
+
+
+class Wanted(NamedTuple):
+    """What contexts are looked for by: everything that is given."""
+
+    feature: str | None
+    entity_id: str | int | None
+    chunk: str | None
+
+
+class Finder:
+    """Finds what was recorded."""
+
+    def __init__(self, records: RecordLog, registry: Registry, settings: Settings) -> None:
+        self._records = records
+        self._registry = registry
+        self._settings = settings
+
+    async def stored(self, ref: str) -> StoredRecord:
+        """The record that is meant."""
+        ref = _spelled(ref)
+        stored = await self._records.get(ref)
+        if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and _HEX.issuperset(ref):
+            ids = await self._records.ids_beginning(ref, _SHOWN)
+            if len(ids) > 1:
+                raise AmbiguousRefError(ref, ids)
+            stored = await self._records.get(ids[0]) if ids else None
+        if stored is None:
+            raise UnknownContextError(ref)
+        return stored
+
+    async def contexts(
+        self,
+        start: datetime | None,
+        end: datetime | None,
+        limit: int,
+        name: str | None,
+        freshness_status: str | None,
+        cursor: str | None,
+    ) -> ContextPage:
+        """Lists contexts, the newest first."""
+        _check_limit(limit)
+        _check_moments(start=start, end=end)
+        known = get_args(FreshnessStatus)
+        if freshness_status is not None and freshness_status not in known:
+            raise InvalidInputError(
+                f"no freshness_status {freshness_status!r}; {nearest(freshness_status, known)}"
+            )
+        listed = await self._records.records(
+            start=start,
+            end=end,
+            name=name,
+            freshness_status=freshness_status,
+            before=cursor,
+            limit=limit + 1,
+        )
+        return _page(listed, limit)
+
+    async def find(self, wanted: Wanted, limit: int, cursor: str | None) -> ContextPage:
+        """Lists contexts that were made of what is wanted."""
+        _check_limit(limit)
+        groups = list(self._wanted(wanted))
+        if not groups:
+            raise InvalidInputError("say what to find contexts by: feature, entity_id or chunk")
+        found: list[RecordSummary] = []
+        async for summary in _in_all([self._in_any(keys, cursor, limit + 1) for keys in groups]):
+            found.append(summary)
+            if len(found) > limit:
+                break
+        return _page(found, limit)
+
+    def _wanted(self, wanted: Wanted) -> Iterator[Sequence[bytes]]:
+        """For each thing that is wanted, the keys of which a context has at least one."""
+        if wanted.entity_id is not None:
+            names = list(self._registry.features) if wanted.feature is None else [wanted.feature]
+            if not names:
+                raise InvalidInputError(
+                    "entity_id alone is looked for among the declared features, and none is "
+                    "declared; give the feature as well"
+                )
+            ids = {name: self._text_id(name, wanted.entity_id) for name in names}
+            yield [key for name in names for key in self._keys("feature", name, ids[name])]
+        elif wanted.feature is not None:
+            yield self._keys("feature", wanted.feature)
+        if wanted.chunk is not None:
+            yield self._keys("chunk", wanted.chunk)
+
+    def _keys(self, *parts: str) -> list[bytes]:
+        """The keys of something under every secret that may have been the first of its time."""
+        given = self._settings.signing_key
+        secrets = dict.fromkeys((given, *(each.strip() for each in given.split(",")), ""))
+        every = (self._settings.with_(signing_key=secret) for secret in secrets)
+        return list(dict.fromkeys(find_key(each, *parts) for each in every))
+
+    def _text_id(self, name: str, entity_id: str | int) -> str:
+        """An entity's id as it is recorded; a feature may since have been taken away."""
+        feature = self._registry.features.get(name)
+        if feature is None or isinstance(entity_id, str):
+            return str(entity_id)
+        return feature.entity.text_id(entity_id)
+
+    async def _in_any(
+        self, keys: Sequence[bytes], cursor: str | None, size: int
+    ) -> AsyncIterator[RecordSummary]:
+        """Contexts with one of the keys, the newest first, each once."""
+        pages = {key: await self._records.find(key, before=cursor, limit=size) for key in keys}
+        while any(pages.values()):
+            newest = max((page[0] for page in pages.values() if page), key=_order)
+            yield newest
+            for key, page in pages.items():
+                if page and page[0].context_id == newest.context_id:
+                    before = newest.context_id
+                    pages[key] = page[1:] or await self._records.find(
+                        key, before=before, limit=size
+                    )
+
+
+def named(ref: str) -> str | None:
+    """The id or hash that a reference names in full; the beginning of one names none."""
+    return None if len(ref) < _ID_LENGTH else _spelled(ref)
+
+
+def _spelled(ref: str) -> str:
+    """A reference as the log writes it; a bare hash gets its kind."""
+    ref = ref.strip().lower()
+    return f"sha256:{ref}" if len(ref) == _HEX_LENGTH and _HEX.issuperset(ref) else ref
+
+
+def _order(summary: RecordSummary) -> tuple[datetime, str]:
+    return summary.created_at, summary.context_id
+
+
+async def _in_all(
+    lists: Sequence[AsyncIterator[RecordSummary]],
+) -> AsyncIterator[RecordSummary]:
+    """What stands in every one of several lists, the newest first."""
+    heads = [await anext(each, None) for each in lists]
+    while all(heads):
+        present = [head for head in heads if head is not None]
+        oldest = min(present, key=_order)
+        if all(head.context_id == oldest.context_id for head in present):
+            yield oldest
+            heads = [await anext(each, None) for each in lists]
+        else:
+            heads = [
+                await anext(each, None) if _order(head) > _order(oldest) else head
+                for each, head in zip(lists, present, strict=True)
+            ]
+
+
+def _page(listed: Sequence[RecordSummary], limit: int) -> ContextPage:
+    """As many as were asked for; one more says that the list goes on."""
+    contexts = listed[:limit]
+    return ContextPage(
+        contexts=contexts, next_cursor=contexts[-1].context_id if len(listed) > limit else None
+    )
+
+
+def _check_limit(limit: int) -> None:
+    if type(limit) is not int or not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {LARGEST_PAGE}")
+
+
+def _check_moments(**moments: datetime | None) -> None:
+    for name, moment in moments.items():
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidInputError(f"{name} needs a time zone, for example datetime.now(UTC)")

@@ -1,0 +1,152 @@
+"""Proof: a record as it lies in the log, read, and what holds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.errors import ConfigError, DamagedRecordError
+from headwater.ports import StoredRecord
+from headwater.record.parts import (
+    Disclosure,
+    Record,
+    Redaction,
+    Signature,
+    decode_disclosures,
+    decode_redactions,
+)
+from headwater.record.signing import parse_keyring
+from headwater.record.verify import Check, Report, verify
+from headwater.settings import Settings
+
+_decode_signature = msgspec.json.Decoder(Signature).decode
+
+
+def check_signing(settings: Settings) -> None:
+    """Refuses keys that are none, and to go without where every record must be signed."""
+    keyring = parse_keyring(settings.signing_key)
+    if settings.signature_mode == "required" and keyring.signer is None:
+        raise ConfigError(
+            "HEADWATER_SIGNATURE_MODE is 'required' and there is no key that signs; set "
+            "HEADWATER_SIGNING_KEY, for example to 'key_id:secret'"
+        )
+
+
+def whole(stored: StoredRecord) -> Record:
+    """The record of which every part can be read."""
+    readings = _readings(stored)
+    for part, reading in readings._asdict().items():
+        if reading.problem is not None:
+            raise DamagedRecordError(stored.context_id, part, reading.problem)
+    return _record(stored, readings)
+
+
+def proved(stored: StoredRecord, settings: Settings, expect: str | None) -> Report:
+    """What holds of a record, which must have that id or hash if one is expected."""
+    readings = _readings(stored)
+    report = verify(
+        _record(stored, readings),
+        parse_keyring(settings.signing_key),
+        expect=expect,
+        signed=settings.signature_mode == "required",
+    )
+    return _with_problems(report, stored, readings)
+
+
+class _Part(NamedTuple):
+    """A part of a stored record as it was read, or why it cannot be."""
+
+    value: Any
+    problem: str | None = None
+
+
+class _Readings(NamedTuple):
+    """The parts that lie beside a core."""
+
+    disclosures: _Part
+    signature: _Part
+    redactions: _Part
+
+
+def _readings(stored: StoredRecord) -> _Readings:
+    return _Readings(
+        _read(decode_disclosures, stored.disclosures, ()),
+        _Part(None)
+        if stored.signature is None
+        else _read(_decode_signature, stored.signature, None),
+        _read(decode_redactions, stored.redactions, ()),
+    )
+
+
+def _read(decode: Callable[[bytes], Any], raw: bytes, otherwise: Any) -> _Part:
+    try:
+        return _Part(decode(raw))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _Part(otherwise, str(error))
+
+
+def _record(stored: StoredRecord, readings: _Readings) -> Record:
+    disclosures: tuple[Disclosure, ...] = readings.disclosures.value
+    redactions: tuple[Redaction, ...] = readings.redactions.value
+    return Record(
+        context_id=stored.context_id,
+        record_hash=stored.record_hash,
+        content_hash=stored.content_hash,
+        core=stored.core,
+        disclosures=disclosures,
+        signature=readings.signature.value,
+        redactions=redactions,
+    )
+
+
+def _with_problems(report: Report, stored: StoredRecord, readings: _Readings) -> Report:
+    """The report, and in it what is wrong with the log's own columns."""
+    problems = {
+        "hash": list(_column_problems(stored)),
+        "signature": _unreadable("signature", readings.signature),
+        "disclosures": _unreadable("disclosures", readings.disclosures)
+        + _unreadable("redactions", readings.redactions),
+    }
+    return Report(tuple(_broken(check, problems.get(check.check, [])) for check in report.checks))
+
+
+def _unreadable(part: str, reading: _Part) -> list[str]:
+    return [] if reading.problem is None else [f"the {part} cannot be read: {reading.problem}"]
+
+
+def _broken(check: Check, problems: Sequence[str]) -> Check:
+    if not problems:
+        return check
+    said = [check.detail] if check.ok is False else []
+    return Check(check.check, ok=False, detail="; ".join([*said, *problems]))
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    """What a core says of the columns by which the log lists it."""
+
+    class Named(msgspec.Struct, frozen=True):
+        name: str
+
+    class Fresh(msgspec.Struct, frozen=True):
+        status: str
+
+    created_at: datetime
+    context: Named
+    freshness: Fresh
+
+
+def _column_problems(stored: StoredRecord) -> Iterator[str]:
+    try:
+        core = msgspec.json.decode(stored.core, type=_Listed)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return  # that the core cannot be read, the report says already
+    for column, listed, said in (
+        ("name", stored.name, core.context.name),
+        ("created_at", stored.created_at, core.created_at),
+        ("freshness_status", stored.freshness_status, core.freshness.status),
+    ):
+        if listed != said:
+            yield f"the log lists it with {column} {listed}, but the core says {said}"

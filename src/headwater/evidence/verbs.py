@@ -1,0 +1,100 @@
+"""The verbs of evidence: each finds a recorded context and says, shows or changes one thing."""
+
+from __future__ import annotations
+
+from headwater.clock import Clock
+from headwater.contexts import Overrides
+from headwater.errors import DamagedRecordError, InvalidInputError, RecordValueError
+from headwater.evidence.finding import Finder, named
+from headwater.evidence.proof import proved, whole
+from headwater.evidence.receipts import Receipt, definition_of
+from headwater.evidence.replays import Assembly, Rehearse, Replayer, check_mode
+from headwater.lineage import Context, ContextTrace, PastContext
+from headwater.ports import RecordLog
+from headwater.record import trace
+from headwater.record.core import Core
+from headwater.record.diff import Diff, diff
+from headwater.record.parts import Record, encode_disclosures, encode_redactions
+from headwater.record.redact import redact
+from headwater.record.replay import Mode, Replay
+from headwater.record.sealing import open_core
+from headwater.record.verify import Report
+from headwater.registry import Registry
+from headwater.settings import Settings
+
+
+class Evidence:
+    """What is known of contexts that were assembled before."""
+
+    def __init__(
+        self,
+        records: RecordLog,
+        registry: Registry,
+        settings: Settings,
+        clock: Clock,
+        assembly: Assembly,
+        rehearse: Rehearse,
+    ) -> None:
+        self._records = records
+        self._settings = settings
+        self._clock = clock
+        self._assembly = assembly
+        self._replayer = Replayer(records, registry, clock, rehearse)
+        finder = Finder(records, registry, settings)
+        self._stored, self.contexts, self.find = finder.stored, finder.contexts, finder.find
+
+    async def record(self, receipt: Receipt) -> Context:
+        """Records a text that was assembled elsewhere."""
+        overrides = Overrides(interaction_ref=receipt.interaction_ref)
+        return await self._assembly.run(definition_of(receipt), (), receipt.inputs, overrides)
+
+    async def context(self, ref: str) -> PastContext:
+        """The context with this id, beginning of an id, or record hash."""
+        return trace.past_context(*await self._opened(ref))
+
+    async def explain(self, ref: str) -> ContextTrace:
+        """Why that context is as it is."""
+        return trace.explain(*await self._opened(ref))
+
+    async def record_of(self, ref: str) -> Record:
+        """Its record."""
+        return whole(await self._stored(ref))
+
+    async def _opened(self, ref: str) -> tuple[Record, Core]:
+        """The record, and what it says."""
+        record = await self.record_of(ref)
+        try:
+            return record, open_core(record)
+        except RecordValueError as error:
+            raise DamagedRecordError(record.context_id, "core", str(error)) from error
+
+    async def verify(self, ref: str) -> Report:
+        """What holds of a record as it lies in the log."""
+        return proved(await self._stored(ref), self._settings, named(ref))
+
+    async def redact(self, ref: str, pointer: str, reason: str, by: str | None) -> Record:
+        """Erases one value of a record; two who redact at once both succeed."""
+        if not reason.strip():
+            raise InvalidInputError("say for what reason the value is redacted")
+        while True:
+            stored = await self._stored(ref)
+            now = self._clock.now()
+            redacted = redact(whole(stored), pointer, at=now, reason=reason, by=by)
+            if await self._records.redact(
+                stored.context_id,
+                expected=stored.redactions,
+                disclosures=encode_disclosures(redacted.disclosures),
+                redactions=encode_redactions(redacted.redactions),
+            ):
+                return redacted
+
+    async def diff(self, before: str, after: str) -> Diff:
+        """In what one context differs from another."""
+        (_, one), (_, two) = await self._opened(before), await self._opened(after)
+        return diff(one, two)
+
+    async def replay(self, ref: str, mode: Mode) -> Replay:
+        """The context once more."""
+        check_mode(mode)
+        _, core = await self._opened(ref)
+        return await self._replayer.replay(core, mode)

@@ -1,0 +1,49 @@
+"""One environment: a backend behind every port, its health and its end."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from headwater.ports.events import Bus, DeadLetters, Roster
+from headwater.ports.history import OfflineStore
+from headwater.ports.records import Cache, RecordLog
+from headwater.ports.values import OnlineStore
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether a part can do its work, and what is wrong if it cannot.
+
+    Without a part that is not needed, events are still accepted and values served.
+    """
+
+    name: str
+    ok: bool
+    detail: str = ""
+    needed: bool = True
+
+
+class Backends(msgspec.Struct, frozen=True):
+    """One environment: a backend behind every port, and how to close them."""
+
+    bus: Bus
+    roster: Roster
+    dead_letters: DeadLetters
+    online: OnlineStore
+    offline: OfflineStore
+    lifecycle: Lifecycle
+    records: RecordLog = None  # type: ignore[assignment]
+    cache: Cache = None  # type: ignore[assignment]
+
+
+class Lifecycle(Protocol):
+    """The opening, the health and the end of an environment."""
+
+    async def health(self) -> list[Health]: ...
+
+    async def restored(self) -> None:
+        """Takes note that the present values were restored from history."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,27 @@
+"""The tree of errors, as the docstring of its module draws it."""
+
+from __future__ import annotations
+
+import re
+
+from headwater import errors
+from headwater.errors import HeadwaterError
+
+
+def drawn() -> list[tuple[str, str]]:
+    """Each error of the drawing, with the one above whose branch it is."""
+    found: list[tuple[str, str]] = []
+    above = {0: "HeadwaterError"}
+    for branch, name in re.findall(r"^([│ ]*[├└]── )(\w+) {2,}\S", errors.__doc__ or "", re.M):
+        depth = len(branch) // 4
+        above[depth] = name
+        found.append((name, above[depth - 1]))
+    return found
+
+
+def test_the_drawing_has_every_error_under_its_parent_in_the_order_of_the_file() -> None:
+    assert drawn() == [
+        (name, kind.__bases__[0].__name__)
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, BaseException) and kind is not HeadwaterError
+    ]
