@@ -71,8 +71,8 @@ class _Running:
         """What the batch did, in the order of its events."""
         return Outcome(
             batch=self._batch,
-            versions=self._workspace.versions,
-            states=self._workspace.written,
+            versions=self._workspace.versions(),
+            states=self._workspace.written(),
             changes=self._workspace.changes,
             handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
             dead=self._dead,

@@ -153,7 +153,8 @@ class Reader:
     ) -> list[dict[str, Any]]:
         """The bare values of features for each entity; stored ones without any detour."""
         plan = self.plan(names)
-        if plan.computed or _watched():
+        # Whoever runs a function or looks at a past moment has its reads noted.
+        if plan.computed or current_reads() or current_turn():
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
@@ -265,11 +266,6 @@ def _as_cell(feature: FeatureDef, past: PastValue) -> Cell:
     written_at = to_micros(past.written_at)
     expires_at = None if feature.ttl is None else written_at + feature.ttl // MICROSECOND
     return Cell(msgspec.Raw(past.value), to_micros(past.as_of), written_at, expires_at)
-
-
-def _watched() -> bool:
-    """Says whether a read here is more than a look at the present values."""
-    return current_reads() is not None or current_turn() is not None or current_moment() is not None
 
 
 async def _ready(value: FeatureValue) -> FeatureValue:

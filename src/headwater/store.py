@@ -156,13 +156,13 @@ class FeatureStore:
     def get_feature(self, name: str, entity_id: str | int) -> Coroutine[Any, Any, Any]:
         """One feature's value for one entity, in its annotated type; None if there is none."""
         # Handlers call nothing more often: once the store is open, the reader's own coroutine does.
-        engine = self._engines.shared
+        engine = self._engines.current()
         if engine is None:
             return self._open_and_get(name, entity_id)
         return engine.reader.value(name, entity_id)
 
     async def _open_and_get(self, name: str, entity_id: str | int) -> Any:
-        engine = self._engines.current() or await self.open()
+        engine = await self.open()
         return await engine.reader.value(name, entity_id)
 
     async def get_features(

@@ -45,7 +45,19 @@ def make_change(
     )
 
 
-Staged = dict[tuple[EntityKey, str], Change]
+class Loaded:
+    """An entity in a batch: its version when it was read, and its values as they are by now."""
+
+    __slots__ = ("cells", "version", "written")
+
+    def __init__(self, state: EntityState) -> None:
+        self.version = state.version
+        self.cells: Cells = state.cells
+        """A write puts new ones in their place."""
+        self.written = False
+
+
+Staged = dict[tuple[Loaded, str], Change]
 """What a turn wrote: the last change of each entity's feature."""
 
 
@@ -54,26 +66,30 @@ class Workspace:
 
     def __init__(self, online: OnlineStore, states: Mapping[EntityKey, EntityState]) -> None:
         self._online = online
-        self.versions = {key: state.version for key, state in states.items()}
-        self.cells: dict[EntityKey, Cells] = {key: state.cells for key, state in states.items()}
-        """The values of every entity loaded so far; a write puts new ones in their place."""
-        self.written: dict[EntityKey, Cells] = {}
-        """The values of the entities that were written to."""
+        self.entities = {key: Loaded(state) for key, state in states.items()}
         self.changes: list[Change] = []
 
     async def load(self, key: EntityKey) -> None:
         """Loads an entity that the batch did not come with."""
         state = await self._online.get_state(key)
-        if key not in self.cells:
-            self.cells[key] = state.cells
-            self.versions[key] = state.version
+        if key not in self.entities:
+            self.entities[key] = Loaded(state)
 
     def keep(self, staged: Staged) -> None:
         """Takes over what a handler staged."""
-        for (key, name), change in staged.items():
+        for (entity, name), change in staged.items():
             if change.online:
-                self.cells[key] = self.written[key] = {**self.cells[key], name: change.cell}
+                entity.cells = {**entity.cells, name: change.cell}
+                entity.written = True
             self.changes.append(change)
+
+    def versions(self) -> dict[EntityKey, int]:
+        """The version that each entity was read with."""
+        return {key: entity.version for key, entity in self.entities.items()}
+
+    def written(self) -> dict[EntityKey, Cells]:
+        """The values of the entities that were written to."""
+        return {key: entity.cells for key, entity in self.entities.items() if entity.written}
 
 
 _turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
@@ -95,7 +111,7 @@ class Turn:
         self._cause = cause
         self._staged: Staged = {}
         # The values of each entity as this turn first saw them, to tell if they were replaced.
-        self._seen: dict[EntityKey, Cells] = {}
+        self._seen: dict[Loaded, Cells] = {}
         self._open = True
         self._token = _turn.set(self)
 
@@ -105,7 +121,7 @@ class Turn:
 
     async def cells(self, key: EntityKey) -> Cells:
         """The same for one entity."""
-        if key not in self._workspace.cells:
+        if key not in self._workspace.entities:
             await self._workspace.load(key)
         return self.loaded(key)
 
@@ -114,14 +130,17 @@ class Turn:
 
         Raises KeyError for any other.
         """
-        cells = self._workspace.cells[key]
-        self._seen.setdefault(key, cells)
+        return self._cells(self._workspace.entities[key])
+
+    def _cells(self, entity: Loaded) -> Cells:
+        cells = entity.cells
+        self._seen.setdefault(entity, cells)
         if not self._staged:
             return cells
         own = {
             name: change.cell
-            for (entity, name), change in self._staged.items()
-            if entity == key and change.online
+            for (changed, name), change in self._staged.items()
+            if changed is entity and change.online
         }
         return {**cells, **own}
 
@@ -136,8 +155,9 @@ class Turn:
             raise ClosedError(
                 f"a handler set {feature.name!r} after its run was over; await what it starts"
             )
-        name, key = feature.name, (feature.entity.name, entity_id)
-        before = self.loaded(key).get(name)
+        name, kind = feature.name, feature.entity.name
+        entity = self._workspace.entities[kind, entity_id]
+        before = self._cells(entity).get(name)
         as_of, now, online = self._moment, self._now, True
         if before is not None and before.as_of >= as_of:
             online = before.as_of == as_of or feature.order == "stream"
@@ -145,17 +165,17 @@ class Turn:
                 # Of one moment the one written last counts: this one, whatever the clocks say.
                 as_of, now = before.as_of, max(now, before.written_at + 1)
         cell = make_cell(feature, value, as_of, now)
-        self._staged[key, name] = Change(
-            name, key[0], entity_id, feature.codec.kind, cell, self._cause, online
+        self._staged[entity, name] = Change(
+            name, kind, entity_id, feature.codec.kind, cell, self._cause, online
         )
 
     def close(self) -> Staged | None:
         """Ends the turn: its changes, or None if an entity it wrote to was changed meanwhile."""
         self._open = False
         _turn.reset(self._token)
-        now, seen = self._workspace.cells, self._seen
-        for key, _ in self._staged:
-            if now[key] is not seen[key]:
+        seen = self._seen
+        for entity, _ in self._staged:
+            if entity.cells is not seen[entity]:
                 return None
         return self._staged
 
@@ -210,6 +230,8 @@ def at_moment(moment: datetime | None) -> Iterator[None]:
     """Reads the values inside that were served at a moment."""
     token = _moment.set(moment)
     try:
-        yield
+        # Reads that are noted never take the short way, which knows nothing of moments.
+        with noting(current_reads() or Reads()):
+            yield
     finally:
         _moment.reset(token)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 import msgspec
@@ -81,14 +81,16 @@ class Page(NamedTuple):
 
     lease: Lease
     cursor: bytes
-    entries: Sequence[Entry]
+    entries: Sequence[bytes | list[bytes]]
+    """Four of each: its place, and its event's type, entity id and JSON, or all its fields."""
     touched: Sequence[bytes]
     states: Sequence[bytes | None]
 
 
 def to_batch(page: Page, limit: int) -> Batch:
     """A page, or as much of it as the limit allows, as the batch that a worker gets."""
-    deliveries = [_delivery(*entry) for entry in islice(page.entries, limit)]
+    flat: Iterator[Any] = iter(page.entries)
+    deliveries = list(starmap(_delivery, islice(zip(flat, flat, flat, flat, strict=True), limit)))
     own = {delivery.event.entity_id for delivery in deliveries}
     states: dict[EntityKey, EntityState] = {}
     touched = iter(page.touched)
@@ -99,11 +101,24 @@ def to_batch(page: Page, limit: int) -> Batch:
     return Batch(page.lease, deliveries, states)
 
 
-def _delivery(place: bytes, fields: list[bytes]) -> Delivery:
-    position, event = place.decode(), read_event(fields)
+def _delivery(
+    place: bytes, event_type: bytes | list[bytes], entity_id: bytes, text: bytes
+) -> Delivery:
+    position = place.decode()
+    if isinstance(event_type, list):
+        return _other_delivery(position, event_type)
+    event = _checked(event_type, entity_id, text)
+    if isinstance(event, str):
+        fields = (b"t", event_type, b"k", entity_id, b"e", text)
+        return Delivery(position, _malformed(position, fields, event))
+    return Delivery(position, event)
+
+
+def _other_delivery(position: str, fields: list[bytes]) -> Delivery:
+    event = read_event(fields)
     if isinstance(event, str):
         return Delivery(position, _malformed(position, fields, event))
-    return Delivery(position, event, fields[7].decode() if fields[6:] else None)
+    return Delivery(position, event, fields[7].decode())
 
 
 def read_event(fields: list[bytes]) -> ServiceEvent | str:
@@ -111,11 +126,15 @@ def read_event(fields: list[bytes]) -> ServiceEvent | str:
     names = fields[::2]
     if names != _EVENT_FIELDS and names != _REDRIVE_FIELDS:
         return "its fields are not those of an event"
+    return _checked(fields[1], fields[3], fields[5])
+
+
+def _checked(event_type: bytes, entity_id: bytes, text: bytes) -> ServiceEvent | str:
     try:
-        event = _decode_event(fields[5])
+        event = _decode_event(text)
     except (msgspec.MsgspecError, EventError, UnicodeDecodeError) as error:
         return str(error)
-    if event.entity_id.encode() != fields[3] or event.event_type.encode() != fields[1]:
+    if event.entity_id.encode() != entity_id or event.event_type.encode() != event_type:
         return "its type or entity id differs from its event's"
     return event
 

@@ -4,56 +4,60 @@
 -- ARGV: lease, most entries, what the keys of entities begin with, entities by event type as JSON,
 --       about how many bytes of entries
 -- Returns the cursor, the entries, the name and id of each touched entity, and their states;
--- nothing if the lease is void. A partition without entries is marked idle, in the same step.
+-- nothing if the lease is void. An entry is four in a row: its id, and the type, the entity id and
+-- the JSON of its event, or all its fields in place of the type if they are any others.
+-- A partition without entries is marked idle, in the same step.
 local held = redis.call('HMGET', KEYS[1], 'lease', 'cursor')
 if held[1] ~= ARGV[1] then
   return false
 end
 local cursor = held[2]
-local limit, most, bytes = tonumber(ARGV[2]), tonumber(ARGV[5]), 0
-local entries, start = {}, '(' .. cursor
+local limit, most = tonumber(ARGV[2]), tonumber(ARGV[5])
+local prefix, touches = ARGV[3], cjson.decode(ARGV[4])
+local entries, size, found, bytes, start = {}, 0, 0, 0, '(' .. cursor
+local keys, touched, asked = {}, {}, {}
 -- Asked for all at once, large entries would be copied to be thrown away.
 local count = 20
-while #entries < limit and bytes < most do
-  count = math.min(count, limit - #entries)
+while found < limit and bytes < most do
+  count = math.min(count, limit - found)
   local some = redis.call('XRANGE', KEYS[2], start, '+', 'COUNT', count)
   for i = 1, #some do
     local fields = some[i][2]
-    for field = 2, #fields, 2 do
-      bytes = bytes + #fields[field]
+    local event_type, id, event = fields[2], fields[4], fields[6]
+    entries[size + 1] = some[i][1]
+    if #fields == 6 and fields[1] == 't' and fields[3] == 'k' and fields[5] == 'e' then
+      entries[size + 2], entries[size + 3], entries[size + 4] = event_type, id, event
+      bytes = bytes + #event
+    else
+      entries[size + 2], entries[size + 3], entries[size + 4] = fields, '', ''
+      for field = 1, #fields do
+        bytes = bytes + #fields[field]
+      end
     end
-    entries[#entries + 1] = some[i]
+    size = size + 4
+    local entities = id and touches[event_type]
+    for j = 1, entities and #entities or 0 do
+      local key = prefix .. entities[j] .. ':' .. id
+      if not asked[key] then
+        asked[key] = true
+        keys[#keys + 1] = key
+        touched[2 * #keys - 1], touched[2 * #keys] = entities[j], id
+      end
+    end
     if bytes >= most then
       break
     end
   end
+  found = size / 4
   if #some < count then
     break
   end
   start = '(' .. some[#some][1]
   count = 2 * count
 end
-if #entries == 0 then
+if size == 0 then
   redis.call('SET', KEYS[3], 1)
   return {cursor, entries, {}, {}}
-end
-
-local touches = cjson.decode(ARGV[4])
-local keys, touched, asked = {}, {}, {}
-for _, entry in ipairs(entries) do
-  local fields = entry[2]
-  local entities, id = touches[fields[2]], fields[4]
-  if entities and id then
-    for _, entity in ipairs(entities) do
-      local key = ARGV[3] .. entity .. ':' .. id
-      if not asked[key] then
-        asked[key] = true
-        keys[#keys + 1] = key
-        touched[#touched + 1] = entity
-        touched[#touched + 1] = id
-      end
-    end
-  end
 end
 
 -- As many at once as Lua hands over.
