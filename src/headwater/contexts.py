@@ -64,7 +64,14 @@ class ContextItem(msgspec.Struct, frozen=True):
     parsed: Template | None = None
 
     def __post_init__(self) -> None:
-        _check_types("ContextItem", self, _ITEM)
+        # One look for what is fine, as nearly all is: a context makes many of these.
+        if not (
+            type(self.content) is str
+            and type(self.priority) is int
+            and type(self.required) is type(self.truncate) is bool
+            and (self.section is None or type(self.section) is str)
+        ):
+            _check_types("ContextItem", self, _ITEM)
 
     @classmethod
     def template(

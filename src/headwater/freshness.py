@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from headwater.clock import to_micros
 from headwater.lineage import FreshnessStatus, FreshnessViolation
 from headwater.scope import ContextNote, FeatureNote, Scope
+
+_MILLISECOND = timedelta(milliseconds=1)
 
 Reason = Literal["stale", "missing", "default"]
 
@@ -31,7 +32,7 @@ def judge(scope: Scope, sla_ms: int | None, now: datetime) -> Verdict:
 
 def age_ms(moment: datetime | None, now: datetime) -> int | None:
     """Whole milliseconds since a moment; None if there is none."""
-    return None if moment is None else max(0, (to_micros(now) - to_micros(moment)) // 1_000)
+    return None if moment is None else max(0, (now - moment) // _MILLISECOND)
 
 
 def feature_reason(note: FeatureNote, sla_ms: int | None, now: datetime) -> Reason | None:

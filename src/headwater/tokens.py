@@ -140,6 +140,7 @@ class Tokenizer(msgspec.Struct, frozen=True):
         return len(_encoding(self.name).decode_bytes(tokens[:limit]).decode(errors="ignore"))
 
 
+@lru_cache(_TEXTS_REMEMBERED)
 def tokenizer_for(model: str | None) -> Tokenizer:
     """How a model's tokens are counted; ``provider/model`` and fine-tuned models are understood."""
     name = (model or "").lower().rpartition("/")[2].removeprefix("ft:")
