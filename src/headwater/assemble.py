@@ -7,19 +7,19 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from headwater.assembled import Asked, Made, context_of, core_of, lineage_of
-from headwater.calls import call_bound
+from headwater.calls import Raising, call_bound
 from headwater.clock import Clock, to_micros
 from headwater.contexts import ContextDef, ContextItem, Overrides, reference
 from headwater.errors import (
     ConfigError,
     ContextFailedError,
     FreshnessSLAError,
-    HeadwaterError,
     InvalidInputError,
     UnknownReferenceError,
 )
@@ -132,14 +132,10 @@ class Assembler:
         self, bound: inspect.BoundArguments, definition: ContextDef
     ) -> list[ContextItem]:
         """The items that the function gives."""
-        try:
+        with Raising(partial(ContextFailedError, definition.name)):
             given = await call_bound(
                 self._offload, definition.function, bound, is_async=definition.is_async
             )
-        except HeadwaterError:
-            raise
-        except Exception as error:
-            raise ContextFailedError(definition.name, error) from error
         items = given if isinstance(given, list | tuple) else [given]
         return [_item(definition, item) for item in items]
 

@@ -49,8 +49,24 @@ class Calls:
             raise FeatureFailedError(feature.name, entity_id, problem) from error
         except HeadwaterError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's own: whatever it is, it is told with its feature
             raise FunctionRaisedError(feature.name, entity_id, error) from error
+
+
+class Raising:
+    """Around a user's code: what it raises comes out as one of our own errors, ours as it is."""
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, ours: Callable[[Exception], HeadwaterError]) -> None:
+        self._ours = ours
+
+    def __enter__(self) -> None:
+        """Begins; nothing is needed for it."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, HeadwaterError):
+            raise self._ours(error) from error
 
 
 async def call_bound(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args
@@ -59,11 +60,10 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
             if known is not None:
                 await present.note_loss()
 
-    try:
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(present.close)
         past = await postgres.open_postgres(settings, clock, present.outbox, greet)
-    except BaseException:
-        await present.close()
-        raise
+        undo.pop_all()
     return Backends(
         bus=present.bus,
         roster=present.roster,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -13,7 +15,7 @@ from headwater.calls import Calls
 from headwater.clock import Clock
 from headwater.compute import Compute
 from headwater.connect import connect, on_servers
-from headwater.errors import FreshnessSLAError, HeadwaterError
+from headwater.errors import FreshnessSLAError
 from headwater.evidence import Evidence, check_signing
 from headwater.lineage import Context
 from headwater.observe import count_context
@@ -53,11 +55,11 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     graph.check(registry.features)
     check_signing(settings)
     backends = await connect(settings, clock)
-    try:
-        return _wired(registry, settings, clock, backends)
-    except HeadwaterError:
-        await backends.lifecycle.close()
-        raise
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(backends.lifecycle.close)
+        engine = _wired(registry, settings, clock, backends)
+        undo.pop_all()
+    return engine
 
 
 def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
@@ -103,22 +105,31 @@ def _uncounted(context: Context | FreshnessSLAError) -> None:
     """Leaves a context out of the metrics."""
 
 
+_Life = AsyncGenerator[Engine, None]
+
+
 class Engines:
     """A store's open engines: one for all event loops, or on servers one for each.
 
-    Connections belong to the loop that made them. A loop that has ended took them with it, so
-    its engine is let go; the embedded backends belong to no loop.
+    Connections belong to the loop that made them, and are closed with it; the embedded backends
+    belong to no loop.
     """
 
     def __init__(self) -> None:
         self._by_loop: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self._lives: dict[asyncio.AbstractEventLoop, _Life] = {}
         self.shared: Engine | None = None
         self._doors: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._lock = threading.Lock()
 
     def current(self) -> Engine | None:
         """The engine that code running here uses, if it is open."""
-        return self.shared or self._by_loop.get(asyncio.get_running_loop())
+        if self.shared is not None:
+            return self.shared
+        try:
+            return self._by_loop.get(asyncio.get_running_loop())
+        except RuntimeError:
+            return None  # no loop runs here
 
     async def open(self, registry: Registry, settings: Settings, clock: Clock) -> Engine:
         """The same, opened where it is not."""
@@ -139,11 +150,9 @@ class Engines:
             return self._doors.setdefault(loop, asyncio.Lock())
 
     async def _keep(self, engine: Engine, *, bound: bool) -> Engine:
+        if bound:
+            return await self._bind(engine, asyncio.get_running_loop())
         with self._lock:
-            if bound:
-                alive = {k: e for k, e in self._by_loop.items() if not k.is_closed()}
-                self._by_loop = {**alive, asyncio.get_running_loop(): engine}
-                return engine
             if self.shared is None:
                 self.shared = engine
                 return engine
@@ -151,14 +160,47 @@ class Engines:
         await engine.close()  # another loop was quicker
         return shared
 
+    async def _bind(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> Engine:
+        """Keeps an engine for as long as its loop runs."""
+        life = _life_of(engine)
+        await anext(life)
+        with self._lock:
+            alive = {k: e for k, e in self._by_loop.items() if not k.is_closed()}
+            self._by_loop = {**alive, loop: engine}
+            self._lives = {**{k: self._lives[k] for k in alive}, loop: life}
+        return engine
+
     async def close(self, sync: asyncio.AbstractEventLoop | None) -> None:
         """Closes the engine of this loop and that of the loop for code that cannot await."""
         with self._lock:
             shared, self.shared = self.shared, None
-            own = self._by_loop.pop(asyncio.get_running_loop(), None)
-            other = self._by_loop.pop(sync, None) if sync is not None else None
-        for engine in (shared, own):
-            if engine is not None:
-                await engine.close()
+            own = self._release(asyncio.get_running_loop())
+            other = self._release(sync)
+        if shared is not None:
+            await shared.close()
+        if own is not None:
+            await own.aclose()
         if other is not None and sync is not None:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(other.close(), sync))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_end(other), sync))
+
+    def _release(self, loop: asyncio.AbstractEventLoop | None) -> _Life | None:
+        if loop is None:
+            return None
+        self._by_loop.pop(loop, None)
+        return self._lives.pop(loop, None)
+
+
+async def _life_of(engine: Engine) -> _Life:
+    """An engine until it is closed: by whoever holds it, or by its loop.
+
+    A loop ends the generators that are left when nothing else runs in it any more; `asyncio.run`
+    sees to that.
+    """
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def _end(life: _Life) -> None:
+    await life.aclose()

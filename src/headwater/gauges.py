@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from headwater.clock import Clock
 from headwater.errors import BackendError
-from headwater.logs import log
+from headwater.logs import Outage
 from headwater.ports import Backends
 
 LAG_EVENTS = Gauge("headwater_lag_events", "Events that wait to be committed.")
@@ -36,19 +36,22 @@ def _forget() -> None:
 _forget()
 
 
-async def keep_current(backends: Backends, clock: Clock, held: Sized) -> None:
+async def keep_current(backends: Backends, clock: Clock, held: Sized, outage: Outage) -> None:
     """Looks every few seconds what waits; ``held`` has the partitions of this process."""
     OWNED_PARTITIONS.set_function(lambda: len(held))
     try:
         while True:
             began = time.perf_counter()
+            pause = _PAUSE_SECONDS
             try:
                 await _look(backends, clock)
             except BackendError as error:
                 _forget()
-                log.warning("what waits could not be counted", error=str(error))
-            took = time.perf_counter() - began
-            await asyncio.sleep(max(_PAUSE_SECONDS, took * _PAUSES_PER_LOOK))
+                outage.tell("warning", "what waits could not be counted", error, "gauges")
+            else:
+                outage.over("gauges")
+                pause = max(pause, (time.perf_counter() - began) * _PAUSES_PER_LOOK)
+            await asyncio.sleep(pause)
     finally:
         _forget()
 

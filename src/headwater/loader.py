@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from headwater.errors import DeclarationError, FeaturesFileError, HeadwaterError, Location
+from headwater.calls import Raising
+from headwater.errors import DeclarationError, FeaturesFileError, Location
 from headwater.store import FeatureStore
 
 
@@ -36,19 +38,31 @@ def _run(file: Path) -> FeaturesModule:
     # Registered before it runs, as an import does: annotations are resolved through it, and a
     # file that it imports may import it back.
     sys.modules[module.__name__] = module
-    try:
-        # Compiled here and not imported: Python's own cache takes a file that was edited twice
-        # within a second for unchanged.
-        code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
-        with _importable(file.parent):
-            exec(code, vars(module))
-    except BaseException as error:
-        del sys.modules[module.__name__]
-        translated = _translated(error, file)
-        if translated is None:
-            raise
-        raise translated from error
+    with ExitStack() as undo:
+        undo.callback(sys.modules.pop, module.__name__, None)
+        _execute(file, module)
+        undo.pop_all()
     return module
+
+
+def _execute(file: Path, module: FeaturesModule) -> None:
+    """Runs the file; what goes wrong is told with file and line, unless the error does so."""
+    try:
+        with Raising(partial(_failed, file=file)), _importable(file.parent):
+            # Compiled here and not imported: Python's own cache takes a file that was edited twice
+            # within a second for unchanged.
+            code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+            exec(code, vars(module))
+    except SystemExit as error:
+        raise FeaturesFileError(
+            "the file ends the program while it is loaded; put what it runs under "
+            "`if __name__ == '__main__':`",
+            _place(error, file),
+        ) from error
+    except DeclarationError as error:
+        if error.location is not None:
+            raise
+        raise FeaturesFileError(error.problem, _place(error, file)) from error
 
 
 def _module_name(file: Path) -> str:
@@ -68,21 +82,11 @@ def _importable(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def _translated(error: BaseException, file: Path) -> FeaturesFileError | None:
-    """What went wrong with file and line, unless the error says it already."""
+def _failed(error: Exception, file: Path) -> FeaturesFileError:
+    """What went wrong, with file and line."""
     if isinstance(error, SyntaxError):
         location = Location(error.filename or str(file), error.lineno or 1)
         return FeaturesFileError(f"{type(error).__name__}: {error.msg}", location)
-    if isinstance(error, SystemExit):
-        return FeaturesFileError(
-            "the file ends the program while it is loaded; put what it runs under "
-            "`if __name__ == '__main__':`",
-            _place(error, file),
-        )
-    if isinstance(error, DeclarationError) and error.location is None:
-        return FeaturesFileError(error.problem, _place(error, file))
-    if isinstance(error, HeadwaterError) or not isinstance(error, Exception):
-        return None
     return FeaturesFileError(f"{type(error).__name__}: {error}", _place(error, file))
 
 

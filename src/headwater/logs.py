@@ -9,17 +9,22 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 import msgspec
 
+from headwater.errors import AwayError, BackendError
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 _RANK: dict[Level, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _BUFFERED_RECORDS = 512
+# Longer than anybody waits before trying again; who is silent for longer has stopped trying.
+_FORGOTTEN_SECONDS = 60.0
 _encode_lines = msgspec.json.Encoder(enc_hook=str).encode_lines
 
 
@@ -119,3 +124,49 @@ def _line(record: object) -> str:
 
 log = Log()
 atexit.register(log.flush)
+
+
+class Outage:
+    """Says once that a server is away and once that it is back, however many try it how often.
+
+    Those who share one are known by name; it lasts until all of them have come through.
+    """
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._since = 0.0
+        self._trying: dict[str | int, float] = {}
+        self._said: set[str] = set()
+
+    def tell(
+        self,
+        level: Literal["warning", "error"],
+        problem: str,
+        error: BackendError,
+        who: str | int,
+        **fields: Any,
+    ) -> None:
+        """Records what somebody could not do, unless the reason is known."""
+        now = time.monotonic()
+        if not self._lasts(now):
+            self._since = now
+            self._trying.clear()
+            self._said.clear()
+        self._trying[who] = now
+        reason = "away" if isinstance(error, AwayError) else f"{problem}: {error}"
+        if reason not in self._said:
+            self._said.add(reason)
+            write = log.error if level == "error" else log.warning
+            write(problem, error=str(error), **fields)
+
+    def over(self, who: str | int) -> None:
+        """Takes note that somebody came through."""
+        if self._trying.pop(who, None) is None:
+            return
+        now = time.monotonic()
+        if not self._lasts(now):
+            log.info("back after an outage", part=self._part, seconds=round(now - self._since, 1))
+            log.flush()
+
+    def _lasts(self, now: float) -> bool:
+        return any(now - tried < _FORGOTTEN_SECONDS for tried in self._trying.values())

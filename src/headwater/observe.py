@@ -194,9 +194,25 @@ class _Processed(Record, frozen=True, gc=False):
     features_updated: Sequence[str]
 
 
+class _Failed(_Processed, frozen=True, gc=False):
+    features_failed: Sequence[str]
+
+
 def _record(handled: Handled, now: str) -> _Processed:
     """The log record of a processed event."""
     event, took = handled.event, round(handled.duration * 1000, 3)
+    if handled.failures:
+        return _Failed(
+            now,
+            "info",
+            "event failed",
+            event.event_type,
+            event.entity_id,
+            event.event_id,
+            took,
+            handled.updated,
+            [failure.feature for failure in handled.failures],
+        )
     return _Processed(
         now,
         "info",

@@ -6,12 +6,13 @@ import asyncio
 import inspect
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.calls import call_bound
+from headwater.calls import Raising, call_bound
 from headwater.canonical import canonical, to_tagged
 from headwater.clock import Clock, from_micros, to_micros
 from headwater.contexts import Chunk, RetrieverDef
@@ -126,15 +127,10 @@ class Retrieve:
 
     async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
         searched_at = self._clock.micros()
-        with noting(Scope()) as read:
-            try:
-                given = await call_bound(
-                    self._offload, retriever.function, bound, is_async=retriever.is_async
-                )
-            except HeadwaterError:
-                raise
-            except Exception as error:
-                raise RetrieverFailedError(retriever.name, error) from error
+        with noting(Scope()) as read, Raising(partial(RetrieverFailedError, retriever.name)):
+            given = await call_bound(
+                self._offload, retriever.function, bound, is_async=retriever.is_async
+            )
         chunks = [_chunk(retriever, item) for item in _listed(retriever, given)]
         return _Found(
             _Results(chunks[: retriever.top_k], _oldest(read, searched_at)), searched_at, read

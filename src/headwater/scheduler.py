@@ -8,20 +8,22 @@ from datetime import datetime
 from headwater import ticks
 from headwater.clock import Clock
 from headwater.errors import BackendError
-from headwater.logs import log
+from headwater.logs import Outage
 from headwater.ports import Bus
 from headwater.registry import Registry
 
 _LONGEST_WAIT = 60.0
+_BACKEND_PAUSE = 1.0
 
 
 class Scheduler:
     """Asks the clock, publishes what is due, and waits for the next due time."""
 
-    def __init__(self, registry: Registry, bus: Bus, clock: Clock) -> None:
+    def __init__(self, registry: Registry, bus: Bus, clock: Clock, outage: Outage) -> None:
         self._registry = registry
         self._bus = bus
         self._clock = clock
+        self._outage = outage
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Runs until told to stop."""
@@ -29,15 +31,23 @@ class Scheduler:
             # One moment for both: a timer may fire early, and what tick() does not see as due yet
             # must be what the wait is for.
             now = self._clock.now()
+            published = await self._try(now)
             try:
-                await self._publish(now)
-            except BackendError as error:
-                log.error("ticks were not published and will be tried again", error=str(error))
-            try:
-                async with asyncio.timeout(self.wait(now)):
+                async with asyncio.timeout(self.wait(now) if published else _BACKEND_PAUSE):
                     await stopping.wait()
             except TimeoutError:
                 continue
+
+    async def _try(self, now: datetime) -> bool:
+        try:
+            await self._publish(now)
+        except BackendError as error:
+            self._outage.tell(
+                "error", "ticks were not published and will be tried again", error, "ticks"
+            )
+            return False
+        self._outage.over("ticks")
+        return True
 
     async def tick(self) -> None:
         """Publishes the ticks that are due and were not published before."""

@@ -14,7 +14,7 @@ from headwater.batch import give_up, run_batch
 from headwater.engine import Engine
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
 from headwater.gauges import keep_current
-from headwater.logs import log
+from headwater.logs import Outage, log
 from headwater.partitions import wanted_by
 from headwater.ports import Batch, Health, Lease, Outcome
 from headwater.scheduler import Scheduler
@@ -63,6 +63,8 @@ class Worker:
         self._changed = asyncio.Event()
         self._roster_changed = asyncio.Event()
         self._sharing = asyncio.Lock()
+        self._outage = Outage("events")
+        self._outage_of_history = Outage("history")
 
     def stop(self) -> None:
         """Asks the worker to finish what it has begun and to return from ``run``."""
@@ -81,7 +83,7 @@ class Worker:
     async def run(self) -> None:
         """Consumes events until stopped, then finishes what it has begun."""
         engine = await self._store.open()
-        scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock)
+        scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock, self._outage)
         await engine.backends.roster.join(self.name)
         log.info("worker started", worker=self.name)
         log.flush()
@@ -94,7 +96,9 @@ class Worker:
                     group.create_task(self._tend(engine)),
                     group.create_task(self._listen(engine)),
                     group.create_task(self._maintain(engine)),
-                    group.create_task(keep_current(engine.backends, engine.clock, self._lanes)),
+                    group.create_task(
+                        keep_current(engine.backends, engine.clock, self._lanes, self._outage)
+                    ),
                     group.create_task(scheduler.run(self._stopping)),
                 ]
                 await self._read(engine, group)
@@ -127,9 +131,12 @@ class Worker:
                 self._lose(error)
                 continue
             except BackendError as error:
-                log.error("events could not be read and will be tried again", error=str(error))
+                self._outage.tell(
+                    "error", "events could not be read and will be tried again", error, "events"
+                )
                 await asyncio.sleep(_BACKEND_PAUSE)
                 continue
+            self._outage.over("events")
             for batch in batches:
                 lane = self._lanes.get(batch.lease.partition)
                 if lane is None or lane.lease != batch.lease:
@@ -201,7 +208,8 @@ class Worker:
         except LeaseLostError as error:
             self._lose(error)
         except BackendError as error:
-            log.error("batch was not committed and is run again", error=str(error))
+            # Read anew, it shows whether it has come through after all.
+            self._outage.tell("error", "batch was not committed and is run again", error, "events")
             await asyncio.sleep(_BACKEND_PAUSE)
         finally:
             lane.task = None
@@ -235,8 +243,11 @@ class Worker:
             try:
                 if await wait:
                     self._roster_changed.set()
+                self._outage.over("news")
             except BackendError as error:
-                log.error("news cannot be heard and will be asked for again", error=str(error))
+                self._outage.tell(
+                    "error", "news cannot be heard and will be asked for again", error, "news"
+                )
                 await asyncio.sleep(_BACKEND_PAUSE)
             self._changed.set()
 
@@ -247,8 +258,9 @@ class Worker:
             try:
                 async with self._sharing:
                     await self._take_share(engine)
+                self._outage.over("partitions")
             except BackendError as error:
-                log.error("partitions could not be claimed", error=str(error))
+                self._outage.tell("error", "partitions could not be claimed", error, "partitions")
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._roster_changed.wait()
@@ -280,8 +292,11 @@ class Worker:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
             try:
                 await engine.backends.offline.maintain()
+                self._outage_of_history.over("maintenance")
             except BackendError as error:
-                log.error("maintenance failed and will be tried again", error=str(error))
+                self._outage_of_history.tell(
+                    "error", "maintenance failed and will be tried again", error, "maintenance"
+                )
 
     async def _leave(self, engine: Engine, *, release: bool) -> None:
         roster = engine.backends.roster

@@ -151,6 +151,17 @@ def test_contexts_are_listed_newest_first_page_by_page(folder: Path, run: Run) -
     assert rest["next_cursor"] is None
 
 
+def test_on_a_narrow_terminal_ids_are_still_whole(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ids begin with their time, so only whole ones can be told apart and pasted.
+    made = {assemble(folder).context_id for _ in range(2)}
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    words = run("context", "list").out.split()
+    assert made <= set(words)
+
+
 def test_lists_are_bounded_by_time_name_and_status(folder: Path, run: Run) -> None:
     fresh, degraded = assemble(folder), assemble(folder, "u2")
 

@@ -84,7 +84,7 @@ def test_a_lost_online_store_is_noticed_and_rebuilt(folder: Path, run: Run) -> N
     assert rebuilt.json == {"entity_ids": 2, "values": 4}
     assert run("audit").code == 0
     assert run("features", "get", "total_spend", "u2", "--json").json[0]["value"] == 2.5
-    assert "the 4 last values of the 2 entities" in run("rebuild", "features.py").out
+    assert "the last 4 values of 2 entities" in run("rebuild", "features.py").out
 
 
 @pytest.mark.usefixtures("bought")
@@ -107,7 +107,7 @@ def test_an_audit_as_json_has_both_sides_and_says_when_there_is_more(
     (difference,) = differs.json["differences"]
     assert difference["online"] is None
     assert difference["history"].keys() == {"value", "as_of"}
-    assert "more than 1 differences" in run("audit", "--limit", "1").err
+    assert "more than 1 difference;" in run("audit", "--limit", "1").err
 
 
 def test_what_is_kept_as_a_cache_is_said_not_to_be_compared(folder: Path, run: Run) -> None:
@@ -132,7 +132,7 @@ def test_progress_is_drawn_on_a_terminal_only(run: Run, monkeypatch: pytest.Monk
         tell(1, 2)
     drawn = run("rebuild")
     assert drawn.code == 0
-    assert "last values" in drawn.out
+    assert "last 4 values" in drawn.out
 
 
 def test_the_embedded_store_has_nothing_to_migrate(run: Run) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.cli import dlq
+from headwater.cli.output import counted
 from headwater.loader import load_store
 from tests.cli.conftest import Run
 
@@ -238,6 +239,14 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
     settings = {setting["path"]: setting for setting in run("config", "show", "--json").json}
     assert (settings["api_key"]["value"], settings["api_key"]["origin"]) == ("***", "environment")
     assert (settings["http.port"]["value"], settings["http.port"]["origin"]) == (9000, "file")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 entities"), (1, "1 entity"), (2, "2 entities")]
+)
+def test_numbers_of_things_are_said_as_people_do(number: int, said: str) -> None:
+    assert counted(number, "entity", "entities") == said
+    assert counted(number, "value") == f"{number} value{'' if number == 1 else 's'}"
 
 
 def test_a_table_is_framed_on_a_terminal_and_plain_elsewhere(

@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature, gauges
 from headwater.clock import SystemClock
+from headwater.logs import Outage
 from headwater.settings import Settings
 from tests.engine.support import metric, records, until
 
@@ -54,7 +55,9 @@ async def test_a_store_that_cannot_be_asked_leaves_them_unknown(
 ) -> None:
     engine = await store.open()
     await store.close()
-    looking = asyncio.create_task(gauges.keep_current(engine.backends, SystemClock(), range(3)))
+    looking = asyncio.create_task(
+        gauges.keep_current(engine.backends, SystemClock(), range(3), Outage("events"))
+    )
     said = ""
 
     def told() -> bool:

@@ -31,19 +31,25 @@ async def test_each_processed_event_is_one_log_record_with_these_fields(
     await store.publish("buy", "u1", event_id="e1")
     await store.publish("unheard", "u2", event_id="e2")
     await store.drain()
-    both = records(capsys.readouterr().err, "event processed")
-    one, other = sorted(both, key=lambda record: str(record["event_id"]))
-    assert set(one) >= {
-        "timestamp",
-        "level",
-        "event_type",
-        "entity_id",
-        "event_id",
-        "duration_ms",
-        "features_updated",
-    }
+    said = capsys.readouterr().err
+    (one,), (other,) = records(said, "event failed"), records(said, "event processed")
+    assert (
+        set(one)
+        >= set(other)
+        >= {
+            "timestamp",
+            "level",
+            "event_type",
+            "entity_id",
+            "event_id",
+            "duration_ms",
+            "features_updated",
+        }
+    )
     assert (one["level"], one["event_type"], one["entity_id"]) == ("info", "buy", "u1")
+    assert (one["event_id"], other["event_id"]) == ("e1", "e2")
     assert one["features_updated"] == ["first", "last"]
+    assert one["features_failed"] == ["broken"]
     assert one["duration_ms"] >= 0
     assert (other["event_type"], other["features_updated"]) == ("unheard", [])
 

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.logs import Outage
 from headwater.scheduler import Scheduler
 from headwater.settings import Settings
 from headwater.testing import ManualClock
@@ -433,7 +434,7 @@ async def test_a_tick_that_is_read_late_is_run_all_the_same(
     engine = await store.open()
     for _ in range(3):
         clock.advance("1s")
-        await Scheduler(engine.registry, engine.backends.bus, clock).tick()
+        await Scheduler(engine.registry, engine.backends.bus, clock, Outage("events")).tick()
     clock.advance("1h")
     skipped = metric("headwater_refreshes_total", feature="score", outcome="skipped")
     await store.drain()
@@ -477,7 +478,7 @@ async def test_a_timer_that_fires_early_loses_no_tick(
         return 1
 
     engine = await store.open()
-    scheduler = Scheduler(engine.registry, engine.backends.bus, clock)
+    scheduler = Scheduler(engine.registry, engine.backends.bus, clock, Outage("events"))
     clock.advance(next_due(engine.registry.feature("score"), clock.now()) - clock.now())
     early = clock.now() - timedelta(microseconds=100)
     assert scheduler.wait(early) <= 0

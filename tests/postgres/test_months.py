@@ -10,7 +10,7 @@ import pytest
 
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.migrate import migrate
-from headwater.backends.postgres.months import MONTHS_AHEAD, month_of
+from headwater.backends.postgres.months import MONTHS_AHEAD, MOST_MONTHS_AHEAD, month_of
 from headwater.backends.postgres.pool import Connection
 from headwater.clock import to_micros
 from headwater.settings import Settings
@@ -94,6 +94,35 @@ async def test_months_are_added_as_time_goes_on_and_their_rows_move_there(
     after_this = await months(database)
     await past.offline.maintain()
     assert await months(database) == after_this
+
+
+@pytest.mark.parametrize(
+    "start", [datetime(2090, 6, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)]
+)
+async def test_a_clock_that_is_far_off_adds_no_months_for_the_years_between(
+    settings: Settings,
+    outbox: MemoryOutbox,
+    database: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    start: datetime,
+) -> None:
+    clock = ManualClock(start)
+    monkeypatch.setattr("headwater.backends.postgres.migrate.SystemClock", lambda: clock)
+    await migrate(settings)
+    here = month_of(datetime.now(UTC))
+    past = await open_postgres(settings, clock, outbox)
+    try:
+        put(outbox, datetime.now(UTC), datetime(2090, 6, 1, tzinfo=UTC))
+        for _ in range(2):
+            await past.offline.maintain()
+        ahead = MOST_MONTHS_AHEAD if start.year == 2090 else MONTHS_AHEAD
+        expected = [here.later(n).name for n in range(ahead + 1)]
+        for table in ("_history", "_events"):
+            assert await months(database, table) == [*expected, "early", "late"]
+            assert await database.fetchval(f"SELECT count(*) FROM {table}_late") == 1
+        assert await values(past) == [0, 1]
+    finally:
+        await past.close()
 
 
 async def test_migrating_adds_months_too(settings: Settings, database: Connection) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
-from headwater.cli.output import note, print_json, print_table, progress_bar
+from headwater.cli.output import counted, note, print_json, print_table, progress_bar
 from headwater.cli.running import run
 from headwater.repair import Audit, Seen
 
@@ -42,12 +42,14 @@ def _print(done: Audit) -> None:
         columns = ("entity", "entity id", "feature", "online", "as of", "history", "as of")
         print_table(columns, rows)
     else:
-        typer.echo(f"{done.values} values of {done.entity_ids} entities: all as in history.")
+        entities = counted(done.entity_ids, "entity", "entities")
+        typer.echo(f"{counted(done.values, 'value')} of {entities}: all as in history.")
     if done.not_compared:
         names = ", ".join(done.not_compared)
         note(f"Not compared, because what is kept of them is a cache: {names}.")
     if not done.complete:
-        note(f"There are more than {len(done.differences)} differences; --limit shows more.")
+        shown = counted(len(done.differences), "difference")
+        note(f"There are more than {shown}; --limit shows more.")
     if done.differences:
         note("`headwater rebuild` brings what history has and online has not.")
 

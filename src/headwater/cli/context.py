@@ -35,12 +35,13 @@ from headwater.settings import Settings
 
 app = verbs("Show, verify, export and compare recorded contexts.")
 
+_REF = (
+    "A context id, a record hash, or the beginning of an id: 8 characters at least, and more where "
+    "contexts were made within a minute."
+)
 Ref = Annotated[
     str,
-    typer.Argument(
-        metavar="REF",
-        help="A context id, at least 8 characters of its beginning, or a record hash.",
-    ),
+    typer.Argument(metavar="REF", help=_REF),
 ]
 Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="How many at most.")]
 Cursor = Annotated[
@@ -180,7 +181,7 @@ def verify(
         typer.Argument(
             metavar="REF",
             show_default=False,
-            help="A context id, at least 8 characters of its beginning, or a record hash.",
+            help=_REF,
         ),
     ] = None,
     *,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from headwater.cli.options import AsJson, StoreOption, bare_store, moment, verbs
-from headwater.cli.output import on_terminal, print_json, print_table, shown
+from headwater.cli.output import counted, on_terminal, print_json, print_table, shown
 from headwater.cli.running import run
 from headwater.durations import format_duration
 from headwater.errors import UnknownDeadLetterError
@@ -226,4 +226,4 @@ def _settle(
 
 
 def _counted(ids: list[str]) -> str:
-    return f"{len(ids)} dead letter{'' if len(ids) == 1 else 's'}"
+    return counted(len(ids), "dead letter")

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import typer
 
-from headwater.cli.output import NOTHING, print_table, shown
+from headwater.cli.output import NOTHING, counted, print_table, shown
 from headwater.durations import format_duration
 from headwater.lineage import ContextTrace
 from headwater.ports import RecordSummary
@@ -185,7 +185,7 @@ def _moved(before: ItemSide | None, after: ItemSide | None) -> bool:
 def _item(side: ItemSide | None) -> str | None:
     if side is None:
         return None
-    return f"{side.decision} at {side.place}, {side.emitted_tokens} tokens"
+    return f"{side.decision} at {side.place}, {counted(side.emitted_tokens, 'token')}"
 
 
 def _feature(side: FeatureSide | None) -> str | None:

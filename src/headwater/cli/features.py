@@ -1,5 +1,6 @@
 """`headwater features`: reading values and listing what is declared."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -26,10 +27,12 @@ def get(
     """Read a feature of one or more entities, with each value's age and where it came from."""
     store = declared_store(file)
 
-    async def read(store: FeatureStore) -> list[FeatureValue]:
-        return [row[name] for row in await store.read([name], entity_ids)]
+    async def read(store: FeatureStore) -> tuple[dict[str, FeatureValue], list[str]]:
+        rows = await store.read([name], entity_ids)
+        values = {i: row[name] for i, row in zip(entity_ids, rows, strict=True)}
+        return values, await _troubles(store) if _absent(values) else []
 
-    values = dict(zip(entity_ids, run(store, read), strict=True))
+    values, troubles = run(store, read)
     now = store.clock.now()
     if as_json:
         print_json(
@@ -50,9 +53,9 @@ def get(
     print_table(
         (store.registry.feature(name).entity.id_field, name, "source", "age", "as of"), rows
     )
-    absent = [i for i, value in values.items() if value.source in ("missing", "default")]
-    if absent:
-        note(f"\n{', '.join(absent)}: {_why_absent(store.registry.feature(name))}")
+    if absent := _absent(values):
+        reason = "; ".join(troubles) or _why_absent(store.registry.feature(name))
+        note(f"\n{', '.join(absent)}: {reason}")
 
 
 @app.command("list")
@@ -96,6 +99,16 @@ def _recomputed(feature: FeatureDef) -> str:
     if feature.template:
         return f"from {', '.join(feature.template.references)}, when read"
     return "when read"
+
+
+def _absent(values: Mapping[str, FeatureValue]) -> list[str]:
+    """Those that have no value of their own."""
+    return [i for i, value in values.items() if value.source in ("missing", "default")]
+
+
+async def _troubles(store: FeatureStore) -> list[str]:
+    """What is wrong with the store itself, such as that its values are lost."""
+    return [part.detail for part in await store.health() if part.needed and not part.ok]
 
 
 def _why_absent(feature: FeatureDef) -> str:

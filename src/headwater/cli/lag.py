@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headwater.cli.options import AsJson, StoreArgument, bare_store, verbs
-from headwater.cli.output import fitted_table, on_terminal, print_json, print_table
+from headwater.cli.output import counted, fitted_table, on_terminal, print_json, print_table
 from headwater.cli.running import run
 from headwater.durations import format_duration
 from headwater.ports import Lag
@@ -62,9 +62,8 @@ def lag_rows(lags: Sequence[Lag], now: datetime) -> list[tuple[object, ...]]:
         (lag.partition, lag.owner, lag.waiting, _age(lag.oldest_at, now)) for lag in lags
     ]
     owners = len({lag.owner for lag in lags if lag.owner})
-    who = f"{owners} worker{'' if owners == 1 else 's'}"
     waiting = sum(lag.waiting for lag in lags)
-    return [*rows, ("all", who, waiting, _age(oldest_of(lags), now))]
+    return [*rows, ("all", counted(owners, "worker"), waiting, _age(oldest_of(lags), now))]
 
 
 def oldest_of(lags: Sequence[Lag]) -> datetime | None:

@@ -84,6 +84,11 @@ def shown(value: object) -> str:
     return msgspec.json.encode(plain).decode()
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things, as people say it."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def on_terminal() -> bool:
     """Says whether a person can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()

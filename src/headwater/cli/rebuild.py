@@ -3,7 +3,7 @@
 import typer
 
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
-from headwater.cli.output import print_json, progress_bar
+from headwater.cli.output import counted, print_json, progress_bar
 from headwater.cli.running import run
 
 app = verbs("Restore online values from history.")
@@ -20,7 +20,6 @@ def rebuild(file: FileArgument = None, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json(done)
     else:
-        typer.echo(
-            f"The online store has the {done.values} last values of the {done.entity_ids} entities "
-            "in history, or newer ones."
-        )
+        values = counted(done.values, "value")
+        entities = counted(done.entity_ids, "entity", "entities")
+        typer.echo(f"The online store has the last {values} of {entities} in history, or newer.")

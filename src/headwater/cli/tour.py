@@ -3,12 +3,13 @@
 import ast
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
+from headwater.cli.output import counted
 from headwater.cli.shop import DemoError, Response, Shop
 from headwater.cli.story import Call, Shift, Story, show
 from headwater.ports import DeadLetter
@@ -78,7 +79,7 @@ class Tour:
         self._story.command(
             "headwater dlq list",
             f"{letter.id}  {letter.feature}  {letter.event.event_type}  {letter.event.entity_id}"
-            f"  {letter.attempts} attempts  {letter.error}",
+            f"  {counted(letter.attempts, 'attempt')}  {letter.error}",
         )
         self._publish("rate_set", "NO", per_kg=4.5)
         self._wait("the rate of NO", lambda: self._value("parcel_rate", "NO") == 4.5)
@@ -89,21 +90,20 @@ class Tour:
     def a_crash_loses_nothing(self) -> None:
         self._story.step(
             "A crash loses nothing and counts nothing twice",
-            f"{_MANY} purchases of 1.00 arrive in one request. As soon as they are acknowledged "
-            "the server is killed with SIGKILL, in the middle of its work, and started again.",
+            f"{_MANY} purchases of 1.00 arrive in one request. As soon as the first of them are "
+            "counted, the server is killed with SIGKILL, in the middle of its work, and started "
+            "again.",
         )
         line = show({"event_type": "purchase", "entity_id": "grace", "payload": {"amount": 1}})
         body = "\n".join([line] * _MANY)
-        answer = self._shop.request("POST", "/ingest", body.encode())
         pid = self._shop.pid
-        self._shop.kill()
+        answer, spent = asyncio.run(self._crash(body.encode()))
         call = Call("POST", "/ingest", f"{_MANY} lines of JSON", answer.status, None)
-        self._story.call(call, f"{self._accepted(answer).status} accepted")
-        counted = asyncio.run(self._stored("User", "grace", "total_spend"))
-        self._story.command(f"kill -9 {pid}", f"it had counted {show(counted)} of {_MANY} by then")
+        self._story.call(call, f"{answer.status} accepted")
+        self._story.command(f"kill -9 {pid}", f"it had counted {spent:g} of {_MANY} by then")
         self._shop.start()
         self._story.command("headwater serve features.py")
-        self._becomes("total_spend", "grace", counted, float(_MANY))
+        self._becomes("total_spend", "grace", spent, float(_MANY))
 
     def _code(self, *names: str) -> None:
         self._story.code("\n\n".join(source_of(name, self._source) for name in names))
@@ -151,24 +151,40 @@ class Tour:
         return result
 
     async def _first_letter(self) -> DeadLetter:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
         async with self._shop.store() as store:
             dead_letters = (await store.open()).backends.dead_letters
-            while not (letters := await dead_letters.letters(limit=1)):
-                if time.monotonic() > deadline:
-                    raise DemoError(f"no dead letter came within {_PATIENCE_SECONDS:.0f} s")
-                await asyncio.sleep(_POLL_SECONDS)
-        return letters[0]
+            (letter,) = await _wait_for("a dead letter", lambda: dead_letters.letters(limit=1))
+        return letter
 
-    async def _stored(self, entity: str, entity_id: str, name: str) -> object:
-        """A value as it lies in the store while no server runs."""
+    async def _crash(self, body: bytes) -> tuple[Response, float]:
+        """Sends events and kills the server while it counts them; how far it had come."""
         async with self._shop.store() as store:
-            (cells,) = await (await store.open()).backends.online.get(entity, [entity_id])
-        return msgspec.json.decode(cells[name].value) if name in cells else 0.0
+            online = (await store.open()).backends.online
+
+            async def spent() -> float:
+                # Looked up beside the server: an answer of its own would come too late.
+                (cells,) = await online.get("User", ["grace"])
+                cell = cells.get("total_spend")
+                return 0.0 if cell is None else msgspec.json.decode(cell.value, type=float)
+
+            answer = self._accepted(self._shop.request("POST", "/ingest", body))
+            await _wait_for("total_spend of grace", spent)
+            self._shop.kill()
+            return answer, await spent()
 
     async def _redrive(self, letter: DeadLetter) -> None:
         async with self._shop.store() as store:
             await (await store.open()).backends.dead_letters.redrive([letter.id])
+
+
+async def _wait_for(what: str, condition: Callable[[], Awaitable[T]]) -> T:
+    """Waits for what another process brings about."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not (result := await condition()):
+        if time.monotonic() > deadline:
+            raise DemoError(f"{what} did not come within {_PATIENCE_SECONDS:.0f} s")
+        await asyncio.sleep(_POLL_SECONDS)
+    return result
 
 
 def source_of(name: str, source: str) -> str:

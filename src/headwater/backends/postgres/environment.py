@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from headwater.backends.postgres.drain import Drain
 from headwater.backends.postgres.migrate import (
@@ -102,11 +103,11 @@ async def open_postgres(
             await greet(environment)
 
     postgres.first(begin)
-    try:
-        await postgres.begun()
-    except AwayError as error:
-        log.error("Postgres is away, and history waits for it", error=str(error))
-    except BaseException:
-        await environment.close()
-        raise
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(environment.close)
+        try:
+            await postgres.begun()
+        except AwayError as error:
+            log.error("Postgres is away, and history waits for it", error=str(error))
+        undo.pop_all()
     return environment

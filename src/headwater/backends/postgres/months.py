@@ -1,7 +1,8 @@
 """The monthly partitions of the large tables, made ahead of time.
 
 The first partition holds everything before the months and the last one everything after them, so
-no row is ever refused.
+no row is ever refused. The first month is that of the database's own clock, and the last one
+follows the clock of whoever adds it; but one that is far ahead adds none for the years between.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from headwater.backends.postgres.pool import Connection
 from headwater.logs import log
 
 MONTHS_AHEAD = 3
+# How far beyond the database's own clock months are added, whatever any other clock says.
+MOST_MONTHS_AHEAD = 24
 # Searches that run long are not kept waiting behind a lock that waits for one of them.
 _LOCK_TIMEOUT = "2s"
 # The lock of whoever migrates.
@@ -66,25 +69,34 @@ class Month(NamedTuple):
         return f"{self.year:04}_{self.number:02}"
 
 
+class _Span(NamedTuple):
+    """The months that are to be there at least."""
+
+    first: Month
+    last: Month
+
+
 def month_of(moment: datetime) -> Month:
     return Month(moment.year, moment.month)
 
 
 async def extend(connection: Connection, now: datetime) -> None:
     """Adds the months that are missing, in the transaction that the caller has begun."""
+    span = await _span(connection, month_of(now))
     for table in _TABLES:
-        await _extend(connection, table, now)
+        await _extend(connection, table, span)
 
 
 async def extend_if_free(connection: Connection, schema: str, now: datetime) -> bool:
     """The same for each table in a transaction of its own; says whether nobody was in the way."""
+    span = await _span(connection, month_of(now))
     try:
         for table in _TABLES:
             async with connection.transaction():
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 if not await connection.fetchval(_TRY_LOCK, schema):
                     return False
-                await _extend(connection, table, now)
+                await _extend(connection, table, span)
     except asyncpg.LockNotAvailableError:
         log.debug("months are added later, because long queries are running")
         return False
@@ -94,13 +106,20 @@ async def extend_if_free(connection: Connection, schema: str, now: datetime) -> 
     return True
 
 
-async def _extend(connection: Connection, table: _Table, now: datetime) -> None:
+async def _span(connection: Connection, now: Month) -> _Span:
+    here = month_of(await connection.fetchval("SELECT now()"))
+    last, most = max(here, now).later(MONTHS_AHEAD), here.later(MOST_MONTHS_AHEAD)
+    if last > most:
+        log.warning("this clock is far ahead of Postgres's", month=now.name, postgres=here.name)
+    return _Span(here, min(last, most))
+
+
+async def _extend(connection: Connection, table: _Table, span: _Span) -> None:
     newest = await connection.fetchval(_NEWEST, table.name)
-    wanted = month_of(now).later(MONTHS_AHEAD)
     if newest is None:
-        await _found(connection, table, month_of(now), wanted)
-    elif (first := _named(newest).later(1)) <= wanted:
-        await _add(connection, table, first, wanted)
+        await _found(connection, table, *span)
+    elif (first := _named(newest).later(1)) <= span.last:
+        await _add(connection, table, first, span.last)
 
 
 async def _found(connection: Connection, table: _Table, first: Month, last: Month) -> None:

@@ -34,7 +34,7 @@ class Ahead:
         self._page_bytes = min(_MOST_PAGE_BYTES, _MOST_BYTES // len(keys.parts))
         self._pages: dict[int, Page] = {}
         self._void: dict[int, Lease] = {}
-        self._asking = Errands("events cannot be read for now", wakes.wake_all)
+        self._asking = Errands("reading ahead", "events cannot be read for now", wakes.wake_all)
 
     def want(self, limit: int, touches: Mapping[str, Collection[str]]) -> None:
         """Says how much of a partition is wanted, and which entities' states with it."""

@@ -8,6 +8,7 @@ import re
 from binascii import crc_hqx
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -163,11 +164,10 @@ class Redis:
 
     async def _subscribed(self, address: Address, channel: str, on_push: Push) -> Wire:
         wire = await open_wire(address, self.timeout, self._connect_timeout, on_push)
-        try:
+        with ExitStack() as undo:
+            undo.callback(wire.close)
             await self._on(wire, [["SUBSCRIBE", channel]])
-        except BaseException:
-            wire.close()
-            raise
+            undo.pop_all()
         return wire
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AsyncExitStack
 
 from headwater.backends.redis.ahead import Ahead
 from headwater.backends.redis.appending import Appending
@@ -99,13 +100,12 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
     """Connects, and founds the store where there is none yet."""
     _check_prefix(settings.redis.prefix)
     redis = Redis(settings.redis.url, settings.redis.timeout, settings.redis.connect_timeout)
-    try:
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(redis.close)
         await redis.open()
         store_id = await _found(redis, settings)
         await _knock(redis, settings)
-    except BaseException:
-        await redis.close()
-        raise
+        undo.pop_all()
     return RedisEnvironment(redis, settings, clock, store_id)
 
 

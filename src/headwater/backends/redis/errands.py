@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from headwater.errors import BackendError
-from headwater.logs import log
+from headwater.logs import Outage
 
 _PATIENCE = 0.2
 _LONGER_PATIENCE = 1.0
@@ -19,10 +18,10 @@ Work = Callable[[], Awaitable[None]]
 class Errands:
     """At most one piece of work for each partition; what fails may be begun again after a pause."""
 
-    def __init__(self, problem: str, on_late: Callable[[], None]) -> None:
+    def __init__(self, part: str, problem: str, on_late: Callable[[], None]) -> None:
+        self._outage = Outage(part)
         self._problem = problem
         self._on_late = on_late
-        self._told_at = 0.0
         self._under_way: dict[int, asyncio.Task[bool]] = {}
 
     async def run(self, works: Mapping[int, Work], *, insist: bool = False) -> bool:
@@ -50,19 +49,14 @@ class Errands:
         try:
             await work()
         except BackendError as error:
-            self._tell(partition, error)
+            self._outage.tell("warning", self._problem, error, partition, partition=partition)
             await asyncio.sleep(_PAUSE)
             return False
         else:
+            self._outage.over(partition)
             return True
         finally:
             del self._under_way[partition]
-
-    def _tell(self, partition: int, error: BackendError) -> None:
-        """Says once for all that fail together what is wrong."""
-        if time.monotonic() - self._told_at > _PAUSE:
-            self._told_at = time.monotonic()
-            log.warning(self._problem, partition=partition, error=str(error))
 
     async def close(self) -> None:
         tasks = [*self._under_way.values()]

@@ -44,7 +44,7 @@ class Parcels:
         self._redis = redis
         self._keys = keys
         self._online = online
-        self._sending = Errands("parcels cannot be sent on for now", wakes.wake_all)
+        self._sending = Errands("sending on", "parcels cannot be sent on for now", wakes.wake_all)
         self._epochs: dict[int, int] = {}
         """The epoch in which each partition was last known to have none left."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater.backends.redis.client import Redis
 from headwater.errors import BackendError, ClosedError
-from headwater.logs import log
+from headwater.logs import Outage
 
 _PAUSE = 0.5
 
@@ -45,6 +45,7 @@ class Wakes:
         self._heard: Counter[int] = Counter()
         self._subscriptions = 0
         self._listening: asyncio.Task[None] | None = None
+        self._outage = Outage("messages")
 
     def join(self, worker: str) -> None:
         """Begins to listen for a worker."""
@@ -99,7 +100,7 @@ class Wakes:
             try:
                 await self._hear()
             except BackendError as error:
-                log.warning("not woken by Redis for now", error=str(error))
+                self._outage.tell("warning", "not woken by Redis for now", error, self._channel)
             await asyncio.sleep(_PAUSE)
 
     async def _hear(self) -> None:
@@ -107,6 +108,7 @@ class Wakes:
         wire = await self._redis.subscribe(self._channel, self._on_message)
         try:
             # Whatever was said before is unknown.
+            self._outage.over(self._channel)
             self._subscriptions += 1
             self._look_at_all()
             self.wake_all(workers_changed=True)

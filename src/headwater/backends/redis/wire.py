@@ -12,6 +12,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -254,10 +255,9 @@ async def _introduce(wire: Wire, address: Address) -> None:
     if address.database:
         commands.append(["SELECT", address.database])
     commands.append(["CLIENT", "SETNAME", "headwater"])
-    try:
+    with ExitStack() as undo:
+        undo.callback(wire.close)
         for reply in await wire.calls(commands):
             if isinstance(reply, hiredis.ReplyError):
                 raise BackendError(f"Redis at {address} refuses us: {reply}; see redis.url")
-    except BaseException:
-        wire.close()
-        raise
+        undo.pop_all()

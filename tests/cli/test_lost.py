@@ -1,0 +1,49 @@
+"""What the command line says of a store on servers whose Redis has lost its data."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headwater.backends.redis.client import Redis, asking
+from headwater.loader import load_store
+from headwater.settings import Settings
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def servers(folder: Path, production: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The settings of a store on servers, in the environment."""
+    monkeypatch.setenv("HEADWATER_REDIS_URL", production.redis.url)
+    monkeypatch.setenv("HEADWATER_REDIS_PREFIX", production.redis.prefix)
+    monkeypatch.setenv("HEADWATER_POSTGRES_URL", production.postgres.url)
+    monkeypatch.setenv("HEADWATER_POSTGRES_SCHEMA", production.postgres.schema)
+    return production
+
+
+async def lose(settings: Settings) -> None:
+    """Removes all keys of a store."""
+    redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    await redis.open()
+    keys = await redis.call(asking("any", "KEYS", f"{settings.redis.prefix}:*"))
+    await redis.call(asking("any", "DEL", *keys))
+    await redis.close()
+
+
+def test_a_value_that_was_lost_is_not_said_to_have_never_been_there(
+    servers: Settings, run: Run
+) -> None:
+    assert run("events", "publish", "purchase", "u1", "amount=3").code == 0
+    asyncio.run(load_store("features.py").drain())
+    assert " 3.0 " in run("features", "get", "total_spend", "u1").out
+    assert run("audit").code == 0
+    asyncio.run(lose(servers))
+    for _ in range(2):
+        lost = run("features", "get", "total_spend", "u1")
+        assert "nothing has computed" not in lost.err
+        assert "u1: Postgres holds history of a store that Redis does not have" in lost.err
+        assert "headwater rebuild" in lost.err
+    rebuilt = run("rebuild")
+    assert rebuilt.out.startswith("The online store has the last ")
+    assert " 3.0 " in run("features", "get", "total_spend", "u1").out
+    assert "nothing has computed" in run("features", "get", "total_spend", "u2").err
