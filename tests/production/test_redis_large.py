@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import count, islice
 
 import msgspec
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from headwater import ServiceEvent
 from headwater.backends.redis.environment import RedisEnvironment, open_redis
 from headwater.clock import SystemClock
-from headwater.ports import Change, LogKind
+from headwater.partitions import partition_of
+from headwater.ports import Change, LogKind, Outcome
 from headwater.settings import Settings
 from headwater.values import Cell
 
@@ -82,5 +84,35 @@ async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings)
         parcel = await redis.outbox.fetch("events", partition, "", 1_000)
         counts += [(parcel.count, parcel.more)] if parcel else []
     assert counts == [(1, True)]
+    await redis.roster.leave("w1")
+    await redis.close()
+
+
+async def test_events_of_entities_with_large_states_come_in_portions_too(
+    settings: Settings,
+) -> None:
+    redis = await open_redis(settings, SystemClock())
+    ids = (f"u{number}" for number in count())
+    own = list(islice((i for i in ids if partition_of(i, redis.bus.partitions) == 0), 130))
+    value = msgspec.Raw(b'"' + b"y" * (READ_BYTES // 60) + b'"')
+    for entity_id in own:
+        cell = Cell(value, 1, 1)
+        await redis.online.put([Change("note", "User", entity_id, "text", cell, "set")])
+        await redis.bus.publish([ServiceEvent("buy", entity_id)], dedup_window=None)
+    await redis.roster.join("w1")
+    leases = await redis.roster.claim("w1", range(redis.bus.partitions))
+    seen: list[str] = []
+    sizes: list[int] = []
+    while batches := await redis.bus.read(leases, 1_000, {"buy": ["User"]}):
+        (batch,) = batches
+        entities = [delivery.event.entity_id for delivery in batch.deliveries]
+        assert {key[1]: state.version for key, state in batch.states.items()} == dict.fromkeys(
+            entities, 1
+        )
+        seen += entities
+        sizes.append(len(entities))
+        await redis.bus.commit(Outcome(batch, {}, {}, (), []))
+    assert seen == own
+    assert sizes == [100, 30]
     await redis.roster.leave("w1")
     await redis.close()

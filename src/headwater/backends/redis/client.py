@@ -18,6 +18,7 @@ import hiredis
 from headwater.backends.redis.wire import Address, Command, Push, Wire, open_wire
 from headwater.errors import AwayError, BackendError, ClosedError
 
+_SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _SLOTS = 16_384
 # While slots move, two servers may send us to one another until all agree.
 _REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -36,15 +37,19 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """One of the scripts that lie beside this file."""
-    source = (files("headwater.backends.redis") / "scripts" / f"{name}.lua").read_text("utf-8")
+    """One of the scripts that lie beside this file, with the functions that it shares."""
+    folder = files("headwater.backends.redis") / "scripts"
+    source = _SHARED.sub(
+        lambda line: (folder / "shared" / f"{line[1]}.lua").read_text("utf-8"),
+        (folder / f"{name}.lua").read_text("utf-8"),
+    )
     return Script(name, source, hashlib.sha1(source.encode()).hexdigest())
 
 
 @cache
 def _all_scripts() -> list[Script]:
     folder = files("headwater.backends.redis") / "scripts"
-    return [script(file.name.removesuffix(".lua")) for file in folder.iterdir()]
+    return [script(file.name.removesuffix(".lua")) for file in folder.iterdir() if file.is_file()]
 
 
 class Call(NamedTuple):

@@ -5,15 +5,11 @@
 --       parcel's id, then for each state: key, key of the ids, id, the state before ('' for none),
 --       the state after
 -- Returns 1, or 0 if one of them has changed and nothing was written.
-local function parts(id)
-  local ms, n = string.match(id, '^(%d+)-(%d+)$')
-  return tonumber(ms), tonumber(n)
-end
+-- shared: order
 
 if ARGV[2] ~= '' then
-  local ms, n = parts(redis.call('HGET', KEYS[2], ARGV[2]) or '0-0')
-  local own_ms, own_n = parts(ARGV[3])
-  if own_ms < ms or (own_ms == ms and own_n <= n) then
+  local arrived = redis.call('HGET', KEYS[2], ARGV[2]) or '0-0'
+  if not before(arrived, ARGV[3]) then
     return 1
   end
 end

@@ -2,7 +2,7 @@
 -- Reads what follows a partition's cursor, with the states of the entities that it touches.
 -- KEYS: group, events, idle
 -- ARGV: lease, most entries, what the keys of entities begin with, entities by event type as JSON,
---       about how many bytes of entries
+--       about how many bytes of entries, and of states
 -- Returns the cursor, the entries, the name and id of each touched entity, and their states;
 -- nothing if the lease is void. An entry is four in a row: its id, and the type, the entity id and
 -- the JSON of its event, or all its fields in place of the type if they are any others.
@@ -15,7 +15,7 @@ local cursor = held[2]
 local limit, most = tonumber(ARGV[2]), tonumber(ARGV[5])
 local prefix, touches = ARGV[3], cjson.decode(ARGV[4])
 local entries, size, found, bytes, start = {}, 0, 0, 0, '(' .. cursor
-local keys, touched, asked = {}, {}, {}
+local keys, touched, asked, needed = {}, {}, {}, {}
 -- Asked for all at once, large entries would be copied to be thrown away.
 local count = 20
 while found < limit and bytes < most do
@@ -44,6 +44,7 @@ while found < limit and bytes < most do
         touched[2 * #keys - 1], touched[2 * #keys] = entities[j], id
       end
     end
+    needed[size / 4] = #keys
     if bytes >= most then
       break
     end
@@ -60,12 +61,24 @@ if size == 0 then
   return {cursor, entries, {}, {}}
 end
 
--- As many at once as Lua hands over.
-local states = {}
-for first = 1, #keys, 1000 do
-  local some = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
+local states, first = {}, 1
+bytes = 0
+while first <= #keys and bytes < most do
+  local some = redis.call('MGET', unpack(keys, first, math.min(first + 49, #keys)))
   for i = 1, #some do
-    states[first + i - 1] = some[i]
+    states[first] = some[i]
+    bytes = bytes + (some[i] and #some[i] or 0)
+    first = first + 1
   end
+end
+-- An entry whose entities' states were too much for now comes with the next page.
+while needed[found] >= first do
+  for i = 4 * found - 3, 4 * found do
+    entries[i] = nil
+  end
+  found = found - 1
+end
+for i = 2 * #keys, 2 * first - 1, -1 do
+  touched[i] = nil
 end
 return {cursor, entries, touched, states}

@@ -2,16 +2,7 @@
 -- Lets go of what the past has taken: changes, and events that every group is done with as well.
 -- KEYS: changes, events, outbox
 -- ARGV: last change taken, last event taken ('' for none), name of our own group
-local function parts(id)
-  local ms, n = string.match(id, '^(%d+)-(%d+)$')
-  return tonumber(ms), tonumber(n)
-end
-
-local function before(a, b)
-  local a_ms, a_n = parts(a)
-  local b_ms, b_n = parts(b)
-  return a_ms < b_ms or (a_ms == b_ms and a_n < b_n)
-end
+-- shared: order
 
 local function trim(key, last)
   local ms, n = string.match(last, '^(%d+)-(%d+)$')
