@@ -148,3 +148,17 @@ async def test_a_query_that_takes_too_long_is_given_up(opening: Open) -> None:
     with pytest.raises(BackendError, match=r"gave a statement up.*HEADWATER_POSTGRES_TIMEOUT"):
         await past.offline.query("SELECT pg_sleep(30)", {})
     assert await rows(past, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize("ending", ["", " FROM nowhere", ", 1 / 0"])
+async def test_what_a_query_does_to_its_session_ends_with_it(
+    past: PostgresEnvironment, database: Connection, ending: str
+) -> None:
+    changing = "SELECT pg_advisory_lock(7), set_config('timezone', 'Asia/Tokyo', false)"
+    if ending:
+        with pytest.raises(InvalidInputError):
+            await past.offline.query(changing + ending, {})
+    else:
+        await past.offline.query(changing, {})
+    assert await rows(past, "SELECT current_setting('timezone')") == [("UTC",)]
+    assert await database.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0

@@ -47,6 +47,7 @@ class Postgres:
                 command_timeout=self._settings.timeout + _GRACE_SECONDS,
                 server_settings=session_settings(self._settings, self._settings.timeout),
                 init=_prepare,
+                reset=_leave_as_is,
             )
 
     def first(self, begin: Callable[[], Awaitable[None]]) -> None:
@@ -142,6 +143,13 @@ async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     await connection.set_type_codec(
         "numeric", schema="pg_catalog", encoder=str, decoder=_number, format="text"
     )
+
+
+async def _leave_as_is(connection: Connection) -> None:
+    """Spares the round trip that would wipe a connection: none of our own statements marks it.
+
+    Those of our users may, and are wiped up after (`queries.py`).
+    """
 
 
 def _number(text: str) -> int | Decimal:

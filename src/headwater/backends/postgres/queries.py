@@ -33,6 +33,9 @@ async def answer(connection: Connection, sql: str, sources: Mapping[str, str]) -
         if error.sqlstate[:2] not in _OF_THE_QUERY:
             raise
         raise _refused(error) from error
+    finally:
+        if not connection.is_closed():
+            await connection.reset()  # it may have changed settings, or taken locks
 
 
 async def _run(connection: Connection, sql: str) -> Rows:
