@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from headwater.assembled import Asked, Made, context_of, core_of, lineage_of
-from headwater.calls import Raising, call_bound
+from headwater.calls import Limits, Raising
 from headwater.clock import Clock, to_micros
 from headwater.contexts import ContextDef, ContextItem, Overrides, reference
 from headwater.errors import (
     ConfigError,
     ContextFailedError,
+    ContextTimeoutError,
     FreshnessSLAError,
     InvalidInputError,
     UnknownReferenceError,
@@ -26,7 +27,6 @@ from headwater.errors import (
 from headwater.fit import Candidate, Policy, fit
 from headwater.freshness import judge
 from headwater.lineage import Context
-from headwater.offload import Offload
 from headwater.ports import RecordLog
 from headwater.prices import cost_nano_usd, load_prices
 from headwater.record.ids import new_context_id
@@ -52,7 +52,7 @@ class Assembler:
         registry: Registry,
         reader: Reader,
         records: RecordLog,
-        offload: Offload,
+        limits: Limits,
         clock: Clock,
         settings: Settings,
         counted: Counted,
@@ -60,7 +60,7 @@ class Assembler:
         self._registry = registry
         self._reader = reader
         self._recorder = Recorder(records, settings)
-        self._offload = offload
+        self._limits = limits
         self._clock = clock
         self._settings = settings
         self._counted = counted
@@ -82,7 +82,8 @@ class Assembler:
             self._counted(refusal)
             raise refusal
         context = await self._keep(made)
-        note_context(ContextNote(context, made.scope.oldest, made.scope.incomplete))
+        scope = made.scope
+        note_context(ContextNote(context, scope.oldest, scope.incomplete, scope.made_of))
         self._counted(context)
         return context
 
@@ -133,9 +134,7 @@ class Assembler:
     ) -> list[ContextItem]:
         """The items that the function gives."""
         with Raising(partial(ContextFailedError, definition.name)):
-            given = await call_bound(
-                self._offload, definition.function, bound, is_async=definition.is_async
-            )
+            given = await self._limits.call(definition, bound, ContextTimeoutError)
         items = given if isinstance(given, list | tuple) else [given]
         return [_item(definition, item) for item in items]
 
@@ -187,23 +186,8 @@ class Assembler:
         context_id = new_context_id(to_micros(made.now) // 1_000)
         core = core_of(made, lineage, context_id, self._settings.env)
         record = self._recorder.seal(core)
-        recorded = await self._recorder.keep(core, record, _parts(made.scope))
+        recorded = await self._recorder.keep(core, record, made.scope.made_of)
         return context_of(made, lineage, record, recorded=recorded)
-
-
-def _parts(scope: Scope) -> set[tuple[str, ...]]:
-    """What a record can be found by: features, whose they were, and chunks."""
-    features = {(note.feature.name, note.entity_id) for note in scope.features}
-    return {
-        *(("feature", *read) for read in features),
-        *(("feature", name) for name, _ in features),
-        *(
-            ("chunk", chunk.id)
-            for note in scope.retrievals
-            for chunk in note.chunks
-            if chunk.id is not None
-        ),
-    }
 
 
 def _rates(settings: Settings) -> dict[str, int]:

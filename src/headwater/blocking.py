@@ -78,6 +78,7 @@ class Verbs(Protocol):
         self,
         *,
         feature: str | None = None,
+        entity: str | None = None,
         entity_id: str | int | None = None,
         chunk: str | None = None,
         limit: int = 100,
@@ -193,6 +194,7 @@ class Blocking:
         self,
         *,
         feature: str | None = None,
+        entity: str | None = None,
         entity_id: str | int | None = None,
         chunk: str | None = None,
         limit: int = 100,
@@ -200,7 +202,12 @@ class Blocking:
     ) -> ContextPage:
         return self._run(
             self._store.find_contexts(
-                feature=feature, entity_id=entity_id, chunk=chunk, limit=limit, cursor=cursor
+                feature=feature,
+                entity=entity,
+                entity_id=entity_id,
+                chunk=chunk,
+                limit=limit,
+                cursor=cursor,
             )
         )
 

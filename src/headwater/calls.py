@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from headwater.contexts import ContextDef, RetrieverDef
 from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
 from headwater.errors import (
@@ -69,13 +70,50 @@ class Raising:
             raise self._ours(error) from error
 
 
-async def call_bound(
-    offload: Offload, function: Callable[..., Any], bound: inspect.BoundArguments, *, is_async: bool
-) -> Any:
-    """What a function of any kind returns: an async one here, any other in a thread."""
-    if is_async:
-        given = function(*bound.args, **bound.kwargs)
-    else:
-        given = await offload.call(lambda: function(*bound.args, **bound.kwargs))
-    # Decorators hide what they wrap: only what comes back says whether it is to be awaited.
-    return await given if inspect.isawaitable(given) else given
+class Limits:
+    """Runs the functions of contexts and retrievers, each for as long as it may."""
+
+    def __init__(self, offload: Offload, seconds: float) -> None:
+        self._offload = offload
+        self._seconds = seconds
+        self._deadlines: dict[float, Deadline] = {}
+
+    async def call(
+        self,
+        declared: ContextDef | RetrieverDef,
+        bound: inspect.BoundArguments,
+        overdue: Callable[[str, float], HeadwaterError],
+    ) -> Any:
+        """What the function returns, of whatever kind it is; ``overdue`` if that takes too long."""
+        deadline = self._deadline(declared)
+        with deadline.slot() as slot:
+            try:
+                with slot:
+                    return await self._run(slot, declared, bound)
+            except DeadlineError as error:
+                if slot.thread:
+                    self._offload.lose(slot.thread)
+                raise overdue(declared.name, deadline.seconds) from error
+
+    def _deadline(self, declared: ContextDef | RetrieverDef) -> Deadline:
+        own = declared.timeout
+        seconds = self._seconds if own is None else own.total_seconds()
+        deadline = self._deadlines.get(seconds)
+        if deadline is None:
+            deadline = self._deadlines[seconds] = Deadline(seconds)
+        return deadline
+
+    async def _run(
+        self, slot: Slot, declared: ContextDef | RetrieverDef, bound: inspect.BoundArguments
+    ) -> Any:
+        """Calls an async function here, any other in a thread."""
+        function = declared.function
+        if declared.is_async:
+            given = function(*bound.args, **bound.kwargs)
+        else:
+            slot.pause()
+            given = await self._offload.call(
+                slot.run, lambda: function(*bound.args, **bound.kwargs)
+            )
+        # Decorators hide what they wrap: only what comes back says whether it is to be awaited.
+        return await given if inspect.isawaitable(given) else given

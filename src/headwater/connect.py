@@ -9,6 +9,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args
 
+import msgspec
+
+from headwater.backends.memory import MemoryCache
 from headwater.clock import Clock
 from headwater.errors import ConfigError, MissingExtraError
 from headwater.logs import log
@@ -30,9 +33,11 @@ from headwater.settings import Settings
 async def connect(settings: Settings, clock: Clock) -> Backends:
     """Opens the backends of the chosen environment, watched by metrics and logs."""
     log.configure(settings.log.level, settings.log.format)
-    if on_servers(settings):
-        return observed(await _servers(settings, clock))
-    return observed(_embedded(settings, clock))
+    chosen = await _servers(settings, clock) if on_servers(settings) else _embedded(settings, clock)
+    if not settings.record.include_content:
+        # What searches found is kept in clear nowhere, not even for a while.
+        chosen = msgspec.structs.replace(chosen, cache=MemoryCache(clock))
+    return observed(chosen)
 
 
 def on_servers(settings: Settings) -> bool:

@@ -43,6 +43,8 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_types("Chunk", self, _CHUNK)
+        if self.id is not None and not self.id.isascii():
+            _refuse_surrogates(self.id)
         if self.score is not None:
             # Also NumPy's, which no record can hold.
             msgspec.structs.force_setattr(self, "score", float(self.score))
@@ -113,6 +115,16 @@ def _check_types(what: str, value: object, fields: _Kinds) -> None:
             )
 
 
+def _refuse_surrogates(chunk_id: str) -> None:
+    try:
+        chunk_id.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"id {chunk_id!r} of a Chunk has half of a surrogate pair, which no store can keep; "
+            "remove it"
+        ) from error
+
+
 class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     """A context and everything that was said about how it is assembled."""
 
@@ -131,6 +143,7 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     separator: str
     on_overflow: OnOverflow
     backfill: bool
+    timeout: timedelta | None
 
 
 class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +157,7 @@ class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     cache_ttl: timedelta | None
     top_k: int | None
+    timeout: timedelta | None
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,6 +294,7 @@ def context(
     separator: str = "\n\n",
     on_overflow: OnOverflow = "error",
     backfill: bool = False,
+    timeout: Duration | None = None,
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], ContextFunction[P]]:
     """Declares a function that returns items as a context, assembled under a token budget.
@@ -287,7 +302,7 @@ def context(
     The function gives a list of items, one item, or a text, which is a required item. Required
     items are always kept; of the others those of the highest priority, as far as ``max_tokens``
     reach. Everything that the function reads becomes lineage, and must be no older than
-    ``freshness_sla``.
+    ``freshness_sla``. It may run for ``timeout``, or as long as the settings say.
     """
     _refuse_bare(context, store)
 
@@ -318,6 +333,7 @@ def context(
             separator=separator,
             on_overflow=on_overflow,
             backfill=backfill,
+            timeout=declaring.span("timeout", timeout, to_timedelta),
         )
         store.declare_context(definition)
         return ContextFunction(store, definition)
@@ -331,12 +347,14 @@ def retriever(
     cache_ttl: Duration | None = None,
     name: str | None = None,
     top_k: int | None = None,
+    timeout: Duration | None = None,
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], RetrieverFunction[P]]:
     """Declares a function that searches; it gives texts, mappings with ``text``, or chunks.
 
     With ``cache_ttl``, the same arguments within that time give the same results, in all
-    processes; at most ``top_k`` are kept.
+    processes; at most ``top_k`` are kept. It may run for ``timeout``, or as long as the settings
+    say.
     """
     _refuse_bare(retriever, store)
 
@@ -353,6 +371,7 @@ def retriever(
             description=inspect.getdoc(function) or "",
             cache_ttl=declaring.span("cache_ttl", cache_ttl, to_timedelta),
             top_k=top_k,
+            timeout=declaring.span("timeout", timeout, to_timedelta),
         )
         store.declare_retriever(definition)
         return RetrieverFunction(store, definition)

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater import graph
 from headwater.assemble import Assembler
-from headwater.calls import Calls
+from headwater.calls import Calls, Limits
 from headwater.clock import Clock
 from headwater.compute import Compute
 from headwater.connect import connect, on_servers
@@ -20,6 +20,7 @@ from headwater.evidence import Evidence, check_signing
 from headwater.lineage import Context
 from headwater.observe import count_context
 from headwater.offload import Offload
+from headwater.origins import Origins
 from headwater.ports import Backends, RecordLog
 from headwater.refresh import Refresh
 from headwater.registry import Registry
@@ -65,12 +66,13 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
     offload = Offload(settings.worker.threads)
     calls = Calls(offload, settings.worker.handler_timeout)
-    reader = Reader(registry, backends.online, backends.offline, calls, clock)
-    records = backends.records
-    assembler = Assembler(registry, reader, records, offload, clock, settings, count_context)
+    origins = Origins(backends.cache)
+    reader = Reader(registry, backends.online, backends.offline, calls, clock, origins)
+    records, limits = backends.records, Limits(offload, settings.context.timeout)
+    assembler = Assembler(registry, reader, records, limits, clock, settings, count_context)
 
     def rehearse(log: RecordLog, at: Clock) -> Assembler:
-        return Assembler(registry, reader, log, offload, at, _rehearsed(settings), _uncounted)
+        return Assembler(registry, reader, log, limits, at, _rehearsed(settings), _uncounted)
 
     return Engine(
         registry,
@@ -90,7 +92,7 @@ def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backe
             settings.worker.concurrency,
             settings.worker.consumer_group,
         ),
-        Retrieve(backends.cache, offload, clock),
+        Retrieve(backends.cache, limits, clock),
         assembler,
         Evidence(records, registry, settings, clock, assembler, rehearse),
     )

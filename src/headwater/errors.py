@@ -29,7 +29,9 @@ HeadwaterError
 │   ├── HandlerTimeoutError     … or ran longer than it may
 │   └── HungHandlerError        … and cannot be stopped, so its worker has to end
 ├── RetrieverFailedError        a retriever's own function raised
+│   └── RetrieverTimeoutError   … or ran longer than it may
 ├── ContextFailedError          a context's own function raised
+│   └── ContextTimeoutError     … or ran longer than it may
 ├── FreshnessSLAError           a context that must be fresh is not
 ├── RecordingError              a context's record could not be kept, and must be
 ├── TokenBudgetError            what a context requires does not fit its budget
@@ -326,6 +328,14 @@ class RetrieverFailedError(HeadwaterError):
         super().__init__(f"retriever {retriever!r} failed: {type(raised).__name__}: {raised}")
 
 
+class RetrieverTimeoutError(RetrieverFailedError):
+    """A retriever's own function ran longer than it may."""
+
+    def __init__(self, retriever: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(retriever, TimeoutError(_too_long(seconds)))
+
+
 class ContextFailedError(HeadwaterError):
     """A context's own function raised this."""
 
@@ -333,6 +343,21 @@ class ContextFailedError(HeadwaterError):
         self.context = context
         self.raised = raised
         super().__init__(f"context {context!r} failed: {type(raised).__name__}: {raised}")
+
+
+class ContextTimeoutError(ContextFailedError):
+    """A context's own function ran longer than it may."""
+
+    def __init__(self, context: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(context, TimeoutError(_too_long(seconds)))
+
+
+def _too_long(seconds: float) -> str:
+    return (
+        f"it ran longer than {seconds:g} s; make it quicker, or give it more time: by timeout= "
+        "where it is declared, or for all by HEADWATER_CONTEXT_TIMEOUT"
+    )
 
 
 class FreshnessSLAError(HeadwaterError):

@@ -94,8 +94,16 @@ def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -
     if not required <= filling.emitted.keys():
         filling = _Filling(candidates, policy, tokenizer, limit, required)
     if filling.reserved > limit and policy.on_overflow == "error":
+
+        def holds_required(budget: int) -> bool:
+            shortened = _Filling(candidates, policy, tokenizer, budget, whole)
+            return shortened.reserved <= budget and required <= shortened.emitted.keys()
+
+        enough = min(filling.reserved, filling.everything)
+        budgets = range(limit + 1, enough)
+        needed = budgets.start + bisect_left(budgets, x=True, key=holds_required)
         raise TokenBudgetError(
-            needed=tokenizer.budget_for(filling.reserved),
+            needed=tokenizer.budget_for(needed),
             available=policy.max_tokens or 0,
             items={place: tokenizer.count(candidates[place].content) for place in sorted(required)},
         )
@@ -157,6 +165,9 @@ class _Filling:
         for _, _, place in sorted(ranks):
             if place not in reserved:
                 self._offer(place)
+        # All of them may have fewer tokens than the first few; then they are kept together.
+        counts = sum(edges.tokens for edges in self._edges)
+        self.everything = sys.maxsize if policy.backfill else max(counts, self._draft.tokens)
 
     def _keep(self, place: int, tokens: int) -> None:
         self.emitted[place] = self._candidates[place].content
@@ -203,7 +214,8 @@ class _Filling:
         if needed is None:
             reason: Reason = "required" if item.required else "fits"
             return Choice("kept", reason, item.content, tokens, tokens, 0)
-        short_by = self._tokenizer.budget_for(needed) - (self._policy.max_tokens or 0)
+        budget = self._tokenizer.budget_for(min(needed, self.everything))
+        short_by = budget - (self._policy.max_tokens or 0)
         text = self.emitted.get(place)
         if text is not None:
             emitted = self._tokenizer.count(text)

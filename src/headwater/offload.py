@@ -99,7 +99,8 @@ class Offload:
         self._answers: list[Answer] = []
         self._working = 0
         self._lost: set[int] = set()
-        self._scheduled = False
+        self._looking: frozenset[asyncio.AbstractEventLoop] = frozenset()
+        """The loops that will look soon whether calls wait; each looks for its own ones."""
         self._lock = threading.Lock()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -109,9 +110,8 @@ class Offload:
         context = contextvars.copy_context()
         context.run(caller.set, Caller(loop, self))
         self._calls.append(_Call(context, function, arguments, future))
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._dispatch, loop)
+        if loop not in self._looking:
+            self._look_within(0, loop)
         return await future
 
     @contextmanager
@@ -134,18 +134,23 @@ class Offload:
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Adds a thread if calls wait, and looks again soon while there is anything to do."""
-        self._scheduled = False
         self._flush()
         with self._lock:
+            self._looking -= {loop}
             if not self._calls and not self._working:
                 return
             join = bool(self._calls) and self._working < self._most
             self._working += join
         if join:
             self._pool.submit(self._drain)
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_later(_PATIENCE_SECONDS, self._dispatch, loop)
+        if loop not in self._looking:
+            self._look_within(_PATIENCE_SECONDS, loop)
+
+    def _look_within(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            # One that was closed in the meantime will never look.
+            self._looking = frozenset(k for k in self._looking if not k.is_closed()) | {loop}
+        loop.call_later(seconds, self._dispatch, loop)
 
     def _drain(self) -> None:
         since = time.perf_counter()

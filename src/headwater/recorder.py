@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
+from hashlib import blake2b
 
 import msgspec
 
@@ -15,6 +15,42 @@ from headwater.record.parts import Record, encode_disclosures, encode_redactions
 from headwater.record.sealing import seal
 from headwater.record.signing import parse_keyring, sign
 from headwater.settings import Settings
+from headwater.values import Part
+
+_KEY_BYTES = 16
+
+
+class Index:
+    """Where records are found by what they were made of: keyed hashes, so that none is in clear."""
+
+    def __init__(self, secret: bytes) -> None:
+        short = len(secret) <= blake2b.MAX_KEY_SIZE
+        key = secret if short else blake2b(secret).digest()
+        self._empty = blake2b(key=key, digest_size=_KEY_BYTES)
+
+    def keys(self, made_of: Iterable[Part]) -> set[bytes]:
+        """Every key of a record: of features, whose they were, entities and chunks."""
+        found: set[Part] = set()
+        for part in made_of:
+            if part[0] == "feature":
+                _, entity, feature, entity_id = part
+                found |= {("feature", feature), ("feature", feature, entity_id)}
+                found |= {("id", entity_id), ("entity", entity, entity_id)}
+            else:
+                found.add(part)
+        return {self.key(*part) for part in found}
+
+    def key(self, *part: str) -> bytes:
+        """The key of one of them."""
+        hashed = self._empty.copy()
+        hashed.update("\0".join(part).encode())
+        return hashed.digest()
+
+
+def index_of(settings: Settings) -> Index | None:
+    """The index that the settings give a secret; without one, the log has its own."""
+    secret = settings.record.index_key
+    return Index(secret.encode()) if secret else None
 
 
 class Recorder:
@@ -24,7 +60,7 @@ class Recorder:
         self._records = records
         self._settings = settings
         self._keyring = parse_keyring(settings.signing_key)
-        self._index_key = _index_key(settings)
+        self._index = index_of(settings)
 
     def seal(self, core: Core) -> Record:
         """The record of what the core says, signed where there is a key, or where it must be."""
@@ -33,14 +69,15 @@ class Recorder:
             return sign(record, self._keyring, core.created_at)
         return record
 
-    async def keep(self, core: Core, record: Record, parts: Collection[Sequence[str]]) -> bool:
+    async def keep(self, core: Core, record: Record, made_of: Iterable[Part]) -> bool:
         """Appends a record, to be found by what it was made of, and says whether that went well.
 
         A log that fails does not fail the context, unless the settings say that it must.
         """
-        keys = {_hashed(self._index_key, part) for part in parts}
         try:
-            await self._records.append(self._stored(core, record), keys)
+            if self._index is None:
+                self._index = Index(await self._records.index_key())
+            await self._records.append(self._stored(core, record), self._index.keys(made_of))
         except HeadwaterError as error:
             log.error("context not recorded", context_id=record.context_id, error=str(error))
             if self._settings.record.required:
@@ -62,17 +99,3 @@ class Recorder:
             signature=None if record.signature is None else msgspec.json.encode(record.signature),
             redactions=encode_redactions(record.redactions),
         )
-
-
-def find_key(settings: Settings, *parts: str) -> bytes:
-    """A keyed hash of what a record was made of, so that nothing is found in clear."""
-    return _hashed(_index_key(settings), parts)
-
-
-def _index_key(settings: Settings) -> bytes:
-    signing = settings.signing_key.partition(",")[0].strip()
-    return (settings.record.index_key or signing or "headwater").encode()
-
-
-def _hashed(key: bytes, parts: Sequence[str]) -> bytes:
-    return hmac.digest(key, "\0".join(parts).encode(), "sha256")[:16]

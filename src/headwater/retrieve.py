@@ -12,23 +12,29 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.calls import Raising, call_bound
+from headwater.calls import Limits, Raising
 from headwater.canonical import canonical, to_tagged
 from headwater.clock import Clock, from_micros, to_micros
 from headwater.contexts import Chunk, RetrieverDef
-from headwater.errors import HeadwaterError, InvalidInputError, RetrieverFailedError
+from headwater.errors import (
+    HeadwaterError,
+    InvalidInputError,
+    RetrieverFailedError,
+    RetrieverTimeoutError,
+)
 from headwater.logs import log
-from headwater.offload import Offload
 from headwater.ports import Cache, Cached
 from headwater.scope import RetrievalNote, Scope, bind, note_all, note_retrieval, recordable
+from headwater.values import Part
 from headwater.workspace import current_moment, noting
 
 
 class _Results(msgspec.Struct, frozen=True):
-    """What a search found, and the moment of the oldest that it rests on; None if it has none."""
+    """What a search found, what it rests on, and the moment of the oldest of that; None if none."""
 
     chunks: list[Chunk]
     oldest: int | None
+    made_of: frozenset[Part] = frozenset()
 
 
 class _Found(NamedTuple):
@@ -46,9 +52,9 @@ _decode = msgspec.json.Decoder(_Results).decode
 class Retrieve:
     """Searches by the user's own functions."""
 
-    def __init__(self, cache: Cache, offload: Offload, clock: Clock) -> None:
+    def __init__(self, cache: Cache, limits: Limits, clock: Clock) -> None:
         self._cache = cache
-        self._offload = offload
+        self._limits = limits
         self._clock = clock
         self._running: dict[tuple[int, str], asyncio.Future[_Found]] = {}
 
@@ -71,6 +77,7 @@ class Retrieve:
                 chunks=found.results.chunks,
                 searched_at=from_micros(found.searched_at),
                 oldest=None if oldest is None else from_micros(oldest),
+                made_of=found.results.made_of,
                 cache_hit=found.read is None,
                 latency_us=round(took * 1_000_000),
             )
@@ -128,13 +135,10 @@ class Retrieve:
     async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
         searched_at = self._clock.micros()
         with noting(Scope()) as read, Raising(partial(RetrieverFailedError, retriever.name)):
-            given = await call_bound(
-                self._offload, retriever.function, bound, is_async=retriever.is_async
-            )
+            given = await self._limits.call(retriever, bound, RetrieverTimeoutError)
         chunks = [_chunk(retriever, item) for item in _listed(retriever, given)]
-        return _Found(
-            _Results(chunks[: retriever.top_k], _oldest(read, searched_at)), searched_at, read
-        )
+        oldest, made_of = _oldest(read, searched_at), frozenset(read.made_of)
+        return _Found(_Results(chunks[: retriever.top_k], oldest, made_of), searched_at, read)
 
 
 def _oldest(read: Scope, searched_at: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from copy import deepcopy
 from datetime import datetime
 from types import NoneType
@@ -16,7 +16,7 @@ from headwater.contexts import Chunk, ContextDef, RetrieverDef
 from headwater.define import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.lineage import Context
-from headwater.values import FeatureValue
+from headwater.values import FeatureValue, Part
 from headwater.workspace import Reads, current_reads
 
 _UNCHANGEABLE = frozenset({str, int, float, bool, NoneType})
@@ -64,6 +64,8 @@ class RetrievalNote(NamedTuple):
     searched_at: datetime
     oldest: datetime | None
     """The moment of the search, or of the oldest that it read; None if that has none."""
+    made_of: Set[Part]
+    """What the search read, when it was made."""
     cache_hit: bool
     latency_us: int
 
@@ -74,6 +76,7 @@ class ContextNote(NamedTuple):
     context: Context
     oldest: datetime | None
     incomplete: bool
+    made_of: Set[Part]
 
 
 class Scope(Reads):
@@ -109,6 +112,8 @@ def note_retrieval(note: RetrievalNote) -> None:
     if reads is None:
         return
     reads.note_moment(note.oldest)
+    reads.made_of |= note.made_of
+    reads.made_of.update(("chunk", chunk.id) for chunk in note.chunks if chunk.id is not None)
     if isinstance(reads, Scope):
         reads.retrievals.append(note)
 
@@ -121,6 +126,7 @@ def note_context(note: ContextNote) -> None:
     if note.oldest is not None:
         reads.note_moment(note.oldest)
     reads.incomplete |= note.incomplete
+    reads.made_of |= note.made_of
     if isinstance(reads, Scope):
         reads.contexts.append(note)
 

@@ -16,6 +16,7 @@ from headwater.calls import Calls
 from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError
+from headwater.origins import Origins
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
@@ -108,12 +109,14 @@ class Reader:
         offline: OfflineStore,
         calls: Calls,
         clock: Clock,
+        origins: Origins,
     ) -> None:
         self._registry = registry
         self._online = online
         self._offline = offline
         self._calls = calls
         self._clock = clock
+        self._origins = origins
         self._plans: dict[tuple[int | str, ...], Plan] = {}
         self._running: dict[tuple[int, str, str], asyncio.Future[FeatureValue]] = {}
 
@@ -219,11 +222,19 @@ class Reader:
         self, feature: FeatureDef, entity_id: str, row: Row, cells: Cells, now: int
     ) -> Awaitable[FeatureValue]:
         if feature.template is not None:
-            return _ready(_rendered(feature, row))
+            return _ready(_rendered(feature, entity_id, row))
         cell = _present(cells.get(feature.name), now)
         if feature.kept and cell is not None:
-            return _ready(_from_cell(feature, cell))
+            return self._from_kept(feature, entity_id, cell)
         return self._call_once(feature, entity_id)
+
+    async def _from_kept(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
+        value = _from_cell(feature, cell)
+        # What stays until a schedule replaces it was made of what nobody noted.
+        if current_reads() is None or feature.ttl is None or current_moment() is not None:
+            return value
+        made_of = await self._origins.of(feature.name, entity_id, cell.written_at)
+        return msgspec.structs.replace(value, made_of=made_of) if made_of else value
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Computes a value; readers of one missing value at the same time share the computation."""
@@ -255,10 +266,16 @@ class Reader:
         # What was made from a default speaks of no moment, and is not kept as if it did.
         as_of = None if reads.incomplete else reads.oldest or now
         cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
+        made_of = frozenset(reads.made_of)
         present = current_turn() is None and current_moment() is None
         if feature.kept and as_of is not None and present:
+            # Before the value, which is nowhere without what it was made of.
+            if made_of and feature.ttl is not None:
+                await self._origins.keep(
+                    feature.name, entity_id, cell.written_at, made_of, feature.ttl
+                )
             await self._online.put([_cached(feature, entity_id, cell)])
-        return FeatureValue(feature.codec.decode(cell.value), as_of, "computed")
+        return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, made_of)
 
 
 def _as_cell(feature: FeatureDef, past: PastValue) -> Cell:
@@ -304,18 +321,22 @@ def _absent(feature: FeatureDef) -> FeatureValue:
     )
 
 
-def _rendered(feature: FeatureDef, row: Row) -> FeatureValue:
+def _rendered(feature: FeatureDef, entity_id: str, row: Row) -> FeatureValue:
     """A template's text, as old as its oldest input; without all of them there is none."""
     if feature.template is None:
         return _MISSING
     inputs = {name: row[name] for name in feature.template.references}
+    kind = feature.entity.name
+    made_of = frozenset(("feature", kind, name, entity_id) for name in inputs).union(
+        *(value.made_of for value in inputs.values())
+    )
     if any(value.value is None for value in inputs.values()):
-        return _absent(feature)
+        return msgspec.structs.replace(_absent(feature), made_of=made_of)
     text = feature.template.render({name: as_text(value.value) for name, value in inputs.items()})
     moments = [value.as_of for value in inputs.values()]
     known = [moment for moment in moments if moment is not None]
     as_of = min(known) if known and len(known) == len(moments) else None
-    return FeatureValue(text, as_of, "computed")
+    return FeatureValue(text, as_of, "computed", None, made_of)
 
 
 def as_text(value: object) -> str:

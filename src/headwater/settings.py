@@ -156,8 +156,16 @@ class RecordSettings(msgspec.Struct, frozen=True):
     ] = False
     index_key: Annotated[
         str,
-        Meta(description="secret by which records are found; else the signing key", extra=_SECRET),
+        Meta(description="secret by which records are found; else the store's own", extra=_SECRET),
     ] = ""
+
+
+class ContextSettings(msgspec.Struct, frozen=True):
+    """How contexts are assembled."""
+
+    timeout: Annotated[
+        float, Meta(gt=0, description="seconds the function of a context or a retriever may run")
+    ] = 30.0
 
 
 class LogSettings(msgspec.Struct, frozen=True):
@@ -197,6 +205,7 @@ class Settings(msgspec.Struct, frozen=True):
         Literal["off", "optional", "required"],
         Meta(description="whether records are signed; optional is when there is a key"),
     ] = "optional"
+    context: ContextSettings = ContextSettings()
     record: RecordSettings = RecordSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()

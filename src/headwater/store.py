@@ -280,14 +280,19 @@ class FeatureStore:
         self,
         *,
         feature: str | None = None,
+        entity: str | None = None,
         entity_id: str | int | None = None,
         chunk: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> ContextPage:
-        """Recorded contexts that read this feature, this entity and this chunk, newest first."""
+        """Recorded contexts that this feature, this entity and this chunk went into, newest first.
+
+        What computed features, searches and inner contexts were made of went into them as well.
+        ``entity`` says which kind of entity ``entity_id`` is of.
+        """
         evidence = (await self.open()).evidence
-        return await evidence.find(Wanted(feature, entity_id, chunk), limit, cursor)
+        return await evidence.find(Wanted(feature, entity, entity_id, chunk), limit, cursor)
 
     async def get_record(self, ref: str) -> Record:
         """The record with this context id, beginning of one (8 characters), or record hash."""

@@ -28,6 +28,9 @@ Source = Literal["online", "computed", "default", "missing"]
 EntityKey = tuple[str, str]
 """An entity's declared name and one entity's id."""
 
+Part = tuple[str, ...]
+"""What something was made of: ``("feature", entity, feature, entity_id)``, ``("chunk", id)``."""
+
 
 def new_id() -> str:
     """A fresh, time-sortable UUIDv7."""
@@ -140,12 +143,16 @@ decode_cells = msgspec.json.Decoder(Cells).decode
 
 
 class FeatureValue(msgspec.Struct, frozen=True, gc=False):
-    """A feature's value as a reader gets it: what, how old, and where from."""
+    """A feature's value as a reader gets it: what, how old, and where from.
+
+    What was computed knows what it was ``made_of``, down to what is stored.
+    """
 
     value: Any
     as_of: datetime | None
     source: Source
     written_at: datetime | None = None
+    made_of: frozenset[Part] = frozenset()
 
     def age_ms(self, now: datetime) -> int | None:
         """Milliseconds between the moment the value speaks of and now."""

@@ -14,7 +14,7 @@ from headwater.clock import MICROSECOND
 from headwater.define import FeatureDef
 from headwater.errors import ClosedError
 from headwater.ports import Change, EntityState, OnlineStore
-from headwater.values import Cell, Cells, EntityKey, FeatureValue
+from headwater.values import Cell, Cells, EntityKey, FeatureValue, Part
 
 
 def make_cell(feature: FeatureDef, value: object, as_of: int, now: int) -> Cell:
@@ -184,15 +184,18 @@ R = TypeVar("R", bound="Reads")
 
 
 class Reads:
-    """How old the oldest value is that a function has read, and whether one had no age."""
+    """What a function has read: how old the oldest is, whether one had no age, made of what."""
 
     def __init__(self) -> None:
         self.oldest: datetime | None = None
         self.incomplete = False
+        self.made_of: set[Part] = set()
 
     def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
         """Takes note of a feature's value."""
         self.note_moment(value.as_of)
+        self.made_of.add(("feature", feature.entity.name, feature.name, entity_id))
+        self.made_of |= value.made_of
 
     def note_moment(self, as_of: datetime | None) -> None:
         """Takes note of the moment that something read speaks of."""

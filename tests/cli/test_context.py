@@ -186,12 +186,15 @@ def test_contexts_are_found_by_what_went_into_them(folder: Path, run: Run) -> No
     assert found("--feature", "total_spend") == [second.context_id, first.context_id]
     assert found("--feature", "total_spend", "--entity-id", "u2") == [second.context_id]
     assert found("--entity-id", "u1") == [first.context_id]
+    assert found("--entity", "User", "--entity-id", "u1") == [first.context_id]
+    assert found("--entity", "Order", "--entity-id", "u1") == []
     assert found("--chunk", "page-2") == [second.context_id, first.context_id]
     assert found("--chunk", "page-9") == []
     assert first.context_id in run("context", "find", "--chunk", "page-1").out
     refused = run("context", "find")
     assert refused.code == 1
     assert "feature, entity_id or chunk" in refused.err
+    assert "give entity_id as well" in run("context", "find", "--entity", "User").err
 
 
 def test_a_whole_record_verifies_and_every_rung_is_printed(run: Run, made: Context) -> None:

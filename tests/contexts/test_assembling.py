@@ -400,6 +400,9 @@ async def test_any_other_text_is_legal(store: FeatureStore, text: str) -> None:
 class BrokenLog:
     """A log that cannot be written to."""
 
+    async def index_key(self) -> bytes:
+        return b"secret"
+
     async def append(self, record: object, keys: object) -> None:
         raise BackendError("the disk is full")
 

@@ -45,12 +45,14 @@ def test_every_option_of_a_context_is_kept(store: FeatureStore) -> None:
         separator=" | ",
         on_overflow="flag",
         backfill=True,
+        timeout="2s",
     )(text).definition
     assert store.registry.context("support") is declared
     assert (declared.name, declared.version, declared.model) == ("support", "2", "gpt-4o")
     assert (declared.max_tokens, declared.separator) == (100, " | ")
     assert (declared.freshness_sla, declared.freshness_strict) == (timedelta(minutes=5), True)
     assert (declared.on_overflow, declared.backfill) == ("flag", True)
+    assert declared.timeout == timedelta(seconds=2)
     assert declared.description == "Says who it is."
     assert declared.location == (__file__, text.__code__.co_firstlineno)
     assert declared.definition is not None
@@ -62,16 +64,19 @@ def test_a_context_needs_no_option(store: FeatureStore) -> None:
     assert (declared.name, declared.separator, declared.on_overflow) == ("text", "\n\n", "error")
     assert (declared.max_tokens, declared.model, declared.version) == (None, None, None)
     assert (declared.freshness_sla, declared.freshness_strict) == (None, False)
-    assert declared.backfill is False
+    assert (declared.backfill, declared.timeout) == (False, None)
 
 
 def test_every_option_of_a_retriever_is_kept(store: FeatureStore) -> None:
-    declared = retriever(store, cache_ttl=timedelta(seconds=3), name="search", top_k=5)(text)
+    declared = retriever(
+        store, cache_ttl=timedelta(seconds=3), name="search", top_k=5, timeout="1m"
+    )(text)
     definition = declared.definition
     assert store.registry.retrievers == {"search": definition}
     assert (definition.cache_ttl, definition.top_k) == (timedelta(seconds=3), 5)
+    assert definition.timeout == timedelta(minutes=1)
     plain = retriever(store)(text).definition
-    assert (plain.name, plain.cache_ttl, plain.top_k) == ("text", None, None)
+    assert (plain.name, plain.cache_ttl, plain.top_k, plain.timeout) == ("text", None, None, None)
 
 
 @pytest.mark.parametrize("decorator", [context, retriever])
@@ -92,6 +97,7 @@ def test_what_is_declared_still_looks_like_its_function(
         ({"max_tokens": True}, "max_tokens must be a whole number above zero"),
         ({"freshness_sla": "5 minutes"}, "freshness_sla: '5 minutes' is not a duration"),
         ({"freshness_sla": timedelta(microseconds=5)}, "is not a duration"),
+        ({"timeout": 5}, "timeout: 5 is not a duration"),
         ({"freshness_strict": "yes"}, "freshness_strict must be True or False"),
         ({"backfill": 1}, "backfill must be True or False"),
         ({"model": 4}, "model must be a text"),
@@ -118,6 +124,7 @@ def test_a_wrong_option_of_a_context_is_refused_with_file_and_line(
         ({"top_k": 0}, "top_k must be a whole number above zero"),
         ({"top_k": True}, "top_k must be a whole number above zero"),
         ({"cache_ttl": 5}, "cache_ttl: 5 is not a duration"),
+        ({"timeout": "0s"}, "timeout: '0s' is not a duration"),
         ({"cache": "5m"}, "unknown option 'cache'; did you mean 'cache_ttl'?"),
         ({"name": "a-b"}, "name 'a-b' is not a plain identifier"),
     ],
@@ -173,6 +180,9 @@ def test_a_chunk_has_text_and_perhaps_an_id_and_a_score() -> None:
         Chunk(text=None)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="id of a Chunk is plain text or None, not int"):
         Chunk(text="t", id=7)  # type: ignore[arg-type]
+    assert Chunk(text="t", id="ä").id == "ä"
+    with pytest.raises(InvalidInputError, match="half of a surrogate pair"):
+        Chunk(text="t", id="\ud83d")
 
 
 def test_wrong_overrides_are_refused(store: FeatureStore) -> None:

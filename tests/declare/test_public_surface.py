@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import mypy.api
 
@@ -71,15 +74,34 @@ async def misuse() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert sorted(headwater.__all__) == [
+        "Audit",
         "Chunk",
         "Context",
         "ContextItem",
         "ContextLineage",
+        "ContextPage",
+        "ContextTrace",
+        "DeadLetter",
+        "Diff",
         "FeatureLineage",
         "FeatureStore",
         "FeatureValue",
         "FreshnessSLAError",
+        "FreshnessViolation",
+        "Graph",
         "HeadwaterError",
+        "Health",
+        "ItemLineage",
+        "Lag",
+        "NestedLineage",
+        "Overrides",
+        "PastContext",
+        "Published",
+        "Rebuilt",
+        "Record",
+        "RecordSummary",
+        "Replay",
+        "Report",
         "RetrieverLineage",
         "ServiceEvent",
         "TokenBudgetError",
@@ -102,6 +124,35 @@ def test_the_public_names_are_these() -> None:
         "RecordLogConformance",
         "RosterConformance",
     ]
+
+
+def named(annotation: Any) -> Iterator[Any]:
+    """The classes that an annotation names, inside of its containers."""
+    if get_args(annotation):
+        for part in get_args(annotation):
+            yield from named(part)
+    elif inspect.isclass(annotation) and annotation.__module__.startswith("headwater."):
+        yield annotation
+
+
+def test_whatever_a_verb_of_the_store_gives_has_a_public_name() -> None:
+    verbs = {name: verb for name, verb in vars(headwater.FeatureStore).items() if name[0] != "_"}
+    given = {
+        kind.__name__
+        for name, verb in verbs.items()
+        if inspect.isfunction(verb) and name != "open"
+        for kind in named(get_type_hints(verb)["return"])
+    }
+    assert {"PastContext", "ContextPage", "DeadLetter"} <= given
+    assert given <= set(headwater.__all__)
+
+
+def test_whatever_a_context_and_its_lineage_consist_of_has_a_public_name() -> None:
+    kinds: list[Any] = [headwater.Context, headwater.ContextPage]
+    for kind in kinds:
+        parts = [part for hint in get_type_hints(kind).values() for part in named(hint)]
+        kinds += [part for part in parts if part not in kinds]
+    assert {kind.__name__ for kind in kinds} <= set(headwater.__all__)
 
 
 def loaded_by(statement: str) -> set[str]:

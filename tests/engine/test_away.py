@@ -204,3 +204,23 @@ def _declare_again(store: FeatureStore, clock: ManualClock) -> None:
     @feature(entity=User, trigger="buy")
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
+
+
+def test_sync_functions_work_in_one_event_loop_after_the_other(settings: Settings) -> None:
+    store = FeatureStore(settings=settings, clock=SystemClock())
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User)
+    def length(user_id: str) -> int:
+        return len(user_id)
+
+    async def read() -> object:
+        async with asyncio.timeout(10):
+            return await store.get_feature("length", "u1")
+
+    # A loop may be closed while it still means to look whether there is more to do.
+    assert [asyncio.run(read()) for _ in range(30)] == [2] * 30
+    asyncio.run(store.close())

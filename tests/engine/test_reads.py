@@ -282,8 +282,9 @@ async def test_a_composed_or_computed_value_is_as_old_as_its_oldest_input(
     await store.publish("second", "u1")
     await store.drain()
     (row,) = await store.read(["both", "added"], ["u1"])
-    assert row["both"] == FeatureValue("1 and 2", oldest, "computed")
-    assert row["added"] == FeatureValue(3, oldest, "computed")
+    made_of = frozenset(("feature", "User", name, "u1") for name in ("first", "second"))
+    assert row["both"] == FeatureValue("1 and 2", oldest, "computed", None, made_of)
+    assert row["added"] == FeatureValue(3, oldest, "computed", None, made_of)
 
 
 async def test_values_stored_computed_and_composed_come_in_one_answer_in_the_order_asked(
@@ -511,7 +512,8 @@ async def test_what_is_computed_from_a_default_has_no_age_and_is_not_kept(
         return "gold" if await store.get_feature("spent", user_id) else "new"
 
     (row,) = await store.read(["tier"], ["u1"])
-    assert row["tier"] == FeatureValue("new", None, "computed")
+    made_of = frozenset({("feature", "User", "spent", "u1")})
+    assert row["tier"] == FeatureValue("new", None, "computed", None, made_of)
     await store.publish("buy", "u1")
     await store.drain()
     assert await store.get_feature("tier", "u1") == "gold"

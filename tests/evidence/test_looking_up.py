@@ -187,10 +187,10 @@ async def test_contexts_are_found_by_feature_entity_and_chunk(shop: Shop) -> Non
     assert ids(await find(feature="gone")) == []
     with pytest.raises(InvalidInputError, match="feature, entity_id or chunk"):
         await find()
+    # What was declared then need not be declared now.
     shop.store.registry.features.clear()
     assert ids(await find(feature="total", entity_id="u2")) == [two]
-    with pytest.raises(InvalidInputError, match="give the feature as well"):
-        await find(entity_id="u1")
+    assert ids(await find(entity_id="u1")) == [three, one]
 
 
 async def test_entities_with_numbers_for_ids_are_found_by_number_and_by_text(shop: Shop) -> None:

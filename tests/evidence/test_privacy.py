@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from headwater import Context, ContextItem, context
+from headwater import Chunk, Context, ContextItem, context, retriever
+from headwater.backends.redis.client import asking
+from headwater.clock import SystemClock
+from headwater.connect import connect
+from headwater.contexts import RetrieverFunction
 from headwater.errors import InvalidInputError, RedactionError
 from headwater.record.document import export, load
 from headwater.record.verify import verify
 from headwater.settings import Settings
+from headwater.testing import ManualClock
 from tests.evidence.database import Database
 from tests.evidence.shop import Opens, Shop
 
@@ -70,6 +77,75 @@ async def test_without_content_no_file_of_an_embedded_store_has_what_only_the_co
     await shop.store.close()
     for secret in ("quibbledash", "Xylocarp", "d-kumquat", "c-flugel"):
         assert files_with(secret, settings) == []
+
+
+def search_for_a_while(shop: Shop) -> tuple[RetrieverFunction[[str]], list[str]]:
+    """A search whose results are kept, and what it was made with."""
+    made: list[str] = []
+
+    @retriever(shop.store, cache_ttl="5m")
+    async def look_up(question: str) -> list[Chunk]:
+        made.append(question)
+        spent = await shop.store.get_feature("total", "u-marzipan")
+        return [Chunk(text=f"About the Xylocarp: {spent}", id="d-kumquat")]
+
+    return look_up, made
+
+
+async def kept_elsewhere(settings: Settings) -> bytes:
+    """Everything in the cache that processes share: keys and values."""
+    backends = await connect(settings, SystemClock())
+    try:
+        if not settings.redis.url:
+            with closing(sqlite3.connect(Path(settings.home) / "headwater.db")) as db:
+                rows = db.execute("SELECT key, value FROM cache").fetchall()
+        else:
+            redis = backends.cache._redis  # type: ignore[attr-defined] # noqa: SLF001
+            pattern = f"{settings.redis.prefix}:cache:*"
+            names = await redis.call(asking(pattern, "KEYS", pattern))
+            rows = [(name, await redis.call(asking(name, "GET", name))) for name in names]
+    finally:
+        await backends.lifecycle.close()
+    return b"\n".join(v if isinstance(v, bytes) else v.encode() for row in rows for v in row)
+
+
+async def test_without_content_what_searches_found_is_kept_in_the_process_alone(
+    opens: Opens, settings: Settings, clock: ManualClock
+) -> None:
+    shop = opens(record={"include_content": False})
+    look_up, made = search_for_a_while(shop)
+    assert await look_up("quibbledash?") == await look_up("quibbledash?")
+    assert made == ["quibbledash?"]
+    assert await kept_elsewhere(settings) == b""
+    another, made_there = search_for_a_while(opens(record={"include_content": False}))
+    await another("quibbledash?")
+    assert made_there == ["quibbledash?"]
+    clock.advance("6m")
+    await look_up("quibbledash?")
+    assert len(made) == 2
+
+
+async def test_without_content_what_a_kept_search_read_is_found_all_the_same(opens: Opens) -> None:
+    shop = opens(record={"include_content": False})
+    look_up, _ = search_for_a_while(shop)
+
+    @context(shop.store)
+    async def asks() -> str:
+        return (await look_up("quibbledash?"))[0].text
+
+    made = [(await asks()).context_id for _ in range(2)]
+    page = await shop.store.find_contexts(feature="total", entity_id="u-marzipan")
+    assert [summary.context_id for summary in page.contexts] == made[::-1]
+
+
+async def test_with_content_processes_share_results_under_keys_that_say_nothing(
+    opens: Opens, settings: Settings
+) -> None:
+    look_up, _ = search_for_a_while(opens())
+    await look_up("quibbledash?")
+    kept = await kept_elsewhere(settings)
+    assert b"Xylocarp" in kept
+    assert b"quibbledash" not in kept
 
 
 async def test_what_is_withheld_is_named_and_all_else_is_there(opens: Opens) -> None:

@@ -164,13 +164,16 @@ def test_without_backfill_it_is_what_counting_every_text_anew_would_give(
     assume(not policy.backfill)
     kept = {place for place, item in enumerate(items) if item.required}
     needed = _tokens_of(kept, items, policy, tokenizer)
+    # All together may have fewer tokens than some of them.
+    together = _tokens_of(set(range(len(items))), items, policy, tokenizer)
+    for_all = max(together, sum(tokenizer.count(item.content) for item in items))
     choices = fit(items, policy, tokenizer).choices
     for place in _ranks(items):
         if items[place].required:
             continue
         kept.add(place)
         needed = max(needed, _tokens_of(kept, items, policy, tokenizer))
-        budget = tokenizer.budget_for(needed)
+        budget = tokenizer.budget_for(min(needed, for_all))
         assert choices[place].short_by == max(0, budget - (policy.max_tokens or 0))
 
 
@@ -323,3 +326,35 @@ def test_a_budget_is_above_zero(max_tokens: int) -> None:
 def test_what_happens_on_overflow_is_one_of_two() -> None:
     with pytest.raises(InvalidInputError, match="'error' or 'flag'"):
         Policy(on_overflow="ignore")  # type: ignore[arg-type]
+
+
+def test_items_that_have_fewer_tokens_together_are_short_by_what_all_of_them_need() -> None:
+    tokenizer = tokenizer_for("gpt-4")
+    items = [
+        Candidate("", 1),
+        Candidate("中Ǆ\x85Ǆ”ſעברית\x85\x1c\r\n\t!中\ud800.", 3),
+        Candidate("\u300014567ア”", 0),
+        Candidate("?\nİſ hello\n\nעברית한Z-ª$Ǆア한ไทย", 1),
+        Candidate("", 1),
+        Candidate("", 0),
+        Candidate("\n\nK'll-'Sa23ǄK-b日本\n\n\n#!\ufeff23'S'll4567'S", 0),
+    ]
+    policy = Policy(15, "'")
+    for place, choice in enumerate(fit(items, policy, tokenizer).choices):
+        if choice.short_by:
+            for more, kept in ((choice.short_by, True), (choice.short_by - 1, False)):
+                again = fit(items, _with_budget(policy, 15 + more), tokenizer).choices[place]
+                assert (again.decision == "kept") is kept
+
+
+def test_the_error_names_the_budget_within_which_a_shortened_item_fits() -> None:
+    tokenizer = tokenizer_for("gpt-4o")
+    words = ("alpha beta gamma delta epsilon zeta", "one two three four five six seven")
+    items = [Candidate(text, required=True, truncate=True) for text in words]
+    with pytest.raises(TokenBudgetError) as caught:
+        fit(items, Policy(8), tokenizer)
+    assert caught.value.needed == 10
+    fitted = fit(items, Policy(10), tokenizer)
+    assert [choice.decision for choice in fitted.choices] == ["kept", "truncated"]
+    with pytest.raises(TokenBudgetError):
+        fit(items, Policy(9), tokenizer)

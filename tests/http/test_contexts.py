@@ -1,5 +1,6 @@
 """Contexts over HTTP: assembled, listed, read, explained, and proved by their records."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -75,7 +76,24 @@ def desk(settings: Settings) -> FeatureStore:
     def broken(user_id: str) -> str:
         raise ValueError("the password is hunter2")
 
+    declare_slow(store)
     return store
+
+
+def declare_slow(store: FeatureStore) -> None:
+    @retriever(store, name="hangs", timeout="50ms")
+    async def search_for_ever() -> list[str]:
+        await asyncio.sleep(60)
+        return []
+
+    @context(store, timeout="20ms")
+    async def slow() -> str:
+        await asyncio.sleep(60)
+        return "never"
+
+    @context(store)
+    async def waiting() -> str:
+        return str(await search_for_ever())
 
 
 @pytest.fixture
@@ -281,6 +299,59 @@ async def test_a_function_that_raises_is_a_500_that_gives_nothing_away(
     assert "hunter2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "function", "seconds"),
+    [("slow", "context", "slow", 0.02), ("waiting", "retriever", "hangs", 0.05)],
+)
+async def test_a_function_that_takes_too_long_is_a_504_that_names_it_and_the_remedy(
+    client: httpx.AsyncClient, name: str, kind: str, function: str, seconds: float
+) -> None:
+    response = await client.post(f"/v1/contexts/{name}", json={})
+    assert response.status_code == 504
+    problem = problem_of(response)
+    assert problem["type"].endswith(f":{kind}-timeout")
+    assert (problem[kind], problem["seconds"]) == (function, seconds)
+    assert f"{kind} {function!r}" in problem["detail"]
+    assert "HEADWATER_CONTEXT_TIMEOUT" in problem["detail"]
+
+
+async def test_contexts_are_found_by_what_went_into_them(client: httpx.AsyncClient) -> None:
+    one = (await assembled(client))["context_id"]
+    other = {"user_id": "u2", "question": "Where is it?"}
+    two = (await assembled(client, params=other))["context_id"]
+
+    async def found(**wanted: str) -> list[str]:
+        answer = (await client.get("/v1/contexts/made-of", params=wanted)).json()
+        return [context["context_id"] for context in answer["contexts"]]
+
+    # The context reads blurb, which is made of total_spend.
+    assert await found(feature="total_spend") == [two, one]
+    assert await found(feature="total_spend", entity_id="u1") == [one]
+    assert await found(entity_id="u2") == [two]
+    assert await found(entity="User", entity_id="u2") == [two]
+    assert await found(entity="Order", entity_id="u2") == []
+    assert await found(chunk="d1", entity_id="u1") == [one]
+    first = (await client.get("/v1/contexts/made-of?chunk=d1&limit=1")).json()
+    assert await found(chunk="d1", cursor=first["next_cursor"]) == [one]
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("", "feature, entity_id or chunk"),
+        ("entity=User", "give entity_id as well"),
+        ("featur=total_spend", "did you mean 'feature'?"),
+        ("chunk=d1&limit=0", "limit"),
+    ],
+)
+async def test_a_search_for_nothing_is_refused_with_the_remedy(
+    query: str, detail: str, client: httpx.AsyncClient
+) -> None:
+    response = await client.get(f"/v1/contexts/made-of?{query}")
+    assert response.status_code == 422
+    assert detail in problem_of(response)["detail"]
+
+
 async def test_contexts_are_listed_page_by_page(client: httpx.AsyncClient) -> None:
     made = [(await assembled(client))["context_id"] for _ in range(5)]
     first = (await client.get("/v1/contexts", params={"limit": 2})).json()
@@ -454,10 +525,12 @@ async def test_what_is_declared_is_listed(client: httpx.AsyncClient) -> None:
     assert features["total_spend"]["type"] == "float"
     assert features["blurb"]["needs"] == ["total_spend"]
     assert features["blurb"]["template"] == "has spent {total_spend}"
-    (search,) = declared["retrievers"]
+    search, hangs = declared["retrievers"]
     assert (search["name"], search["top_k"], search["cache_ttl_ms"]) == ("search_docs", 2, 300_000)
+    assert (search["timeout_ms"], hangs["timeout_ms"]) == (None, 50)
     contexts = {context["name"]: context for context in declared["contexts"]}
-    assert contexts.keys() == {"support", "strict", "broken"}
+    assert contexts.keys() == {"support", "strict", "broken", "slow", "waiting"}
+    assert contexts["slow"]["timeout_ms"] == 20
     support = contexts["support"]
     assert (support["version"], support["model"]) == ("2", "gpt-4o")
     assert (support["max_tokens"], support["freshness_sla_ms"]) == (60, 300_000)
@@ -494,6 +567,7 @@ async def test_the_routes_of_the_ui_read_and_assemble_as_the_others_do(
     [
         ("POST", ASSEMBLE),
         ("GET", "/v1/contexts"),
+        ("GET", "/v1/contexts/made-of"),
         ("GET", "/v1/context/x"),
         ("GET", "/v1/context/x/lineage"),
         ("GET", "/context/x/explain"),

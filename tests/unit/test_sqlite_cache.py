@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.backends.redis.client import asking
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.clock import SystemClock
 from headwater.connect import connect
@@ -68,6 +69,15 @@ async def test_maintenance_removes_what_is_over(tmp_path: Path) -> None:
         assert database.execute("SELECT key FROM cache").fetchall() == []
 
 
+async def test_what_is_over_goes_where_nobody_maintains_the_store(parts: Embedded) -> None:
+    cache = opened(parts)
+    for number in range(5):
+        await cache.put(f"brief {number}", cached(parts.clock), MINUTE)
+    parts.clock.advance("2m")
+    await cache.put("lasting", cached(parts.clock), MINUTE)
+    assert parts.tail_rows("cache") == 1
+
+
 async def test_the_size_is_bounded_and_what_ends_last_stays(parts: Embedded) -> None:
     cache = opened(parts, 100_000)
     for number in range(500):
@@ -113,4 +123,15 @@ async def test_values_in_redis_are_over_by_the_clock_of_the_store(production: Se
     assert await backends.cache.get("a") == kept
     clock.advance("1s")
     assert await backends.cache.get("a") is None
+    await backends.lifecycle.close()
+
+
+async def test_redis_forgets_a_value_when_its_time_to_live_is_over(production: Settings) -> None:
+    backends = await connect(production, SystemClock())
+    searched_at = SystemClock().micros() - 50_000_000
+    await backends.cache.put("a", Cached(b"found", searched_at), MINUTE)
+    name = f"{production.redis.prefix}:cache:a"
+    redis = backends.cache._redis  # type: ignore[attr-defined] # noqa: SLF001
+    left = await redis.call(asking(name, "PTTL", name))
+    assert 0 < left <= 10_000
     await backends.lifecycle.close()

@@ -109,9 +109,12 @@ def list_(
 @app.command()
 def find(
     *,
-    feature: Annotated[str | None, typer.Option(help="Those that read this feature.")] = None,
+    feature: Annotated[str | None, typer.Option(help="Those that this feature went into.")] = None,
+    entity: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What --entity-id is the id of.")
+    ] = None,
     entity_id: Annotated[
-        str | None, typer.Option(help="Of these, those that read it for this entity.")
+        str | None, typer.Option(metavar="ID", help="Those that read something of this entity.")
     ] = None,
     chunk: Annotated[
         str | None, typer.Option(metavar="ID", help="Those whose retrievers found this chunk.")
@@ -122,12 +125,15 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find the contexts that something went into: a feature, an entity's, or a chunk."""
-    # Whose features those of an entity are, only a features file can say.
-    store = declared_store(file) if entity_id and not feature else bare_store(file)
     page = run(
-        store,
+        bare_store(file),
         lambda store: store.find_contexts(
-            feature=feature, entity_id=entity_id, chunk=chunk, limit=limit, cursor=cursor
+            feature=feature,
+            entity=entity,
+            entity_id=entity_id,
+            chunk=chunk,
+            limit=limit,
+            cursor=cursor,
         ),
     )
     _print_page(page, as_json=as_json)

@@ -11,8 +11,7 @@ import msgspec
 from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError, nearest
 from headwater.lineage import FreshnessStatus
 from headwater.ports import RecordLog, RecordSummary, StoredRecord
-from headwater.recorder import find_key
-from headwater.registry import Registry
+from headwater.recorder import Index, index_of
 from headwater.settings import Settings
 
 SHORTEST_PREFIX = 8
@@ -34,6 +33,7 @@ class Wanted(NamedTuple):
     """What contexts are looked for by: everything that is given."""
 
     feature: str | None
+    entity: str | None
     entity_id: str | int | None
     chunk: str | None
 
@@ -41,9 +41,8 @@ class Wanted(NamedTuple):
 class Finder:
     """Finds what was recorded."""
 
-    def __init__(self, records: RecordLog, registry: Registry, settings: Settings) -> None:
+    def __init__(self, records: RecordLog, settings: Settings) -> None:
         self._records = records
-        self._registry = registry
         self._settings = settings
 
     async def stored(self, ref: str) -> StoredRecord:
@@ -89,9 +88,11 @@ class Finder:
     async def find(self, wanted: Wanted, limit: int, cursor: str | None) -> ContextPage:
         """Lists contexts that were made of what is wanted."""
         _check_limit(limit)
-        groups = list(self._wanted(wanted))
-        if not groups:
+        parts = list(self._parts(wanted))
+        if not parts:
             raise InvalidInputError("say what to find contexts by: feature, entity_id or chunk")
+        indexes = await self._indexes()
+        groups = [[index.key(*part) for index in indexes] for part in parts]
         found: list[RecordSummary] = []
         async for summary in _in_all([self._in_any(keys, cursor, limit + 1) for keys in groups]):
             found.append(summary)
@@ -99,35 +100,26 @@ class Finder:
                 break
         return _page(found, limit)
 
-    def _wanted(self, wanted: Wanted) -> Iterator[Sequence[bytes]]:
-        """For each thing that is wanted, the keys of which a context has at least one."""
-        if wanted.entity_id is not None:
-            names = list(self._registry.features) if wanted.feature is None else [wanted.feature]
-            if not names:
-                raise InvalidInputError(
-                    "entity_id alone is looked for among the declared features, and none is "
-                    "declared; give the feature as well"
-                )
-            ids = {name: self._text_id(name, wanted.entity_id) for name in names}
-            yield [key for name in names for key in self._keys("feature", name, ids[name])]
-        elif wanted.feature is not None:
-            yield self._keys("feature", wanted.feature)
+    def _parts(self, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+        """What a context must have been made of, all of it."""
+        if wanted.entity is not None and wanted.entity_id is None:
+            raise InvalidInputError(
+                f"entity {wanted.entity!r} says what entity_id is the id of; give entity_id as well"
+            )
+        entity_id = None if wanted.entity_id is None else str(wanted.entity_id)
+        if wanted.feature is not None:
+            yield ("feature", wanted.feature, *([] if entity_id is None else [entity_id]))
+        if wanted.entity is not None and entity_id is not None:
+            yield ("entity", wanted.entity, entity_id)
+        elif wanted.feature is None and entity_id is not None:
+            yield ("id", entity_id)
         if wanted.chunk is not None:
-            yield self._keys("chunk", wanted.chunk)
+            yield ("chunk", wanted.chunk)
 
-    def _keys(self, *parts: str) -> list[bytes]:
-        """The keys of something under every secret that may have been the first of its time."""
-        given = self._settings.signing_key
-        secrets = dict.fromkeys((given, *(each.strip() for each in given.split(",")), ""))
-        every = (self._settings.with_(signing_key=secret) for secret in secrets)
-        return list(dict.fromkeys(find_key(each, *parts) for each in every))
-
-    def _text_id(self, name: str, entity_id: str | int) -> str:
-        """An entity's id as it is recorded; a feature may since have been taken away."""
-        feature = self._registry.features.get(name)
-        if feature is None or isinstance(entity_id, str):
-            return str(entity_id)
-        return feature.entity.text_id(entity_id)
+    async def _indexes(self) -> list[Index]:
+        """That of the settings, and the log's own: the first is set when there is much already."""
+        own, given = Index(await self._records.index_key()), index_of(self._settings)
+        return [own] if given is None else [given, own]
 
     async def _in_any(
         self, keys: Sequence[bytes], cursor: str | None, size: int

@@ -45,6 +45,7 @@ def definition_of(receipt: Receipt) -> ContextDef:
         separator="\n\n",
         on_overflow="error",
         backfill=False,
+        timeout=None,
     )
 
 

@@ -105,7 +105,7 @@ class _Scratch:
     def __init__(self, inner: RecordLog) -> None:
         self.appended: dict[str, StoredRecord] = {}
         self.get, self.ids_beginning, self.records = inner.get, inner.ids_beginning, inner.records
-        self.find, self.redact = inner.find, inner.redact
+        self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
 
     async def append(self, record: StoredRecord, keys: object) -> None:
         self.appended[record.context_id] = record

@@ -40,7 +40,7 @@ class Evidence:
         self._clock = clock
         self._assembly = assembly
         self._replayer = Replayer(records, registry, clock, rehearse)
-        finder = Finder(records, registry, settings)
+        finder = Finder(records, settings)
         self._stored, self.contexts, self.find = finder.stored, finder.contexts, finder.find
 
     async def record(self, receipt: Receipt) -> Context:

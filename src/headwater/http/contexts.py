@@ -74,6 +74,8 @@ class Contexts:
             Route("POST", "/v1/contexts/{name}", self.assemble_context, documents=Assembled),
             Route("POST", "/api/context/assemble", self.assemble, documents=Assembled),
             Route("GET", "/v1/contexts", self.list_contexts),
+            # No context can be called so: the name of one has no hyphen.
+            Route("GET", "/v1/contexts/made-of", self.find_contexts),
             Route("GET", "/v1/context/{id}", self.read_context, documents=PastContext),
             Route("GET", "/v1/context/{id}/lineage", self.read_lineage, documents=ContextLineage),
             Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),
@@ -101,6 +103,25 @@ class Contexts:
         """Lists recorded contexts from ``start`` on and before ``end``, the newest first."""
         return await self._store.list_contexts(
             start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
+        )
+
+    async def find_contexts(
+        self,
+        feature: str | None = None,
+        entity: str | None = None,
+        entity_id: str | None = None,
+        chunk: str | None = None,
+        limit: Limit = 100,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        """Lists recorded contexts that all of this went into, the newest first."""
+        return await self._store.find_contexts(
+            feature=feature,
+            entity=entity,
+            entity_id=entity_id,
+            chunk=chunk,
+            limit=limit,
+            cursor=cursor,
         )
 
     async def read_context(self, id: str) -> Answer:

@@ -62,6 +62,7 @@ class DeclaredRetriever(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Sequence[DeclaredParameter]
     cache_ttl_ms: int | None
     top_k: int | None
+    timeout_ms: int | None
 
 
 class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
     separator: str
     on_overflow: str
     backfill: bool
+    timeout_ms: int | None
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +147,7 @@ def _retriever(retriever: RetrieverDef) -> DeclaredRetriever:
         parameters=_parameters(retriever),
         cache_ttl_ms=_millis(retriever.cache_ttl),
         top_k=retriever.top_k,
+        timeout_ms=_millis(retriever.timeout),
     )
 
 
@@ -161,6 +164,7 @@ def _context(context: ContextDef) -> DeclaredContext:
         separator=context.separator,
         on_overflow=context.on_overflow,
         backfill=context.backfill,
+        timeout_ms=_millis(context.timeout),
     )
 
 

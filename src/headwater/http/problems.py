@@ -30,6 +30,7 @@ from headwater.errors import (
     AmbiguousRefError,
     BackendError,
     ContextFailedError,
+    ContextTimeoutError,
     DamagedRecordError,
     DurationError,
     EventError,
@@ -43,6 +44,7 @@ from headwater.errors import (
     RecordingError,
     RecordValueError,
     RetrieverFailedError,
+    RetrieverTimeoutError,
     TokenBudgetError,
     UnknownContextError,
     UnknownNameError,
@@ -178,6 +180,8 @@ RULES: dict[type[BaseException], Rule] = {
     BacklogError: Rule(503, "backlog", "Too many events wait"),
     RecordingError: Rule(503, "not-recorded", "The context could not be recorded"),
     BackendError: Rule(503, "backend", "The store cannot be used"),
+    RetrieverTimeoutError: Rule(504, "retriever-timeout", "A retriever took too long"),
+    ContextTimeoutError: Rule(504, "context-timeout", "A context took too long"),
 }
 
 
@@ -223,6 +227,8 @@ def _detail(error: Exception) -> str:
     match error:
         case FeatureFailedError():
             return f"feature {error.feature!r} failed for {error.entity_id!r}; the log says why"
+        case RetrieverTimeoutError() | ContextTimeoutError():
+            return str(error)
         case RetrieverFailedError():
             return f"retriever {error.retriever!r} failed; the log says why"
         case ContextFailedError():
@@ -252,7 +258,9 @@ _MEMBERS: dict[type[BaseException], tuple[str, ...]] = {
     RecordingError: ("context_id",),
     FeatureFailedError: ("feature", "entity_id"),
     RetrieverFailedError: ("retriever",),
+    RetrieverTimeoutError: ("retriever", "seconds"),
     ContextFailedError: ("context",),
+    ContextTimeoutError: ("context", "seconds"),
     TooLargeError: ("limit",),
 }
 

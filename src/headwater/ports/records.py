@@ -76,6 +76,10 @@ class RecordLog(Protocol):
         """Lists records that were appended with this key."""
         ...
 
+    async def index_key(self) -> bytes:
+        """A secret to make keys with: random, made when first asked for, the same ever after."""
+        ...
+
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:

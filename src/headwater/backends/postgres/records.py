@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from secrets import token_bytes
 
 import asyncpg
 
@@ -59,6 +60,9 @@ _REDACT = """
 UPDATE _records SET disclosures = $3, redactions = $4 WHERE context_id = $1 AND redactions = $2
 RETURNING true
 """
+_INDEX_KEY = "SELECT index_key FROM _meta"
+_MAKE_INDEX_KEY = "UPDATE _meta SET index_key = coalesce(index_key, $1) RETURNING index_key"
+_INDEX_KEY_BYTES = 32
 _LAST_CHARACTER = "\U0010ffff"
 _NO_END = (datetime.max.replace(tzinfo=UTC), _LAST_CHARACTER)
 
@@ -174,6 +178,16 @@ class PostgresRecordLog:
                 "last record of the list before"
             )
         return created_at, before
+
+    async def index_key(self) -> bytes:
+        async def select(connection: Connection) -> bytes:
+            # Of two who make one, the first wins.
+            found: bytes = await connection.fetchval(_INDEX_KEY) or await connection.fetchval(
+                _MAKE_INDEX_KEY, token_bytes(_INDEX_KEY_BYTES)
+            )
+            return found
+
+        return await self._postgres.run(select)
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes

@@ -12,7 +12,7 @@ from headwater.ports import Cached
 
 _TIMES = Struct(">qq")
 _NEVER = 2**63 - 1
-_MILLISECOND = timedelta(milliseconds=1)
+_MILLISECOND = 1_000
 
 
 class RedisCache:
@@ -38,5 +38,5 @@ class RedisCache:
         name = self._keys.cache + key
         expires_at = min(cached.kept_at + ttl // MICROSECOND, _NEVER)
         packed = _TIMES.pack(cached.kept_at, expires_at) + cached.value
-        lifetime = max(1, ttl // _MILLISECOND)
+        lifetime = max(1, (expires_at - self._clock.micros()) // _MILLISECOND)
         await self._redis.call(asking(name, "SET", name, packed, "PX", lifetime))

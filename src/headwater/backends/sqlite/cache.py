@@ -16,6 +16,7 @@ LARGEST = 64 << 20
 # A process looks at the whole when it has added so much to it.
 _LOOKS = 16
 _PRUNED_AT_ONCE = 1_000
+_PRUNED_BY_THE_WAY = 10
 _NEVER = 2**63 - 1
 
 _ONE = "SELECT value, kept_at FROM cache WHERE key = ? AND expires_at > ?"
@@ -51,8 +52,11 @@ class SqliteCache:
         size = len(key.encode()) + len(cached.value)
         expires_at = min(cached.kept_at + ttl // MICROSECOND, _NEVER)
         row = (key, cached.kept_at, expires_at, size, cached.value)
+        now = self._clock.micros()
 
         def job(db: sqlite3.Connection) -> None:
+            # Where nobody maintains the store, what is over still goes.
+            db.execute(_PRUNE, (now, _PRUNED_BY_THE_WAY))
             db.execute(_PUT, row)
             self._added += size
             if self._added >= self._largest // _LOOKS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 from datetime import datetime
+from secrets import token_hex
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +40,9 @@ ORDER BY created_at DESC, context_id DESC LIMIT ?
 _REDACT = """
 UPDATE records SET disclosures = ?, redactions = ? WHERE context_id = ? AND redactions = ?
 """
+_INDEX_KEY = "SELECT value FROM meta WHERE key = 'index_key'"
+_MAKE_INDEX_KEY = "INSERT OR IGNORE INTO meta (key, value) VALUES ('index_key', ?)"
+_INDEX_KEY_BYTES = 32
 _UNLESS_KNOWN = "ON CONFLICT DO NOTHING"
 _KEYS_AT_ONCE = 8
 _LAST_CHARACTER = "\U0010ffff"
@@ -123,6 +127,15 @@ class SqliteRecordLog:
                 "last record of the list before"
             )
         return rows[0][0], before
+
+    async def index_key(self) -> bytes:
+        rows = self._home.read(_INDEX_KEY)
+        if not rows:
+            # Of two who make one, the first wins.
+            own = (token_hex(_INDEX_KEY_BYTES),)
+            await self._writer.run(lambda db: db.execute(_MAKE_INDEX_KEY, own).rowcount)
+            rows = self._home.read(_INDEX_KEY)
+        return bytes.fromhex(rows[0][0])
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes

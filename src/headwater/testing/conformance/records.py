@@ -328,6 +328,14 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(b"c", limit=1) == newest_first(kept[2:])
         assert await backends.records.find(b"ab") == []
 
+    async def test_the_index_key_is_random_and_the_same_ever_after(self, connect: Connect) -> None:
+        one, other = await connect(), await connect()
+        keys = await asyncio.gather(*(each.records.index_key() for each in (one, other, one)))
+        assert len(set(keys)) == 1
+        assert len(keys[0]) >= 16
+        await append(one, record())
+        assert await (await connect()).records.index_key() == keys[0]
+
     async def test_redact_replaces_disclosures_and_redactions_and_nothing_else(
         self, connect: Connect
     ) -> None:
