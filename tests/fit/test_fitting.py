@@ -331,19 +331,19 @@ def test_what_happens_on_overflow_is_one_of_two() -> None:
 def test_items_that_have_fewer_tokens_together_are_short_by_what_all_of_them_need() -> None:
     tokenizer = tokenizer_for("gpt-4")
     items = [
-        Candidate("", 1),
-        Candidate("中Ǆ\x85Ǆ”ſעברית\x85\x1c\r\n\t!中\ud800.", 3),
-        Candidate("\u300014567ア”", 0),
-        Candidate("?\nİſ hello\n\nעברית한Z-ª$Ǆア한ไทย", 1),
-        Candidate("", 1),
+        Candidate("/_", 3),
+        Candidate("“ hello'S\n\n%{\ufeff", 2),
+        Candidate("क्_a/\u20284567“a½\ufeffa.23 ª", required=True, truncate=True),
+        Candidate("_'S}Z한\u0301 ", 1),
         Candidate("", 0),
-        Candidate("\n\nK'll-'Sa23ǄK-b日本\n\n\n#!\ufeff23'S'll4567'S", 0),
+        Candidate("{__a the", 1),
+        Candidate("\u3000”\u0301'll \u0131\u200b'll'KK中{!.”👍  “\xa0", 1),
     ]
-    policy = Policy(15, "'")
+    policy = Policy(40, "/")
     for place, choice in enumerate(fit(items, policy, tokenizer).choices):
         if choice.short_by:
             for more, kept in ((choice.short_by, True), (choice.short_by - 1, False)):
-                again = fit(items, _with_budget(policy, 15 + more), tokenizer).choices[place]
+                again = fit(items, _with_budget(policy, 40 + more), tokenizer).choices[place]
                 assert (again.decision == "kept") is kept
 
 
