@@ -32,7 +32,8 @@ _SETTLED_WITHIN_SECONDS = 180.0
 WORKER = {
     "lease_ttl": 1.0,
     "handler_timeout": 0.4,
-    "max_deliveries": 2,
+    # In a million events one is bound to be at work in two workers that are killed in a row.
+    "max_deliveries": 4,
     "batch_size": 50,
     "poll_interval": 0.5,
 }
