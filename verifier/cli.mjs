@@ -6,7 +6,7 @@
 import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 
-import { verify } from "./verify.mjs";
+import { verdict, verify } from "./verify.mjs";
 
 const USAGE = "usage: node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed] [--json]";
 const MARKS = new Map([[true, "ok     "], [false, "BROKEN "], [null, "-      "]]);
@@ -35,9 +35,9 @@ async function main(argv) {
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const text = async (file) => strict.decode(await readFile(file));
 
-function shown({ ok, checks }) {
-  const lines = checks.map(({ check, ok: holds, detail }) => `${MARKS.get(holds)}${check.padEnd(13)}${detail}`);
-  return [...lines, ok ? "Nothing is broken." : "This record is broken."].join("\n");
+function shown(report) {
+  const lines = report.checks.map(({ check, ok, detail }) => `${MARKS.get(ok)}${check.padEnd(13)}${detail}`);
+  return [...lines, verdict(report)].join("\n");
 }
 
 try {

@@ -11,10 +11,10 @@ export class DocumentError extends Error {}
 /**
  * Says what holds of a record and names what is broken.
  *
- * `keys` are written as in HEADWATER_SIGNING_KEY, comma-separated; `expect` is the record hash or
- * context id it was asked for by; `signed` makes the lack of a signature a failure.
+ * `keys` are written as in HEADWATER_SIGNING_KEY, with commas or line ends between; `expect` is the
+ * record hash or context id it was asked for by; `signed` makes the lack of a signature a failure.
  *
- * @returns {Promise<{ok: boolean, checks: {check: string, ok: boolean|null, detail: string}[]}>}
+ * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string}[]}>}
  */
 export async function verify(text, { keys = "", expect = null, signed = false } = {}) {
   const record = readDocument(text);
@@ -28,7 +28,14 @@ export async function verify(text, { keys = "", expect = null, signed = false } 
     await checkContent(core, disclosures.opened),
     await checkReassembly(core, disclosures.opened),
   ];
-  return { ok: checks.every(({ ok }) => ok !== false), checks };
+  return { ok: checks.every(({ ok }) => ok !== false), signed: Boolean(record.signature), checks };
+}
+
+/** What a report comes down to, in one sentence. */
+export function verdict({ ok, signed, checks }) {
+  if (!ok) return "This record is broken.";
+  if (checks.find(({ check }) => check === "signature").ok) return "Nothing is broken.";
+  return `Nothing is broken, but ${signed ? "its signature was not checked" : "it is not signed"}.`;
 }
 
 const holds = (check, detail) => ({ check, ok: true, detail });
@@ -58,7 +65,7 @@ function readDocument(text) {
     throw new DocumentError(`the document's format is '${document.format}', not '${SPEC}'`);
   }
   const disclosure = { pointer: isText, salt: isText, value: (value) => value !== undefined };
-  const redaction = { pointer: isText, redacted_at: isText, reason: isText };
+  const redaction = { pointer: isText, redacted_at: isText, reason: isText, by: optional(isText) };
   return {
     ...document,
     disclosures: (document.disclosures ?? []).map((each) => members(each, "a disclosure", disclosure)),
@@ -166,7 +173,10 @@ function checkHash(record, core, expect) {
 }
 
 async function checkSignature({ signature }, core, keyring, signed) {
-  if (!signature) return (signed ? broken : open)("signature", "the record is not signed");
+  if (!signature) {
+    const known = keyring.size ? ", although there are keys to check one" : "";
+    return (signed ? broken : open)("signature", `the record is not signed${known}`);
+  }
   let statement;
   try {
     statement = members(parse(signature.statement), "it", {
@@ -297,7 +307,7 @@ async function checkReassembly({ outline }, opened) {
 
 async function readKeys(text) {
   const keyring = new Map();
-  for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
+  for (const part of text.split(/[,\r\n]/).map((each) => each.trim()).filter(Boolean)) {
     const [keyId, key] = await readKey(part);
     keyring.set(keyId, key);
   }
@@ -360,7 +370,8 @@ function fromBase64(text) {
 
 function isBase64(text) {
   if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length % 4 === 1) return false;
-  const back = btoa(String.fromCharCode(...fromBase64(text)));
+  // One by one: as arguments of one call, very many bytes would not fit the stack.
+  const back = btoa(Array.from(fromBase64(text), (byte) => String.fromCharCode(byte)).join(""));
   return back.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "") === text;
 }
 

@@ -20,28 +20,39 @@ from headwater.errors import (
     ConfigError,
     ContextFailedError,
     ContextTimeoutError,
+    DeclarationError,
     FreshnessSLAError,
+    HeadwaterError,
     InvalidInputError,
+    NotFoundError,
+    RecordingError,
+    RehearsalError,
     UnknownReferenceError,
 )
 from headwater.fit import Candidate, Policy, fit
 from headwater.freshness import judge
 from headwater.lineage import Context
 from headwater.ports import RecordLog
-from headwater.prices import cost_nano_usd, load_prices
+from headwater.prices import cost_nano_usd, load_prices, own_rate
 from headwater.record.ids import new_context_id
 from headwater.recorder import Recorder
 from headwater.registry import Registry
-from headwater.scope import ContextNote, Scope, bind, note_context, recordable
+from headwater.scope import ContextNote, Scope, bind, calling, note_context, recordable
 from headwater.serve import Reader, as_text
 from headwater.settings import Settings
 from headwater.tokens import tokenizer_for
 from headwater.workspace import noting
 
 _MILLISECOND = timedelta(milliseconds=1)
+# A dollar for each token: a record holds what nine million of those cost.
+_LONGEST_RATE = 15
 
-Counted = Callable[[Context | FreshnessSLAError], None]
-"""Told of every context that was assembled, and of every one that was refused as not fresh."""
+# What the functions of a context and all below it do wrong, once its arguments were accepted: they
+# name or give what there is not. A caller can do nothing about that.
+_MISTAKES = (DeclarationError, InvalidInputError, NotFoundError)
+
+Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
+"""Told of every context that was assembled, and of every one that was refused afterwards."""
 
 
 class Assembler:
@@ -76,16 +87,40 @@ class Assembler:
     ) -> Context:
         """Assembles a context and keeps its record."""
         bound, asked = _ask(definition, arguments, named, overrides)
+        try:
+            return await self._run(bound, asked)
+        except _MISTAKES as error:
+            if isinstance(error, RehearsalError) or self._is_the_callers(error, asked):
+                raise
+            raise ContextFailedError(definition.name, error) from error
+
+    async def _run(self, bound: inspect.BoundArguments, asked: Asked) -> Context:
+        definition = asked.definition
         made = await self._make(bound, asked)
         if made.verdict.violations and definition.freshness_strict:
             refusal = FreshnessSLAError(definition.name, made.verdict.violations)
             self._counted(refusal)
             raise refusal
-        context = await self._keep(made)
+        try:
+            context = await self._keep(made)
+        except RecordingError as unrecorded:
+            self._counted(unrecorded)
+            raise
         scope = made.scope
         note_context(ContextNote(context, scope.oldest, scope.incomplete, scope.made_of))
         self._counted(context)
         return context
+
+    def _is_the_callers(self, error: HeadwaterError, asked: Asked) -> bool:
+        """Says whether an error is about an argument that is no id of the entity it is to name."""
+        for entity in self._registry.entities.values():
+            for given in asked.inputs.values():
+                try:
+                    entity.text_id(given)
+                except InvalidInputError as refusal:
+                    if str(refusal) == str(error):
+                        return True
+        return False
 
     async def warm_up(self) -> None:
         """Loads what the declared contexts will need, so that the first one is as quick as others.
@@ -102,7 +137,7 @@ class Assembler:
 
     def _load_now(self, model: str | None) -> None:
         tokenizer_for(model).load()
-        if model is not None and model not in self._rates:
+        if model is not None and own_rate(model, self._rates) is None:
             load_prices(model)
 
     async def _make(self, bound: inspect.BoundArguments, asked: Asked) -> Made:
@@ -111,7 +146,7 @@ class Assembler:
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
         with noting(Scope()) as scope:
-            items = await self._resolved(await self._given(bound, definition), asked)
+            items = await self._resolved(await self._given(bound, asked), asked)
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
         fitted = fit(candidates, asked.policy, tokenizer)
@@ -129,11 +164,11 @@ class Assembler:
             now=now,
         )
 
-    async def _given(
-        self, bound: inspect.BoundArguments, definition: ContextDef
-    ) -> list[ContextItem]:
+    async def _given(self, bound: inspect.BoundArguments, asked: Asked) -> list[ContextItem]:
         """The items that the function gives."""
-        with Raising(partial(ContextFailedError, definition.name)):
+        definition = asked.definition
+        failed = Raising(partial(ContextFailedError, definition.name))
+        with failed, calling(definition, asked.inputs):
             given = await self._limits.call(definition, bound, ContextTimeoutError)
         items = given if isinstance(given, list | tuple) else [given]
         return [_item(definition, item) for item in items]
@@ -193,13 +228,14 @@ class Assembler:
 def _rates(settings: Settings) -> dict[str, int]:
     """The prices of one's own."""
     rates: dict[str, int] = {}
-    for model, rate in settings.prices.items():
-        if not (rate.isascii() and rate.isdigit()):
+    for model, given in settings.prices.items():
+        text = str(given)
+        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
             raise ConfigError(
-                f"prices: {rate!r} for {model!r} is not a whole number of nano-USD for a million "
-                "tokens, such as '2500000000' for 2.50 USD"
+                f"prices: {given!r} for {model!r} is not a whole number of nano-USD for a million "
+                f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
             )
-        rates[model] = int(rate)
+        rates[model] = int(text)
     return rates
 
 

@@ -13,7 +13,9 @@ from uuid import UUID
 
 import msgspec
 
+from headwater.canonical import from_tagged, to_tagged
 from headwater.contexts import Chunk, ContextDef, ContextItem
+from headwater.errors import RecordValueError
 from headwater.fit import Choice, Fitted
 from headwater.fit import Policy as FitPolicy
 from headwater.freshness import Verdict, age_ms, feature_reason, reason
@@ -163,12 +165,9 @@ def core_of(made: Made, lineage: ContextLineage, context_id: str, environment: s
         ),
         items=tuple(map(_item, made.items, fitted.choices)),
         features=tuple(map(_feature, lineage.features)),
-        retrievals=tuple(_retrieval(note, made.now) for note in made.scope.retrievals),
+        retrievals=tuple(map(_retrieval, made.scope.retrievals, lineage.retrievers)),
         contexts=tuple(
-            crs.NestedContext(
-                context_id=context.context_id, record_hash=context.record_hash, name=context.name
-            )
-            for context, *_ in made.scope.contexts
+            crs.NestedContext(**msgspec.structs.asdict(nested)) for nested in lineage.contexts
         ),
         freshness=crs.Freshness(
             status=made.verdict.status,
@@ -231,12 +230,27 @@ def _source(item: ContextItem) -> crs.ItemSource:
 
 def _feature(read: FeatureLineage) -> crs.FeatureRead:
     fields = msgspec.structs.asdict(read)
-    # A feature may be of any type that JSON can tell; a record knows fewer, and those exactly.
-    value = msgspec.to_builtins(read.value, builtin_types=_RECORDED)
-    return crs.FeatureRead(**fields | {"value": value})
+    return crs.FeatureRead(**fields | {"value": _recorded(read.value)})
 
 
-def _retrieval(note: RetrievalNote, now: datetime) -> crs.Retrieval:
+def _recorded(value: Any) -> Any:
+    """A feature's value as a record gives it back: exactly, or as JSON tells it.
+
+    A feature may be of any type that JSON can tell; a record knows fewer, and those exactly.
+    """
+    told = msgspec.to_builtins(value, builtin_types=_RECORDED)
+    return told if told == value or not _comes_back(value) else value
+
+
+def _comes_back(value: Any) -> bool:
+    try:
+        back: bool = from_tagged(to_tagged(value)) == value
+    except RecordValueError:
+        return False
+    return back
+
+
+def _retrieval(note: RetrievalNote, call: RetrieverLineage) -> crs.Retrieval:
     return crs.Retrieval(
         retriever=note.retriever,
         arguments=dict(note.arguments),
@@ -244,9 +258,10 @@ def _retrieval(note: RetrievalNote, now: datetime) -> crs.Retrieval:
         results=tuple(map(_result, note.chunks)),
         count=len(note.chunks),
         searched_at=note.searched_at,
-        age_ms=_age(note, now),
+        age_ms=call.age_ms,
         cache_hit=note.cache_hit,
         latency_us=note.latency_us,
+        fresh=call.fresh,
     )
 
 

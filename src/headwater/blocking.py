@@ -87,7 +87,9 @@ class Verbs(Protocol):
 
     async def get_record(self, ref: str) -> Record: ...
 
-    async def verify_record(self, ref: str) -> Report: ...
+    async def verify_record(
+        self, ref: str, *, expect: str | None = None, signed: bool = False
+    ) -> Report: ...
 
     async def explain(self, ref: str) -> ContextTrace: ...
 
@@ -214,8 +216,8 @@ class Blocking:
     def get_record(self, ref: str) -> Record:
         return self._run(self._store.get_record(ref))
 
-    def verify_record(self, ref: str) -> Report:
-        return self._run(self._store.verify_record(ref))
+    def verify_record(self, ref: str, *, expect: str | None = None, signed: bool = False) -> Report:
+        return self._run(self._store.verify_record(ref, expect=expect, signed=signed))
 
     def explain(self, ref: str) -> ContextTrace:
         return self._run(self._store.explain(ref))

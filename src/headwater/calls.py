@@ -40,11 +40,7 @@ class Calls:
                 self._offload.lose(slot.thread)
             raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:
-            # Only the one who runs this task may cancel it. Whatever else the function lets
-            # through, such as the end of something it awaited, would end the worker in its place,
-            # and the next worker after it.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _from_outside(error):
                 raise
             problem = f"it raised {type(error).__name__}"
             raise FeatureFailedError(feature.name, entity_id, problem) from error
@@ -52,6 +48,17 @@ class Calls:
             raise
         except Exception as error:  # the user's own: whatever it is, it is told with its feature
             raise FunctionRaisedError(feature.name, entity_id, error) from error
+
+
+def _from_outside(error: BaseException) -> bool:
+    """Says whether the one who runs this task cancels it, as nobody else may.
+
+    Whatever else a function lets through, such as the end of something that it awaited, would end
+    the worker or the server in its place, and the next one after it.
+    """
+    task = asyncio.current_task()
+    cancelled = task is not None and task.cancelling() > 0
+    return cancelled and isinstance(error, asyncio.CancelledError)
 
 
 class Raising:
@@ -70,6 +77,10 @@ class Raising:
             raise self._ours(error) from error
 
 
+def _as_it_is(given: Any) -> Any:
+    return given
+
+
 class Limits:
     """Runs the functions of contexts and retrievers, each for as long as it may."""
 
@@ -83,17 +94,25 @@ class Limits:
         declared: ContextDef | RetrieverDef,
         bound: inspect.BoundArguments,
         overdue: Callable[[str, float], HeadwaterError],
+        take: Callable[[Any], Any] = _as_it_is,
     ) -> Any:
-        """What the function returns, of whatever kind it is; ``overdue`` if that takes too long."""
+        """What the function returns, of whatever kind it is; ``overdue`` if that takes too long.
+
+        ``take`` is what is done with it in the place where the function ran, and within its time.
+        """
         deadline = self._deadline(declared)
         with deadline.slot() as slot:
             try:
                 with slot:
-                    return await self._run(slot, declared, bound)
+                    return await self._run(slot, declared, bound, take)
             except DeadlineError as error:
                 if slot.thread:
                     self._offload.lose(slot.thread)
                 raise overdue(declared.name, deadline.seconds) from error
+            except (asyncio.CancelledError, SystemExit) as error:
+                if _from_outside(error):
+                    raise
+                raise RuntimeError(f"the function raised {error!r}") from error
 
     def _deadline(self, declared: ContextDef | RetrieverDef) -> Deadline:
         own = declared.timeout
@@ -104,16 +123,22 @@ class Limits:
         return deadline
 
     async def _run(
-        self, slot: Slot, declared: ContextDef | RetrieverDef, bound: inspect.BoundArguments
+        self,
+        slot: Slot,
+        declared: ContextDef | RetrieverDef,
+        bound: inspect.BoundArguments,
+        take: Callable[[Any], Any],
     ) -> Any:
         """Calls an async function here, any other in a thread."""
         function = declared.function
         if declared.is_async:
-            given = function(*bound.args, **bound.kwargs)
+            given = take(function(*bound.args, **bound.kwargs))
         else:
             slot.pause()
             given = await self._offload.call(
-                slot.run, lambda: function(*bound.args, **bound.kwargs)
+                slot.run, lambda: take(function(*bound.args, **bound.kwargs))
             )
         # Decorators hide what they wrap: only what comes back says whether it is to be awaited.
-        return await given if inspect.isawaitable(given) else given
+        while inspect.isawaitable(given):
+            given = take(await given)
+        return given

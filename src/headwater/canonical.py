@@ -214,7 +214,7 @@ def _tag_dict(value: dict[Any, Any], pointer: str, depth: int) -> Any:
             for key, item in value.items()
         }
     pairs = (
-        [_tag(key, pointer, depth + 1), _tag(item, child(pointer, str(key)), depth + 1)]
+        [_tag_key(key, pointer, depth), _tag(item, child(pointer, str(key)), depth + 1)]
         for key, item in value.items()
     )
     return {"$map": sorted(pairs, key=canonical)}
@@ -230,11 +230,30 @@ def _tag_tuple(value: tuple[Any, ...], pointer: str, depth: int) -> Any:
 
 
 def _tag_set(value: set[Any], pointer: str, depth: int) -> Any:
-    return {"$set": sorted(_tag_list(value, pointer, depth), key=canonical)}
+    return {"$set": _tag_members(value, pointer, depth)}
 
 
 def _tag_frozenset(value: frozenset[Any], pointer: str, depth: int) -> Any:
-    return {"$frozenset": sorted(_tag_list(value, pointer, depth), key=canonical)}
+    return {"$frozenset": _tag_members(value, pointer, depth)}
+
+
+def _tag_members(value: Iterable[Any], pointer: str, depth: int) -> list[Any]:
+    _check_depth(pointer, depth)
+    return sorted((_tag_key(item, pointer, depth) for item in value), key=canonical)
+
+
+def _tag_key(value: Any, pointer: str, depth: int) -> Any:
+    """A key, or a member of a set, refused where what comes back could not be one."""
+    tagged = _tag(value, pointer, depth + 1)
+    try:
+        hash(_untag(tagged))
+    except TypeError as error:
+        raise RecordValueError(
+            pointer,
+            f"a {type(value).__qualname__} in a set or as a key comes back as something that can "
+            "be neither; pass text, numbers or tuples of them",
+        ) from error
+    return tagged
 
 
 def _check_depth(pointer: str, depth: int) -> None:

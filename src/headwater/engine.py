@@ -15,7 +15,7 @@ from headwater.calls import Calls, Limits
 from headwater.clock import Clock
 from headwater.compute import Compute
 from headwater.connect import connect, on_servers
-from headwater.errors import FreshnessSLAError
+from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.evidence import Evidence, check_signing
 from headwater.lineage import Context
 from headwater.observe import count_context
@@ -103,7 +103,7 @@ def _rehearsed(settings: Settings) -> Settings:
     return settings.with_(signature_mode="off", record={"include_content": True})
 
 
-def _uncounted(context: Context | FreshnessSLAError) -> None:
+def _uncounted(context: Context | FreshnessSLAError | RecordingError) -> None:
     """Leaves a context out of the metrics."""
 
 

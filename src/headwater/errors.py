@@ -19,7 +19,8 @@ HeadwaterError
 │   ├── RecordDocumentError     a text is not a record's document
 │   ├── RedactionError          a record has nothing to redact there
 │   ├── AmbiguousRefError       the beginning of an id is that of several contexts
-│   └── ReplayError             a record withholds what a replay needs
+│   ├── ReplayError             a record withholds what a replay needs
+│   └── RehearsalError          a function that is replayed would change something
 ├── NotFoundError               a caller named something that does not exist
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
@@ -30,7 +31,7 @@ HeadwaterError
 │   └── HungHandlerError        … and cannot be stopped, so its worker has to end
 ├── RetrieverFailedError        a retriever's own function raised
 │   └── RetrieverTimeoutError   … or ran longer than it may
-├── ContextFailedError          a context's own function raised
+├── ContextFailedError          a context's own function raised, or made a mistake
 │   └── ContextTimeoutError     … or ran longer than it may
 ├── FreshnessSLAError           a context that must be fresh is not
 ├── RecordingError              a context's record could not be kept, and must be
@@ -221,7 +222,9 @@ class RedactionError(InvalidInputError, ValueError):
 
     def __init__(self, pointer: str, known: Iterable[str]) -> None:
         self.pointer = pointer
-        super().__init__(f"nothing is disclosed at {pointer!r}; {nearest(pointer, known)}")
+        pointers = list(known)
+        others = nearest(pointer, pointers) if pointers else "the record withholds every value"
+        super().__init__(f"nothing is disclosed at {pointer!r}; {others}")
 
 
 class AmbiguousRefError(InvalidInputError, LookupError):
@@ -245,6 +248,17 @@ class ReplayError(InvalidInputError):
         super().__init__(
             f"context {context_id} cannot be replayed in mode {mode!r}, because its record "
             f"withholds {shown}; mode 'show' gives what there is"
+        )
+
+
+class RehearsalError(InvalidInputError):
+    """A function that is replayed would change something."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        super().__init__(
+            f"a replay runs a context's function again and must change nothing, so {verb} is "
+            "refused in it; call it beside the function, where the context is used"
         )
 
 
@@ -337,7 +351,7 @@ class RetrieverTimeoutError(RetrieverFailedError):
 
 
 class ContextFailedError(HeadwaterError):
-    """A context's own function raised this."""
+    """A context's own function raised this, or named or gave what makes us raise it."""
 
     def __init__(self, context: str, raised: Exception) -> None:
         self.context = context

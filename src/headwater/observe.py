@@ -16,7 +16,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headwater.errors import FreshnessSLAError
+from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.lineage import Context, FreshnessViolation
 from headwater.logs import Record, log, timestamp
 from headwater.ports import Backends, Bus, Handled, Outcome, Tick
@@ -101,8 +101,11 @@ CONTEXTS_UNRECORDED = Counter(
 )
 
 
-def count_context(context: Context | FreshnessSLAError) -> None:
+def count_context(context: Context | FreshnessSLAError | RecordingError) -> None:
     """Counts a context that was assembled, or refused, and warns if it is not fresh."""
+    if isinstance(context, RecordingError):
+        CONTEXTS_UNRECORDED.inc()
+        return
     violations: Sequence[FreshnessViolation] = (
         context.violations
         if isinstance(context, FreshnessSLAError)

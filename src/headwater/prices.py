@@ -22,10 +22,16 @@ def cost_nano_usd(
     """
     if model is None:
         return None
-    rate = rates.get(model) if rates else None
+    rate = own_rate(model, rates) if rates else None
     if rate is None:
         rate = _rate(model, tokens, at)
     return None if rate is None else (rate * tokens + _MILLION // 2) // _MILLION
+
+
+def own_rate(model: str, rates: Mapping[str, int]) -> int | None:
+    """A price of one's own: that of the model, or of ``model`` for ``provider/model``."""
+    rate = rates.get(model)
+    return rates.get(model.rpartition("/")[2]) if rate is None else rate
 
 
 def load_prices(model: str) -> None:

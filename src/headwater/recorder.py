@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from hashlib import blake2b
 
@@ -43,7 +44,8 @@ class Index:
     def key(self, *part: str) -> bytes:
         """The key of one of them."""
         hashed = self._empty.copy()
-        hashed.update("\0".join(part).encode())
+        # A text that no store can keep has a key as well, by which nothing is found.
+        hashed.update("\0".join(part).encode(errors="surrogatepass"))
         return hashed.digest()
 
 
@@ -72,16 +74,20 @@ class Recorder:
     async def keep(self, core: Core, record: Record, made_of: Iterable[Part]) -> bool:
         """Appends a record, to be found by what it was made of, and says whether that went well.
 
-        A log that fails does not fail the context, unless the settings say that it must.
+        A log that fails or takes too long does not fail the context, unless the settings say that
+        it must. What took too long may yet be kept.
         """
+        seconds = self._settings.record.timeout
         try:
-            if self._index is None:
-                self._index = Index(await self._records.index_key())
-            await self._records.append(self._stored(core, record), self._index.keys(made_of))
-        except HeadwaterError as error:
-            log.error("context not recorded", context_id=record.context_id, error=str(error))
+            async with asyncio.timeout(seconds):
+                if self._index is None:
+                    self._index = Index(await self._records.index_key())
+                await self._records.append(self._stored(core, record), self._index.keys(made_of))
+        except (HeadwaterError, TimeoutError) as error:
+            problem = _too_long(seconds) if isinstance(error, TimeoutError) else str(error)
+            log.error("context not recorded", context_id=record.context_id, error=problem)
             if self._settings.record.required:
-                raise RecordingError(record.context_id, str(error)) from error
+                raise RecordingError(record.context_id, problem) from error
             return False
         return True
 
@@ -99,3 +105,10 @@ class Recorder:
             signature=None if record.signature is None else msgspec.json.encode(record.signature),
             redactions=encode_redactions(record.redactions),
         )
+
+
+def _too_long(seconds: float) -> str:
+    return (
+        f"it was not kept within {seconds:g} s; see to the load of the store, or raise "
+        "HEADWATER_RECORD_TIMEOUT"
+    )

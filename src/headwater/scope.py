@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
 from datetime import datetime
 from types import NoneType
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.canonical import child, to_tagged
+from headwater.canonical import canonical, child, to_tagged
 from headwater.contexts import Chunk, ContextDef, RetrieverDef
 from headwater.define import FeatureDef
 from headwater.errors import InvalidInputError
@@ -20,6 +22,8 @@ from headwater.values import FeatureValue, Part
 from headwater.workspace import Reads, current_reads
 
 _UNCHANGEABLE = frozenset({str, int, float, bool, NoneType})
+_DEEPEST = 64
+"""How many contexts and retrievers may run inside of each other."""
 
 
 def bind(
@@ -45,6 +49,58 @@ def recordable(values: Mapping[str, Any], pointer: str) -> dict[str, Any]:
         name: value if type(value) in _UNCHANGEABLE else deepcopy(value)
         for name, value in values.items()
     }
+
+
+class _Call:
+    """A call of a context or a retriever that has begun."""
+
+    __slots__ = ("arguments", "definition", "over")
+
+    def __init__(self, definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any]) -> None:
+        self.definition = definition
+        self.arguments = arguments
+        self.over = False
+
+    def same(self, definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any]) -> bool:
+        return self.definition is definition and _key(self.arguments) == _key(arguments)
+
+
+def _key(arguments: Mapping[str, Any]) -> bytes:
+    return canonical(to_tagged(dict(arguments)))
+
+
+_calls: ContextVar[tuple[_Call, ...]] = ContextVar("headwater_calls", default=())
+"""The calls that run here, each for the one before it."""
+
+
+@contextmanager
+def calling(definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any]) -> Iterator[None]:
+    """Raises RecursionError for a call from inside of the same one: it would never end."""
+    around = _calls.get()
+    if around:
+        # A task that a function leaves behind has its calls, but is no longer inside of them.
+        around = tuple(call for call in around if not call.over)
+        _refuse_circle(around, definition, arguments)
+    call = _Call(definition, arguments)
+    token = _calls.set((*around, call))
+    try:
+        yield
+    finally:
+        call.over = True
+        _calls.reset(token)
+
+
+def _refuse_circle(
+    around: Sequence[_Call], definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any]
+) -> None:
+    if any(call.same(definition, arguments) for call in around):
+        path = " → ".join([*(call.definition.name for call in around), definition.name])
+        raise RecursionError(f"it calls itself with the same arguments: {path}")
+    if len(around) >= _DEEPEST:
+        raise RecursionError(
+            f"{_DEEPEST} contexts and retrievers run inside of each other, the last of them "
+            f"{around[-1].definition.name!r}; let it end earlier"
+        )
 
 
 class FeatureNote(NamedTuple):

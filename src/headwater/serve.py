@@ -21,10 +21,12 @@ from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
 from headwater.workspace import (
+    Past,
     Reads,
-    current_moment,
+    current_past,
     current_reads,
     current_turn,
+    is_alone,
     make_cell,
     make_change,
     noting,
@@ -39,6 +41,7 @@ _REST_OF_A_CELL: list[tuple[str, Any] | tuple[str, Any, Any]] = [
     ("expires_at", int | None, None),
 ]
 _MOST_PLANS = 1_000
+_AS_THEY_ARE = frozenset({str, int, float, bool})
 _MISSING = FeatureValue(None, None, "missing")
 
 
@@ -124,12 +127,12 @@ class Reader:
         """The values of features for each entity, in the order asked."""
         plan = self.plan(names)
         ids = list(map(plan.entity.text_id, entity_ids))
-        moment = current_moment()
-        if moment is None:
+        past = current_past()
+        if past is None:
             cells = await (current_turn() or self._online).get(plan.entity.name, ids)
         else:
-            cells = await self._past(plan, ids, moment)
-        now = self._clock.micros() if moment is None else to_micros(moment)
+            cells = await self._past(plan, ids, past)
+        now = self._clock.micros() if past is None else to_micros(past.began)
         if plan.computed:
             pairs = zip(ids, cells, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
@@ -140,15 +143,20 @@ class Reader:
             for entity_id, row in zip(ids, rows, strict=True):
                 for feature in plan.wanted:
                     reads.note(feature, entity_id, row[feature.name])
+                    if past is not None:
+                        past.note(feature, entity_id)
         return rows
 
-    async def _past(self, plan: Plan, ids: Sequence[str], moment: datetime) -> list[Cells]:
-        """The values that a reader would have been served at a moment."""
-        names = [feature.name for feature in plan.kept]
-        rows = await self._offline.as_of(names, [Point(i, moment) for i in ids], known=True)
+    async def _past(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
+        """The values that a reader would have been served then."""
+        asked = [[Point(i, past.moment(f, i)) for f in plan.kept] for i in ids]
+        points = list(dict.fromkeys(point for own in asked for point in own))
+        rows = await self._offline.as_of([f.name for f in plan.kept], points, known=True)
+        found = dict(zip(points, rows, strict=True))
+        values = ([found[point][place] for place, point in enumerate(own)] for own in asked)
         return [
-            {f.name: _as_cell(f, past) for f, past in zip(plan.kept, row, strict=True) if past}
-            for row in rows
+            {f.name: _as_cell(f, value) for f, value in zip(plan.kept, own, strict=True) if value}
+            for own in values
         ]
 
     async def values(
@@ -231,7 +239,7 @@ class Reader:
     async def _from_kept(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
         value = _from_cell(feature, cell)
         # What stays until a schedule replaces it was made of what nobody noted.
-        if current_reads() is None or feature.ttl is None or current_moment() is not None:
+        if current_reads() is None or feature.ttl is None or current_past() is not None:
             return value
         made_of = await self._origins.of(feature.name, entity_id, cell.written_at)
         return msgspec.structs.replace(value, made_of=made_of) if made_of else value
@@ -242,7 +250,7 @@ class Reader:
         if (feature.name, entity_id) in chain:
             path = " → ".join([*(name for name, _ in chain), feature.name])
             raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
-        if current_turn() is not None or current_moment() is not None:
+        if current_turn() is not None or is_alone():
             # A handler's computations may rest on writes that nobody else sees yet, and those of
             # a past moment on what nobody sees any more.
             return await self._call(feature, entity_id)
@@ -267,7 +275,7 @@ class Reader:
         as_of = None if reads.incomplete else reads.oldest or now
         cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
         made_of = frozenset(reads.made_of)
-        present = current_turn() is None and current_moment() is None
+        present = current_turn() is None and not is_alone()
         if feature.kept and as_of is not None and present:
             # Before the value, which is nowhere without what it was made of.
             if made_of and feature.ttl is not None:
@@ -343,6 +351,8 @@ def as_text(value: object) -> str:
     """How a value reads inside a text."""
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, str | int | float):
-        return str(value)
+    # Enums, dates, decimals and the like are texts or numbers in JSON, and here without its quotes.
+    plain = value if type(value) in _AS_THEY_ARE else msgspec.to_builtins(value)
+    if isinstance(plain, str | int | float):
+        return str(plain)
     return msgspec.json.encode(value).decode()

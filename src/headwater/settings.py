@@ -138,7 +138,9 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     schema: Annotated[
         str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$", description="schema of Headwater's own tables")
     ] = "headwater"
-    pool_size: Annotated[int, Meta(ge=1, description="most connections of a process")] = 10
+    pool_size: Annotated[
+        int, Meta(ge=1, description="most connections of a process, and one for records")
+    ] = 10
     timeout: Annotated[float, Meta(gt=0, description="seconds a statement may take")] = 60.0
     connect_timeout: Annotated[
         float, Meta(gt=0, description="seconds to wait for a connection")
@@ -158,6 +160,9 @@ class RecordSettings(msgspec.Struct, frozen=True):
         str,
         Meta(description="secret by which records are found; else the store's own", extra=_SECRET),
     ] = ""
+    timeout: Annotated[
+        float, Meta(gt=0, description="seconds a context waits for its record to be kept")
+    ] = 5.0
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
@@ -218,7 +223,7 @@ class Settings(msgspec.Struct, frozen=True):
         dict[str, str], Meta(description="names that SQL features read, each with its file")
     ] = {}
     prices: Annotated[
-        dict[str, str],
+        dict[str, int | str],
         Meta(description="models with a price of your own, in nano-USD for a million input tokens"),
     ] = {}
 
@@ -269,7 +274,8 @@ class Setting(NamedTuple):
         meta = self.meta
         bounds = ((" above", meta.gt), (" from", meta.ge), (" to", meta.le))
         limits = "".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
-        return _IN_WORDS[origin] + limits + (" that is not empty" if meta.min_length else "")
+        words = _IN_WORDS[self.kind if origin is dict else origin]
+        return words + limits + (" that is not empty" if meta.min_length else "")
 
     def of(self, settings: Settings) -> Any:
         """Its value among these settings."""
@@ -320,7 +326,8 @@ _IN_WORDS: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     str: "a text",
-    dict: "a table of names and texts",
+    dict[str, str]: "a table of names and texts",
+    dict[str, int | str]: "a table of names and whole numbers",
     timedelta: "a duration such as '500ms', '30s', '5m', '1.5h' or '1d'",
 }
 

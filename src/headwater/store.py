@@ -18,7 +18,7 @@ from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_exact
 from headwater.engine import Engine, Engines
 from headwater.errors import EventError, InvalidInputError
-from headwater.evidence import ContextPage, Receipt, Wanted, current_rehearsal
+from headwater.evidence import ContextPage, Receipt, Wanted, current_rehearsal, refuse_rehearsal
 from headwater.lineage import Context, ContextTrace, PastContext
 from headwater.ports import DeadLetter, Health, Lag, Published
 from headwater.record.diff import Diff
@@ -145,6 +145,7 @@ class FeatureStore:
         self, events: Sequence[ServiceEvent], *, dedup: bool = True
     ) -> list[Published]:
         """Publishes events, all or none; a repeated event id within the window counts once."""
+        refuse_rehearsal("publish")
         ingest = self.settings.ingest
         latest = self.clock.now() + ingest.future_tolerance
         for index, event in enumerate(events):
@@ -186,6 +187,7 @@ class FeatureStore:
         Inside a handler the write belongs to the handler: it counts if, and when, the event's
         own value does.
         """
+        refuse_rehearsal("set_feature")
         feature = self.registry.feature(name)
         if not feature.kept:
             raise InvalidInputError(
@@ -252,7 +254,8 @@ class FeatureStore:
     ) -> Context:
         """Records a text that was assembled elsewhere, as if it had been assembled here."""
         evidence = (await self.open()).evidence
-        receipt = Receipt(name, content, dict(inputs or {}), model, version, interaction_ref)
+        given = {} if inputs is None else inputs
+        receipt = Receipt(name, content, given, model, version, interaction_ref)
         return await evidence.record(receipt)
 
     async def get_context_at(self, context_id: str) -> PastContext:
@@ -298,9 +301,15 @@ class FeatureStore:
         """The record with this context id, beginning of one (8 characters), or record hash."""
         return await (await self.open()).evidence.record_of(ref)
 
-    async def verify_record(self, ref: str) -> Report:
-        """What holds of a record as it lies in the log, and what is broken."""
-        return await (await self.open()).evidence.verify(ref)
+    async def verify_record(
+        self, ref: str, *, expect: str | None = None, signed: bool = False
+    ) -> Report:
+        """What holds of a record as it lies in the log, and what is broken.
+
+        ``expect`` is the record hash that was handed out with the answer; ``signed`` makes the
+        lack of a signature a failure, as ``signature_mode`` does where it is required.
+        """
+        return await (await self.open()).evidence.verify(ref, expect, signed=signed)
 
     async def explain(self, ref: str) -> ContextTrace:
         """Why a context is as it is: each item's fate, ages, latencies, tokens and cost."""
@@ -311,7 +320,7 @@ class FeatureStore:
 
         ``show`` gives the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
         the function with the features of that moment, ``live`` with those of now. The last two
-        are not recorded.
+        are not recorded, and a function that would change something is refused.
         """
         return await (await self.open()).evidence.replay(ref, mode)
 
@@ -321,6 +330,7 @@ class FeatureStore:
 
     async def redact(self, ref: str, pointer: str, *, reason: str, by: str | None = None) -> Record:
         """Erases one value of a record for good; its hash and its signature stay valid."""
+        refuse_rehearsal("redact")
         return await (await self.open()).evidence.redact(ref, pointer, reason, by)
 
     async def retrieve(
@@ -355,16 +365,19 @@ class FeatureStore:
 
     async def redrive(self, *ids: str) -> None:
         """Runs dead letters again, each for the feature that failed alone; all or none."""
+        refuse_rehearsal("redrive")
         engine = await self.open()
         await engine.backends.dead_letters.redrive(ids)
 
     async def discard(self, *ids: str) -> None:
         """Gives dead letters up for good; all or none."""
+        refuse_rehearsal("discard")
         engine = await self.open()
         await engine.backends.dead_letters.discard(ids)
 
     async def drain(self) -> None:
         """Handles every waiting event and due tick here, then returns; for tests and scripts."""
+        refuse_rehearsal("drain")
         await Worker(self).drain()
 
     async def lag(self) -> list[Lag]:
@@ -374,6 +387,7 @@ class FeatureStore:
 
     async def rebuild(self, *, progress: Progress | None = None) -> Rebuilt:
         """Restores online values from history; newer ones stay, so workers may be running."""
+        refuse_rehearsal("rebuild")
         rebuilt = await (await self._repair()).rebuild(progress)
         await (await self.open()).backends.lifecycle.restored()
         return rebuilt

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -222,19 +223,67 @@ def noting(reads: R) -> Iterator[R]:
         _reads.reset(token)
 
 
-_moment: ContextVar[datetime | None] = ContextVar("headwater_moment", default=None)
+_alone: ContextVar[bool] = ContextVar("headwater_alone", default=False)
 
-current_moment = _moment.get
-"""The moment in the past whose values are read here, if it is not the present."""
+is_alone = _alone.get
+"""Whether what runs here shares nothing that it finds or makes with anyone else."""
 
 
 @contextmanager
-def at_moment(moment: datetime | None) -> Iterator[None]:
-    """Reads the values inside that were served at a moment."""
-    token = _moment.set(moment)
+def alone() -> Iterator[None]:
+    """Takes nothing inside from what others asked for, and keeps nothing for them."""
+    token = _alone.set(True)
     try:
-        # Reads that are noted never take the short way, which knows nothing of moments.
-        with noting(current_reads() or Reads()):
+        yield
+    finally:
+        _alone.reset(token)
+
+
+ReadAt = Mapping[tuple[str, str, str], Sequence[datetime]]
+"""When the values had been written that were read of an entity's feature, in the order of reads."""
+
+
+class Past:
+    """A span of the past in which something was read, and is to be read once more.
+
+    What is known of a read counts. Of others, values that were written are those of the beginning,
+    for most is read early; those computed for a read and kept, of the end: it may have been here.
+    """
+
+    def __init__(self, began: datetime, ended: datetime, read_at: ReadAt) -> None:
+        self.began = began
+        self._ended = ended
+        self._read_at = {key: list(moments) for key, moments in read_at.items()}
+
+    def moment(self, feature: FeatureDef, entity_id: str) -> datetime:
+        """The moment at which the value was known that is to be read next."""
+        known = self._read_at.get((feature.entity.name, feature.name, entity_id))
+        if known:
+            return known[0]
+        return self.began if feature.stored else self._ended
+
+    def note(self, feature: FeatureDef, entity_id: str) -> None:
+        """Takes note of a read: the next one is of the value after it, if there was another."""
+        known = self._read_at.get((feature.entity.name, feature.name, entity_id), [])
+        if len(known) > 1:
+            del known[0]
+
+
+_past: ContextVar[Past | None] = ContextVar("headwater_past", default=None)
+
+current_past = _past.get
+"""The past whose values are read here, if it is not the present."""
+
+
+@contextmanager
+def at_moment(
+    began: datetime, ended: datetime | None = None, read_at: ReadAt = MappingProxyType({})
+) -> Iterator[None]:
+    """Reads the values inside that were served at a moment, or from one to another."""
+    token = _past.set(Past(began, ended or began, read_at))
+    try:
+        # Reads that are noted never take the short way, which knows nothing of the past.
+        with alone(), noting(current_reads() or Reads()):
             yield
     finally:
-        _moment.reset(token)
+        _past.reset(token)

@@ -19,7 +19,8 @@ from headwater.cli.yaml_text import to_yaml
 from headwater.contexts import Overrides
 from headwater.lineage import Context
 from headwater.loader import load_store
-from headwater.record.document import load
+from headwater.record.document import export, load
+from headwater.record.sealing import open_core, seal
 from headwater.record.verify import verify
 from tests.cli.conftest import Ran, Run
 from tests.record.node import VERIFIER
@@ -204,10 +205,51 @@ def test_a_whole_record_verifies_and_every_rung_is_printed(run: Run, made: Conte
     rungs = ["hash", "signature", "disclosures", "content", "reassembly"]
     assert [line.split()[1] for line in lines[:-1]] == rungs
     assert [line.split()[0] for line in lines[:-1]] == ["ok", "-", "ok", "ok", "ok"]
-    assert lines[-1] == "Nothing is broken."
+    assert lines[-1] == "Nothing is broken, but it is not signed."
     report = run("context", "verify", str(made.record_hash), "--json").json
-    assert report["ok"] is True
+    assert (report["ok"], report["signed"]) == (True, False)
     assert [check["ok"] for check in report["checks"]] == [True, None, True, True, True]
+
+
+def test_a_forged_record_does_not_pass_for_a_signed_one(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret")
+    made = assemble(folder)
+    run("context", "export", made.context_id, "-o", "genuine.json")
+    core = open_core(load((folder / "genuine.json").read_bytes()))
+    forged = seal(msgspec.structs.replace(core, environment="forged"))
+    (folder / "forged.json").write_bytes(export(forged))
+
+    def verify(*options: str) -> Ran:
+        return run("context", "verify", "--document", "forged.json", *options)
+
+    passed = verify()
+    assert passed.code == 0
+    assert "-      signature    the record is not signed, although there are keys" in passed.out
+    assert passed.out.endswith("\nNothing is broken, but it is not signed.\n")
+    assert verify("--json").json["signed"] is False
+    assert verify("--signed").code == 1
+    assert verify("--expect", str(made.record_hash)).code == 1
+    assert verify("--expect", forged.record_hash[7:]).code == 0
+    monkeypatch.setenv("HEADWATER_SIGNATURE_MODE", "required")
+    assert verify().code == 1
+    tamper(folder, "UPDATE records SET signature = NULL")
+    monkeypatch.delenv("HEADWATER_SIGNATURE_MODE")
+    assert run("context", "verify", made.context_id).code == 0
+    assert run("context", "verify", made.context_id, "--signed").code == 1
+    assert run("context", "verify", made.context_id, "--expect", forged.record_hash).code == 1
+
+
+def test_an_altered_text_is_never_printed_as_the_recorded_one(
+    folder: Path, run: Run, made: Context
+) -> None:
+    change = "CAST(replace(disclosures, 'support agent', 'pirate') AS BLOB)"
+    tamper(folder, f"UPDATE records SET disclosures = {change}")
+    for options in ((), ("--content",), ("--json",)):
+        shown = run("context", "show", made.context_id, *options)
+        assert (shown.code, shown.out) == (1, "")
+        assert "does not open its commitment" in shown.err
 
 
 def tamper(folder: Path, statement: str) -> None:
@@ -257,7 +299,8 @@ def test_a_signed_record_says_by_whom_and_a_foreign_key_breaks_it(
     assert "signed by     march\n" in run("context", "show", made.context_id).out
     assert "signed by key 'march' (HMAC-SHA256)" in run("context", "verify", made.context_id).out
     monkeypatch.setenv("HEADWATER_SIGNING_KEY", "april:another,march:a secret")
-    assert run("context", "verify", made.context_id).code == 0
+    verified = run("context", "verify", made.context_id)
+    assert (verified.code, verified.out.splitlines()[-1]) == (0, "Nothing is broken.")
     monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:another")
     broken = run("context", "verify", made.context_id)
     assert broken.code == 1
@@ -359,6 +402,43 @@ def test_a_bundle_has_everything_that_an_auditor_needs(
     assert (folder / "again.zip").read_bytes() == (folder / "evidence.zip").read_bytes()
 
 
+@pytest.mark.parametrize("option", ["--bundle", "--output"])
+def test_a_dash_is_the_output(folder: Path, made: Context, option: str) -> None:
+    command = [sys.executable, "-m", "headwater", "context", "export", made.context_id, option, "-"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert not (folder / "-").exists()
+    if option == "--output":
+        assert load(done.stdout).record_hash == made.record_hash
+        return
+    assert f"the bundle holds {made.record_hash}" in done.stderr.decode()
+    (folder / "evidence.zip").write_bytes(done.stdout)
+    assert sha256(unpacked(folder / "evidence.zip")["core.json"]) == made.record_hash
+
+
+def test_a_bundle_on_the_output_leaves_no_room_for_json(run: Run, made: Context) -> None:
+    refused = run("context", "export", made.context_id, "--bundle", "-", "--json")
+    assert (refused.code, refused.out) == (2, "")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "arguments",
+    [("export",), ("export", "--bundle", "-"), ("export", "-o", "/dev/full"), ("show",)],
+    ids=" ".join,
+)
+def test_a_full_disk_is_one_line_and_no_traceback(
+    made: Context, arguments: tuple[str, ...]
+) -> None:
+    verb, *options = arguments
+    command = [sys.executable, "-m", "headwater", "context", verb, made.context_id, *options]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    said = done.stderr.decode().splitlines()
+    assert (done.returncode, len(said)) == (1, 1), said
+    assert said[0].startswith("error: ")
+    assert said[0].endswith("cannot be written: No space left on device")
+
+
 def test_the_verifier_of_a_bundle_checks_its_record(folder: Path, run: Run, made: Context) -> None:
     run("context", "export", made.context_id, "--bundle", "evidence.zip")
     with zipfile.ZipFile(folder / "evidence.zip") as archive:
@@ -452,13 +532,21 @@ def test_a_live_replay_has_the_values_of_now_and_as_of_those_of_then(
 
 
 def redacted(run: Run, made: Context, *options: str) -> Ran:
-    return run("context", "redact", made.context_id[:18], "/inputs/question", *options)
+    return run("context", "redact", made.context_id[:18], "/inputs/question", *options, "--yes")
 
 
 def test_a_value_is_redacted_and_the_record_still_holds(run: Run, made: Context) -> None:
     assert redacted(run, made).code == 2
     done = redacted(run, made, "--reason", "asked by the customer", "--by", "dpo", "--json")
     assert done.json["record_hash"] == made.record_hash
+    assert done.json["also_disclosed"] == [
+        "/items/2/content",
+        "/items/3/content",
+        "/output/content",
+        "/retrievals/0/arguments",
+        "/retrievals/0/results/0/content",
+        "/retrievals/0/results/1/content",
+    ]
     (note,) = done.json["redactions"]
     assert (note["pointer"], note["reason"], note["by"]) == (
         "/inputs/question",
@@ -483,8 +571,16 @@ def test_redaction_asks_on_a_terminal_only(
     )
     assert asked.code == 1
     assert run("context", "show", made.context_id, "--json").json["redacted"] == []
-    options = ("--reason", "asked by the customer", "--yes")
-    assert "is erased" in redacted(run, made, *options).out
+    done = redacted(run, made, "--reason", "asked by the customer")
+    assert "is erased" in done.out
+    assert "The same value is still disclosed at /items/2/content, " in done.err
+
+
+def test_nothing_is_erased_where_nobody_can_be_asked(run: Run, made: Context) -> None:
+    refused = run("context", "redact", made.context_id, "/inputs/question", "--reason", "r")
+    assert refused.code == 2
+    assert "pass --yes" in refused.err
+    assert run("context", "show", made.context_id, "--json").json["redacted"] == []
 
 
 def test_in_privacy_mode_hashes_and_facts_are_shown(

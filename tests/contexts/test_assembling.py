@@ -7,6 +7,7 @@ import functools
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from headwater.errors import (
     RecordValueError,
 )
 from headwater.record.parts import content_hash
-from headwater.settings import Settings
+from headwater.settings import Settings, load
 from headwater.testing import ManualClock
 from headwater.tokens import tokenizer_for
 from tests.contexts.support import recorded
@@ -80,7 +81,7 @@ async def test_anything_else_is_refused(store: FeatureStore, given: object) -> N
     async def made() -> object:
         return given
 
-    with pytest.raises(InvalidInputError, match="'made' must return ContextItems or text, not"):
+    with pytest.raises(ContextFailedError, match="'made' must return ContextItems or text, not"):
         await made()
 
 
@@ -296,10 +297,33 @@ async def test_prices_of_ones_own_count(settings: Settings, clock: ManualClock) 
 
     async with store:
         assert (await made()).cost_nano_usd == 70
-    wrong = FeatureStore(settings=settings.with_(prices={"ours": "cheap"}), clock=clock)
-    with pytest.raises(ConfigError, match="'cheap' for 'ours' is not a whole number of nano-USD"):
-        await wrong.open()
-    await wrong.close()
+
+
+@pytest.mark.parametrize("wrong", ["cheap", "2.5", -1, 10**15])
+async def test_a_price_that_is_none_is_refused(settings: Settings, wrong: int | str) -> None:
+    store = FeatureStore(settings=settings.with_(prices={"ours": wrong}))
+    with pytest.raises(ConfigError, match=f"{wrong!r} for 'ours' is not a whole number of nano-"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_price_in_the_file_is_a_number_and_that_of_a_model_at_any_provider(
+    settings: Settings, clock: ManualClock, tmp_path: Path
+) -> None:
+    prices = '[prices]\n"gpt-4o" = 7000000\n"azure/gpt-4o" = "8000000"\n'
+    (tmp_path / "headwater.toml").write_text(prices)
+    given = settings.with_(prices=load(environ={}, directory=tmp_path).prices)
+
+    async def made() -> str:
+        return TEN
+
+    async with FeatureStore(settings=given, clock=clock) as store:
+        for model, cost in (("gpt-4o", 70), ("openai/gpt-4o", 70), ("azure/gpt-4o", 80)):
+            declared = context(store, model=model, name=model.replace("/", "_").replace("-", "_"))
+            assert (await declared(made)()).cost_nano_usd == cost
+    (tmp_path / "headwater.toml").write_text('[prices]\n"gpt-4o" = 2.5\n')
+    with pytest.raises(ConfigError, match="it must be a table of names and whole numbers"):
+        load(environ={}, directory=tmp_path)
 
 
 # Overrides, one call's and the interaction's
@@ -379,7 +403,7 @@ async def test_a_text_that_utf8_cannot_hold_is_refused(store: FeatureStore) -> N
     async def made() -> str:
         return "half a character: \ud83d"
 
-    with pytest.raises(RecordValueError, match="decode the text with errors='replace'"):
+    with pytest.raises(ContextFailedError, match="decode the text with errors='replace'"):
         await made()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, time, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,19 @@ def test_what_is_declared_still_looks_like_its_function(
         ({"max_tokens": 0}, "max_tokens must be a whole number above zero"),
         ({"max_tokens": 2.5}, "max_tokens must be a whole number above zero"),
         ({"max_tokens": True}, "max_tokens must be a whole number above zero"),
+        ({"max_tokens": 2**53}, "max_tokens must be a whole number above zero and below 2^53"),
+        ({"freshness_sla": "999999999d"}, "freshness_sla: '999999999d' is longer than any record"),
         ({"freshness_sla": "5 minutes"}, "freshness_sla: '5 minutes' is not a duration"),
         ({"freshness_sla": timedelta(microseconds=5)}, "is not a duration"),
         ({"timeout": 5}, "timeout: 5 is not a duration"),
         ({"freshness_strict": "yes"}, "freshness_strict must be True or False"),
         ({"backfill": 1}, "backfill must be True or False"),
         ({"model": 4}, "model must be a text"),
+        ({"model": "\ud83d"}, "model must be a text that UTF-8 can hold"),
         ({"version": 2}, "version must be a text"),
+        ({"version": "\ud83d"}, "version must be a text that UTF-8 can hold"),
         ({"separator": None}, "separator must be a text"),
+        ({"separator": "\ud83d"}, "separator must be a text that UTF-8 can hold"),
         ({"on_overflow": "drop"}, "on_overflow must be 'error' or 'flag'"),
         ({"max_token": 5}, "unknown option 'max_token'; did you mean 'max_tokens'?"),
         ({"name": "two words"}, "name 'two words' is not a plain identifier"),
@@ -138,6 +144,67 @@ def test_a_wrong_option_of_a_retriever_is_refused_with_file_and_line(
     assert str(caught.value).startswith(f"{__file__}:{text.__code__.co_firstlineno}: retriever ")
 
 
+def test_the_largest_that_a_record_holds_is_allowed(store: FeatureStore) -> None:
+    longest = timedelta(milliseconds=2**53 - 1)
+    declared = context(store, max_tokens=2**53 - 1, freshness_sla=longest)(text)
+    assert declared.definition.max_tokens == 2**53 - 1
+    assert declared.options(freshness_sla=longest).definition.freshness_sla == longest
+    for most in (2**53 - 1, 1 - 2**53):
+        assert ContextItem("text", priority=most).priority == most
+
+
+class Colour(Enum):
+    """What no record gives back."""
+
+    RED = "red"
+
+
+async def of_a_colour(user_id: str, colour: Colour) -> str:
+    return user_id
+
+
+async def of_colours(colours: dict[str, list[Colour]] | None = None) -> str:
+    return str(colours)
+
+
+async def of_a_time(at: time) -> str:
+    return str(at)
+
+
+async def with_a_default(colour=Colour.RED) -> str:  # type: ignore[no-untyped-def]
+    return str(colour)
+
+
+async def with_an_object(client: object = object()) -> str:
+    return str(client)
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (of_a_colour, "parameter 'colour' is a Colour, which no record can give back; take the"),
+        (of_colours, "parameter 'colours' is a Colour, which no record can give back"),
+        (of_a_time, "parameter 'at' is a time, which no record can give back"),
+        (with_a_default, "the default of 'colour': Colour is an Enum, which no record can give"),
+        (with_an_object, "the default of 'client': a builtins.object has no exact form"),
+    ],
+)
+def test_a_parameter_that_every_call_would_refuse_is_refused_at_once(
+    store: FeatureStore, function: Callable[..., Any], problem: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        context(store)(function)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(f"{__file__}:{function.__code__.co_firstlineno}: context ")
+
+
+def test_annotations_for_a_type_checker_alone_are_no_hindrance(store: FeatureStore) -> None:
+    async def made(user: OnlyForTheTypeChecker, at: date | None = None) -> str:  # type: ignore[name-defined]  # noqa: F821
+        return str(user)
+
+    assert context(store)(made).definition.name == "made"
+
+
 @pytest.mark.parametrize("decorator", [context, retriever])
 def test_a_name_is_declared_once(store: FeatureStore, decorator: Decorator) -> None:
     decorator(store, name="same")(text)
@@ -164,6 +231,8 @@ def test_only_functions_are_declared(store: FeatureStore, decorator: Decorator) 
         ("content", b"bytes"),
         ("priority", 1.5),
         ("priority", True),
+        ("priority", 2**53),
+        ("priority", -(2**53)),
         ("required", 1),
         ("truncate", "yes"),
         ("section", 7),
@@ -188,10 +257,14 @@ def test_a_chunk_has_text_and_perhaps_an_id_and_a_score() -> None:
 def test_wrong_overrides_are_refused(store: FeatureStore) -> None:
     declared = context(store)(text)
     for wrong in (0, -1, 1.5, "100", True):
-        with pytest.raises(InvalidInputError, match="give a whole number above zero, or None"):
+        with pytest.raises(InvalidInputError, match="give a whole number above zero and below"):
             declared.options(max_tokens=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="below 2\\^53"):
+        declared.options(max_tokens=2**53)
     with pytest.raises(DurationError):
         declared.options(freshness_sla="soon")
+    with pytest.raises(InvalidInputError, match="longer than any record can say"):
+        declared.options(freshness_sla="999999999d")
     for other in ("call-1", ["call-1"], {1: "call"}, {"$call": 1}):
         with pytest.raises(InvalidInputError, match="interaction_ref is a mapping such as"):
             declared.options(interaction_ref=other)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.errors import RecordValueError
+from headwater.errors import ContextFailedError
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 
@@ -381,5 +381,5 @@ async def test_where_an_item_comes_from_is_recorded_or_refused(store: FeatureSto
     for source, ref in (("text", "page 3"), ("map", {"page": 3})):
         item = (await recorded(store, await made(source))).items[0]
         assert (item.source.kind, item.source.ref) == ("other", ref)
-    with pytest.raises(RecordValueError, match="/items/0/source/ref"):
+    with pytest.raises(ContextFailedError, match="/items/0/source/ref"):
         await made("object")

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
-from headwater.errors import CycleError, InvalidInputError, TemplateError, UnknownReferenceError
+from headwater.errors import (
+    ContextFailedError,
+    CycleError,
+    TemplateError,
+    UnknownReferenceError,
+)
 from tests.contexts.support import recorded
 
 
@@ -79,7 +84,8 @@ async def test_a_template_without_its_argument_says_which(store: FeatureStore, u
     async def made(customer: str) -> ContextItem:
         return ContextItem.template("{plan}")
 
-    with pytest.raises(InvalidInputError, match="needs a parameter 'user_id' that says whose plan"):
+    problem = "needs a parameter 'user_id' that says whose plan"
+    with pytest.raises(ContextFailedError, match=problem):
         await made("u1")
 
 
@@ -90,10 +96,11 @@ async def test_an_unknown_feature_is_said_with_the_nearest_and_where(
     async def made(user_id: str) -> ContextItem:
         return ContextItem.template("{plans}")
 
-    with pytest.raises(UnknownReferenceError) as caught:
+    with pytest.raises(ContextFailedError) as caught:
         await made("u1")
     line = made.function.__code__.co_firstlineno
-    assert str(caught.value) == (
+    assert isinstance(caught.value.raised, UnknownReferenceError)
+    assert str(caught.value.raised) == (
         f"{__file__}:{line}: a template of context 'made' names the unknown feature 'plans'; "
         "did you mean 'plan'?"
     )

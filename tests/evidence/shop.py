@@ -28,6 +28,7 @@ class Shop:
             Chunk(text="Returns are free of charge.", id="d2", score=0.5),
         ]
         self.runs = 0
+        self.user: type
         self.support: ContextFunction[Any]
         self.plain: ContextFunction[Any]
         self.outer: ContextFunction[Any]
@@ -89,5 +90,6 @@ def declare(store: FeatureStore) -> Shop:
         inner = await support(user_id)
         return [ContextItem(inner.content, source=inner)]
 
+    shop.user = User
     shop.support, shop.plain, shop.outer = support, plain, outer
     return shop

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headwater import Chunk
+import pytest
+
+from headwater import Chunk, ContextItem, context
 from headwater.record.diff import Diff, ItemDiff
 from headwater.testing import ManualClock
 from tests.evidence.shop import Opens, Shop
@@ -122,3 +124,96 @@ async def test_what_is_withheld_is_unknown_and_not_different(opens: Opens) -> No
     assert {each.change for each in diff.features} == {"unknown"}
     assert {each.change for each in diff.inputs} == {"unknown"}
     assert all(each.after is not None and each.after.value is None for each in diff.features)
+
+
+async def test_the_text_of_an_inner_context_is_known_by_its_name(shop: Shop) -> None:
+    @context(shop.store)
+    async def page(*texts: str) -> list[ContextItem]:
+        inner = [await shop.plain(text) for text in texts]
+        lead = await shop.support("u1")
+        return [ContextItem(each.content, source=each) for each in (lead, *inner)]
+
+    await shop.spends("u1", 5)
+    one = await page("a", "b")
+    again = await page("a", "b")
+    same = await shop.store.diff(one.context_id, again.context_id)
+    assert [(each.identity, each.change) for each in same.items] == [
+        ("context support", "same"),
+        ("context plain", "same"),
+        ("context plain", "same"),
+    ]
+    await shop.spends("u1", 6)
+    two = await page("b", "c", "d")
+    other = await shop.store.diff(one.context_id, two.context_id)
+    assert [
+        (each.identity, each.change, each.before and each.before.place) for each in other.items
+    ] == [
+        ("context support", "changed", 0),
+        ("context plain", "changed", 1),
+        ("context plain", "same", 2),
+        ("context plain", "added", None),
+    ]
+
+
+async def test_an_inner_context_gives_way_to_another_one(shop: Shop) -> None:
+    leads = [shop.outer, shop.support]
+
+    @context(shop.store)
+    async def page() -> list[ContextItem]:
+        lead = await leads.pop()("u1")
+        return [ContextItem(lead.content, source=lead)]
+
+    one, two = await page(), await page()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    assert [(each.identity, each.change) for each in diff.items] == [
+        ("context support", "removed"),
+        ("context outer", "added"),
+    ]
+
+
+async def test_the_text_of_a_context_from_outside_is_known_by_what_it_says(shop: Shop) -> None:
+    given = [await shop.plain("a"), await shop.plain("a")]
+
+    @context(shop.store)
+    async def page() -> list[ContextItem]:
+        return [ContextItem("a", source=given.pop())]
+
+    one, two = await page(), await page()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    assert [each.change for each in diff.items] == ["same"]
+
+
+async def test_an_item_that_was_cut_at_another_place_has_changed(shop: Shop) -> None:
+    @context(shop.store, max_tokens=40)
+    def long() -> list[ContextItem]:
+        return [ContextItem("word " * 60, truncate=True)]
+
+    one, two = await long(), await long.options(max_tokens=30)()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    (cut,) = diff.items
+    assert (cut.change, cut.flipped, cut.tokens_delta) == (
+        "changed",
+        False,
+        two.tokens - one.tokens,
+    )
+
+
+async def test_an_item_of_one_context_alone_has_not_flipped(shop: Shop) -> None:
+    @context(shop.store)
+    def listing(*texts: str) -> list[ContextItem]:
+        return [ContextItem(text, priority=place) for place, text in enumerate(texts)]
+
+    one, two = await listing("a"), await listing("a", "b")
+    for before, after, change in ((one, two, "added"), (two, one, "removed")):
+        diff = await shop.store.diff(before.context_id, after.context_id)
+        assert (item(diff, "b").change, item(diff, "b").flipped) == (change, False)
+
+
+@pytest.mark.parametrize("other", ["a\nb\n", "a\r\nb", "a\u2028b", "a\x0cb", "a\rb"])
+async def test_texts_that_differ_in_line_breaks_alone_differ(shop: Shop, other: str) -> None:
+    one, two = await shop.plain("a\nb"), await shop.plain(other)
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    assert not diff.same_content
+    assert diff.text
+    same = await shop.store.diff(two.context_id, two.context_id)
+    assert same.text == ""

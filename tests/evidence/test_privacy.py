@@ -61,6 +61,25 @@ async def test_without_content_nothing_is_in_clear_in_the_records_and_the_log(
         assert secret not in repr(told), secret
 
 
+async def test_without_content_a_section_is_withheld_like_any_text(
+    opens: Opens, database: Database
+) -> None:
+    shop = opens(record={"include_content": False})
+
+    @context(shop.store)
+    def letter() -> list[ContextItem]:
+        return [ContextItem("Dear Ada", section="for Zerlina")]
+
+    made = await letter()
+    assert b"Zerlina" not in await database.everything()
+    (item,) = (await shop.store.explain(made.context_id)).items
+    assert item.section is None
+    assert "/items/0/section" in (await shop.store.get_context_at(made.context_id)).withheld
+    again = await letter()
+    (compared,) = (await shop.store.diff(made.context_id, again.context_id)).items
+    assert (compared.before is None, compared.after is None) == (False, False)
+
+
 async def test_with_content_the_same_search_finds_the_secrets(
     shop: Shop, database: Database
 ) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
+from headwater import FeatureStore
 from headwater.errors import (
     ConfigError,
     DamagedRecordError,
@@ -28,6 +31,15 @@ from tests.evidence.database import Database
 from tests.evidence.shop import Opens, Shop
 
 SIGNED = {"signing_key": "k1:first secret"}
+PUBLIC = "ed25519-pub:e1:A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="
+DEEP = b"[" * 50_000 + b"]" * 50_000
+ASKING: tuple[Callable[[FeatureStore, str], Awaitable[object]], ...] = (
+    FeatureStore.get_context_at,
+    FeatureStore.explain,
+    FeatureStore.replay,
+    lambda store, ref: store.diff(ref, ref),
+    lambda store, ref: store.replay(ref, "live"),
+)
 
 
 async def broken(shop: Shop, ref: str) -> dict[str, str]:
@@ -143,35 +155,76 @@ async def test_a_removed_signature_is_named_where_one_is_required(
     sql = "UPDATE {records} SET signature = NULL WHERE context_id = $1"
     await database.run(sql, made.context_id)
     shop = opens(**SIGNED, signature_mode="required")
-    assert (await broken(shop, made.context_id))["signature"] == "the record is not signed"
+    said = "the record is not signed, although there are keys to check one"
+    assert (await broken(shop, made.context_id))["signature"] == said
+    optional = await opens(**SIGNED).store.verify_record(made.context_id)
+    assert (optional.ok, optional.signed) == (True, False)
+    assert optional.of("signature").detail == said
+    insisted = await opens(**SIGNED).store.verify_record(made.context_id, signed=True)
+    assert insisted.of("signature").ok is False
+
+
+async def test_a_record_is_held_against_the_hash_that_was_handed_out(shop: Shop) -> None:
+    one, two = await shop.plain("a"), await shop.plain("b")
+    verify = shop.store.verify_record
+    for expect in (one.record_hash, str(one.record_hash)[7:].upper(), one.context_id):
+        assert (await verify(one.context_id, expect=expect)).ok
+    for expect in (two.record_hash, "sha256:00", ""):
+        report = await verify(one.context_id, expect=expect)
+        assert report.of("hash").ok is False
+        assert f"another record than {expect}" in report.of("hash").detail
 
 
 @pytest.mark.parametrize(
     ("column", "before", "after"),
     [
         ("disclosures", b"[", b""),
+        ("disclosures", b"[", b'[{"pointer":"/x","salt":"","value":' + DEEP + b"},"),
+        ("disclosures", b'"value":"a"', b'"value":"b"'),
+        ("disclosures", b'"value":"a"', b'"value":' + b"[" * 300 + b"]" * 300),
         ("redactions", b"[", b""),
+        ("signature", b"{", b""),
+        ("signature", b'"statement":"', b'"statement":"5'),
         ("core", b'"timing":', b'"timings":'),
+        ("core", b'"development"', b'"\xff"'),
+        ("core", b'"fresh', b'"deep":' + DEEP + b',"fresh'),
+        ("core", b'"development"', b'"elsewhere"'),
     ],
 )
-async def test_a_record_that_cannot_be_read_says_so_to_whoever_asks(
-    shop: Shop, database: Database, column: str, before: bytes, after: bytes
+async def test_a_record_that_was_damaged_says_so_to_whoever_asks(
+    opens: Opens, database: Database, column: str, before: bytes, after: bytes
 ) -> None:
+    shop = opens(**SIGNED, env="development")
     made = await shop.plain("a")
     await alter(database, column, made.context_id, before, after)
-    with pytest.raises(DamagedRecordError, match="headwater context verify") as caught:
-        await shop.store.get_context_at(made.context_id)
+    for verb in ASKING:
+        with pytest.raises(DamagedRecordError, match="headwater context verify") as caught:
+            await verb(shop.store, made.context_id)
+        assert caught.value.part == column
+    assert await broken(shop, made.context_id)
+
+
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
+@pytest.mark.parametrize("column", ["core", "disclosures", "signature", "redactions"])
+async def test_a_part_that_is_stored_as_a_text_says_so(
+    opens: Opens, database: Database, column: str
+) -> None:
+    shop = opens(**SIGNED)
+    made = await shop.plain("a")
+    await database.run(f"UPDATE {{records}} SET {column} = CAST({column} AS TEXT)")
+    with pytest.raises(DamagedRecordError, match="stored as str, not as bytes") as caught:
+        await shop.store.get_record(made.context_id)
     assert caught.value.part == column
+    assert "stored as str" in str(await broken(shop, made.context_id))
 
 
-async def test_an_altered_text_is_shown_to_be_altered(shop: Shop, database: Database) -> None:
+async def test_an_altered_value_is_named_and_not_shown(shop: Shop, database: Database) -> None:
     made = await shop.plain("a fine text")
-    for _ in range(3):  # its input, its item, its output
-        await alter(database, "disclosures", made.context_id, b"a fine text", b"a fake text")
-    shown = await shop.store.replay(made.context_id)
-    assert (shown.content, shown.matches) == ("a fake text", False)
-    assert shown.fidelity.startswith("broken")
-    assert (await shop.store.replay(made.context_id, "reassemble")).matches is False
+    await alter(database, "disclosures", made.context_id, b"a fine text", b"a fake text")
+    for verb in ASKING:
+        with pytest.raises(DamagedRecordError, match="/inputs/text: it does not open") as caught:
+            await verb(shop.store, made.context_id)
+        assert "a fake text" not in str(caught.value)
 
 
 async def test_a_record_never_becomes_another_one(shop: Shop) -> None:
@@ -238,11 +291,10 @@ async def test_ed25519_signs_and_its_public_half_verifies(opens: Opens) -> None:
     ("key", "error", "problem"),
     [
         ("", ConfigError, "HEADWATER_SIGNING_KEY"),
-        ("ed25519-pub:e1:A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=", ConfigError, "signs"),
         ("ed25519:e1:short", SigningKeyError, "32 byte"),
     ],
 )
-async def test_a_store_that_must_sign_does_not_open_without_a_key_that_signs(
+async def test_a_store_that_must_sign_does_not_open_without_a_key(
     opens: Opens, key: str, error: type[HeadwaterError], problem: str
 ) -> None:
     shop = opens(signing_key=key, signature_mode="required")
@@ -250,6 +302,21 @@ async def test_a_store_that_must_sign_does_not_open_without_a_key_that_signs(
         await shop.store.open()
     with pytest.raises(error, match=problem):
         await shop.plain("a")
+
+
+async def test_public_keys_are_enough_to_read_and_to_verify_but_not_to_record(
+    opens: Opens,
+) -> None:
+    seed = b64encode(bytes(range(32))).decode()
+    made = await opens(signing_key=f"ed25519:e1:{seed}").plain("a")
+    auditor = opens(signing_key=PUBLIC, signature_mode="required")
+    assert (await auditor.store.get_context_at(made.context_id)).content == "a"
+    assert await broken(auditor, made.context_id) == {}
+    assert (await auditor.store.verify_record(made.context_id)).of("signature").ok is True
+    assert (await auditor.store.replay(made.context_id, "live")).matches is True
+    with pytest.raises(SignatureError, match="no key that signs is configured"):
+        await auditor.plain("b")
+    assert len((await auditor.store.list_contexts()).contexts) == 1
 
 
 async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
@@ -318,5 +385,28 @@ async def test_a_receipt_that_cannot_be_exact_is_refused(shop: Shop) -> None:
         await shop.store.record(name="elsewhere", content="a", inputs={"made": object()})
     with pytest.raises(InvalidInputError, match="letters, digits and _"):
         await shop.store.record(name="elsewhere", content="a", inputs={"user-id": "u1"})
-    with pytest.raises(InvalidInputError, match="content is a text"):
-        await shop.store.record(name="elsewhere", content=b"a")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"content": b"a"}, "content is a text, not bytes"),
+        ({"name": 5}, "name is 5; give printable text"),
+        ({"name": ""}, "name is ''; give printable text"),
+        ({"name": "a\0b"}, "give printable text"),
+        ({"name": "\ud800"}, "give printable text"),
+        ({"name": "n" * 257}, "1 to 256 characters"),
+        ({"version": 5}, "version is a text or None, not int"),
+        ({"model": 5}, "model is a text or None, not int"),
+        ({"inputs": [1]}, "inputs are a mapping .* not list"),
+        ({"inputs": "a"}, "inputs are a mapping .* not str"),
+        ({"inputs": {1: 2}}, "inputs are named like"),
+        ({"interaction_ref": [1]}, "interaction_ref is a mapping"),
+    ],
+)
+async def test_a_receipt_that_could_not_be_read_again_is_refused(
+    shop: Shop, given: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        await shop.store.record(**{"name": "elsewhere", "content": "a"} | given)
+    assert (await shop.store.list_contexts()).contexts == []

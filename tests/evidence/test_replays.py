@@ -64,7 +64,7 @@ async def test_as_of_runs_the_function_with_the_features_of_that_moment(
     assert "Spent so far: 5" in str(then.content)
     assert "Ann" in str(then.content)
     assert (then.content_hash, then.matches) == (made.content_hash, True)
-    assert "features as they were known at" in then.fidelity
+    assert "features as the record says that they were read" in then.fidelity
     assert "retrievers asked now" in then.fidelity
     assert shop.runs == 2
     assert then.context is not None

@@ -20,6 +20,7 @@ from headwater import FeatureStore, Worker
 from headwater.errors import BackendError, ConfigError
 from headwater.http.app import create_app
 from headwater.http.server import serve
+from headwater.http.watch import Watch
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 PROGRAM = """
@@ -226,6 +227,27 @@ async def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert await line_of(process) == "closed"
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("private", [True, False])
+async def test_what_the_server_itself_cannot_answer_is_logged_in_private_without_its_text(
+    make_store: MakeStore,
+    serving: Serving,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    private: bool,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("ada's diagnosis")
+
+    async with serving(make_store(record={"include_content": not private})) as client:
+        monkeypatch.setattr(Watch, "note", fail)
+        await client.get("/healthz")
+        monkeypatch.undo()
+    said = capsys.readouterr().err
+    assert "builtins.ValueError" in said if private else "ValueError: ada's diagnosis" in said
+    assert ("diagnosis" in said) is not private
 
 
 async def test_the_application_can_be_mounted_in_another(

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from secrets import token_bytes
 from typing import Any
 
+import asyncpg
 import pytest
 
+from headwater.backends.postgres import line, pool
 from headwater.backends.postgres import migrate as migrating
 from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
-from headwater.errors import AwayError, ClosedError, ImmutableRecordError, InvalidInputError
+from headwater.errors import (
+    AwayError,
+    BackendError,
+    ClosedError,
+    ImmutableRecordError,
+    InvalidInputError,
+)
 from headwater.ports import StoredRecord
 from headwater.settings import Settings
 from tests.postgres.story import Open, change, until, values
@@ -98,7 +109,29 @@ async def test_a_record_that_postgres_cannot_keep_takes_no_other_with_it(
         await past.records.append(bad[0], [])
 
 
-async def test_who_gives_up_waiting_does_not_stop_the_others(past: PostgresEnvironment) -> None:
+async def test_what_only_postgres_refuses_takes_no_other_append_with_it(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    good = [record() for _ in range(40)]
+    too_long = token_bytes(9_000)
+    answers = await asyncio.gather(
+        *(past.records.append(each, [b"key"]) for each in good[:20]),
+        past.records.append(record(), [too_long]),
+        *(past.records.append(each, [b"key"]) for each in good[20:]),
+        return_exceptions=True,
+    )
+    assert answers[:20] + answers[21:] == [None] * 40
+    assert isinstance(answers[20], InvalidInputError)
+    assert "index row" in str(answers[20])
+    assert len(await past.records.find(b"key")) == 40
+    assert len(await past.records.records()) == 40
+    # By halves, and not one by one.
+    assert await transactions(database) <= 6
+
+
+async def test_who_gives_up_before_its_turn_is_not_kept_and_does_not_stop_the_others(
+    past: PostgresEnvironment,
+) -> None:
     records = [record() for _ in range(10)]
     tasks = [asyncio.create_task(past.records.append(each, [])) for each in records]
     await asyncio.sleep(0)
@@ -106,7 +139,105 @@ async def test_who_gives_up_waiting_does_not_stop_the_others(past: PostgresEnvir
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
     assert answers[1:] == [None] * 9
-    assert len(await past.records.records()) == 10
+    assert await past.records.get(records[0].context_id) is None
+    assert len(await past.records.records()) == 9
+
+
+async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_not(
+    opening: Open, database: Connection
+) -> None:
+    past = await opening(record={"timeout": 0.1})
+    stuck, later = record(), record()
+    async with database.transaction():
+        await database.execute("LOCK TABLE _records IN SHARE MODE")
+        with pytest.raises(BackendError, match="raise HEADWATER_RECORD_TIMEOUT"):
+            await past.records.append(stuck, [])
+    await past.records.append(later, [])
+    assert await past.records.get(stuck.context_id) is None
+    await past.records.append(stuck, [])
+    assert len(await past.records.records()) == 2
+
+
+async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
+    opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_GRACE_SECONDS", 0.1)
+    with mortal_postgres() as (url, _):
+        past = await opening(postgres={"url": url}, record={"timeout": 0.1})
+        before, stuck, later = record(), record(), record()
+        await past.records.append(before, [])
+        pid = await past.records._line.run(  # noqa: SLF001
+            lambda connection: connection.fetchval("SELECT pg_backend_pid()")
+        )
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(AwayError, match="did not answer in time"):
+                await past.records.append(stuck, [])
+            await past.records.append(later, [])
+            assert await past.records.get(later.context_id) == later
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+        async def come_through() -> bool:
+            return await past.records.get(stuck.context_id) is not None
+
+        # It was on its way all the time: kept late and whole, and again means nothing.
+        await until(come_through)
+        await past.records.append(stuck, [])
+        assert len(await past.records.records()) == 3
+        await past.close()
+
+
+async def test_who_gives_up_reading_does_not_wait_for_a_connection_that_says_nothing(
+    opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_GRACE_SECONDS", 0.1)
+    with mortal_postgres() as (url, _):
+        past = await opening(postgres={"url": url, "pool_size": 1})
+        pid = await past._postgres.run(  # noqa: SLF001
+            lambda connection: connection.fetchval("SELECT pg_backend_pid()")
+        )
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(20):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(past.records.get("nobody"), 0.2)
+                assert await past.records.get("nobody") is None
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await past.close()
+
+
+@pytest.mark.parametrize("lost", [asyncpg.InternalClientError, asyncpg.InterfaceError])
+async def test_work_on_a_connection_that_goes_just_then_is_done_on_another(
+    past: PostgresEnvironment, lost: type[Exception]
+) -> None:
+    used: list[Connection] = []
+
+    async def work(connection: Connection) -> int:
+        used.append(connection)
+        if len(used) == 1:
+            raise lost("cannot switch to state 12; another operation (2) is in progress")
+        return 7
+
+    assert await past.records._line.run(work) == 7  # noqa: SLF001
+    assert used[0] is not used[1]
+    used.clear()
+    assert await past._postgres.run(work) == 7  # noqa: SLF001
+
+
+async def test_what_lies_idle_for_long_is_not_trusted(
+    past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def backend() -> Any:
+        return await past.records._line.run(  # noqa: SLF001
+            lambda connection: connection.fetchval("SELECT pg_backend_pid()")
+        )
+
+    first = await backend()
+    assert await backend() == first
+    monkeypatch.setattr(line, "_IDLE_SECONDS", 0.0)
+    assert await backend() != first
 
 
 async def test_two_processes_with_the_same_records_do_not_stop_each_other(opening: Open) -> None:
@@ -142,13 +273,15 @@ async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_
         await past.records.append(kept, [b"key"])
         machine.kill()
 
+        log = past.records
+
         async def away() -> bool:
             [health] = await past.health()
-            return not health.ok
+            [answer] = await append_all(past, [record()])
+            return not health.ok and answer is not None
 
-        # What serves our connection outlives the server itself by a moment.
+        # What serves our connections outlives the server itself by a moment.
         await until(away)
-        log = past.records
         uses: list[Callable[[], Awaitable[object]]] = [
             lambda: log.append(record(), []),
             lambda: log.get(kept.context_id),
@@ -163,8 +296,8 @@ async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_
         assert all(isinstance(a, AwayError) for a in await append_all(past, [record()] * 3))
         machine.start()
         assert await log.get(kept.context_id) == kept
-        await log.append(record(), [b"key"])
-        assert len(await log.find(b"key")) == 2
+        await log.append(record(), [b"another key"])
+        assert len(await log.find(b"another key")) == 1
         await past.close()
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 
-from headwater.errors import RecordDocumentError, RedactionError
+from headwater.errors import InvalidInputError, RecordDocumentError, RedactionError
 from headwater.record.core import Commitment
 from headwater.record.document import export, load
 from headwater.record.parts import decode_redactions, encode_redactions
-from headwater.record.redact import redact
+from headwater.record.redact import also_disclosed, redact
 from headwater.record.sealing import open_core, seal
 from headwater.record.signing import parse_keyring, sign
 from verifier.generator.samples import NOON, sample
@@ -40,8 +41,35 @@ def test_what_is_not_disclosed_cannot_be_redacted() -> None:
     once = redact(RECORD, "/inputs/question", at=NOON, reason="asked for")
     with pytest.raises(RedactionError, match="nothing is disclosed at '/inputs/question'"):
         redact(once, "/inputs/question", at=NOON, reason="again")
-    with pytest.raises(RedactionError):
+    with pytest.raises(RedactionError, match="the record withholds every value"):
         redact(RECORD.private(), "/inputs/question", at=NOON, reason="asked for")
+
+
+@pytest.mark.parametrize("note", [{"reason": 5}, {"by": 5}, {"reason": "\ud800"}, {"by": "\ud800"}])
+def test_a_note_that_could_not_be_read_again_is_refused(note: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="reason"):
+        redact(RECORD, "/inputs/question", at=NOON, **{"reason": "asked for"} | note)
+
+
+def test_what_discloses_a_value_elsewhere_is_named() -> None:
+    assert also_disclosed(RECORD, "/inputs/question") == ["/retrievals/0/arguments"]
+    assert also_disclosed(RECORD, "/items/0/content") == ["/output/content"]
+    assert also_disclosed(RECORD, "/features/0/entity_id") == [
+        *(f"/features/{at}/entity_id" for at in (1, 2, 3, 4)),
+        "/freshness/violations/0/entity_id",
+        "/inputs/user_id",
+    ]
+    assert also_disclosed(RECORD, "/features/4/value") == []  # None
+    assert also_disclosed(RECORD, "/nowhere") == []
+
+
+def test_a_number_is_found_in_texts_as_a_number_alone() -> None:
+    inputs = {"spent": 40, "price": 40.5, "tags": {"b", "a"}, "all": ["x", {"b", "a"}]}
+    texts = {"said": "Spent 40.", "paid": "40.5 EUR", "year": "1940 or 401", "none": "140.40"}
+    record = seal(sample(inputs=inputs, interaction_ref=texts, items=()))
+    assert also_disclosed(record, "/inputs/spent") == ["/interaction_ref/said"]
+    assert also_disclosed(record, "/inputs/price") == ["/interaction_ref/paid"]
+    assert also_disclosed(record, "/inputs/tags") == ["/inputs/all"]
 
 
 def test_a_document_carries_everything_and_the_exact_core() -> None:

@@ -44,6 +44,16 @@ def same(one: Any, two: Any) -> bool:
     return type(one) is type(two) and canonical(to_tagged(one)) == canonical(to_tagged(two))
 
 
+class Key(msgspec.Struct, frozen=True):
+    x: int
+
+
+@pytest.mark.parametrize("value", [{Key(1)}, frozenset({Key(1)}), {Key(1): 2}, {(1, Key(2))}])
+def test_what_could_not_come_back_into_a_set_or_as_a_key_is_refused(value: Any) -> None:
+    with pytest.raises(RecordValueError, match=r"^/x: a \w+ in a set or as a key"):
+        to_tagged(value, "/x")
+
+
 @given(VALUES)
 def test_every_value_comes_back(value: Any) -> None:
     tagged = parse(canonical(to_tagged(value)))

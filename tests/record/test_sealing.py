@@ -42,7 +42,14 @@ def test_no_text_and_no_value_stands_in_the_core() -> None:
     core = _RECORD.core.decode()
     for item in _CORE.items:
         assert json.dumps(item.content, ensure_ascii=False)[1:-1] not in core
-    for secret in ("parcel", "u/1~", "0.30000000000000004", "18446744073709551616", "doc-7"):
+    for secret in (
+        '"system"',
+        "parcel",
+        "u/1~",
+        "0.30000000000000004",
+        "18446744073709551616",
+        "doc-7",
+    ):
         assert secret not in core
 
 
@@ -137,8 +144,25 @@ def test_what_cannot_be_recorded_is_refused_with_its_place(core: Core, pointer: 
 
 
 def test_a_core_that_is_none_cannot_be_opened() -> None:
-    with pytest.raises(RecordValueError, match="cannot be read"):
-        open_core(msgspec.structs.replace(_RECORD, core=b"{}"))
+    deep = b'{"deep":' + b"[" * 900 + b"]" * 900 + b"}"
+    for core in (b"{}", b"", b"\xff", deep):
+        with pytest.raises(RecordValueError, match="it is not the core of a record"):
+            open_core(msgspec.structs.replace(_RECORD, core=core))
+
+
+@pytest.mark.parametrize("pointer", ["/inputs/question", "/items/1/content", "/output/content"])
+def test_a_value_that_was_altered_is_never_shown_as_the_record_s_own(pointer: str) -> None:
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    for value in ("another text", 5, "\ud800", deep):
+        altered = tuple(
+            msgspec.structs.replace(each, value=value) if each.pointer == pointer else each
+            for each in _RECORD.disclosures
+        )
+        with pytest.raises(RecordValueError, match="does not open its commitment") as refused:
+            open_core(msgspec.structs.replace(_RECORD, disclosures=altered))
+        assert refused.value.pointer == pointer
 
 
 class LaterTiming(Timing, frozen=True, kw_only=True):

@@ -76,7 +76,9 @@ def test_javascript_comes_to_every_published_verdict() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("full.json",), 0, "Nothing is broken."),
+        (("full.json",), 0, "Nothing is broken, but it is not signed."),
+        (("full.json", "--key", "a:b"), 0, "not signed, although there are keys"),
+        (("signed-hmac.json",), 0, "Nothing is broken, but its signature was not checked."),
         (("value.json",), 1, "/inputs/question does not open its commitment"),
         (("full.json", "--expect", "sha256:00"), 1, "another record than sha256:00"),
         (("full.json", "--signed"), 1, "not signed"),
@@ -98,10 +100,26 @@ def test_the_command_line_verifier_says_and_returns_its_verdict(
 
 def test_the_command_line_verifier_takes_keys_from_a_file_and_prints_json(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text("2026-01:correct horse battery staple\n", encoding="utf-8")
+    keys.write_text("2025-01:old\r\n\n2026-01:correct horse battery staple\n", encoding="utf-8")
     record = VECTORS / "records" / "signed-hmac.json"
     done = run(VERIFIER / "cli.mjs", record, "--key-file", keys, "--json")
     assert [check["ok"] for check in json.loads(done.stdout)["checks"]] == [True] * 5
+    assert json.loads(done.stdout)["signed"] is True
+    assert run(VERIFIER / "cli.mjs", record, "--key-file", keys).stdout.endswith(
+        "Nothing is broken.\n"
+    )
+
+
+def test_a_signature_of_any_length_is_broken_and_no_error(tmp_path: Path) -> None:
+    document = json.loads((VECTORS / "records" / "signed-hmac.json").read_text(encoding="utf-8"))
+    document["signature"]["signature"] = "A" * 4_000_000
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps(document), encoding="utf-8")
+    keys = "2026-01:correct horse battery staple"
+    done = run(VERIFIER / "cli.mjs", record, "--key", keys)
+    assert (done.returncode, "'2026-01' did not sign" in done.stdout) == (1, True), done.stderr
+    report = verify(load(record.read_bytes()), parse_keyring(keys))
+    assert report.of("signature").ok is False
 
 
 def test_the_page_needs_no_other_file_and_no_network() -> None:

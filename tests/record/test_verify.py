@@ -91,6 +91,22 @@ def test_full_private_and_redacted_copies_verify_under_one_hash() -> None:
         assert report.of("signature").ok is True
 
 
+def test_the_lack_of_a_signature_is_said_and_broken_where_one_must_be() -> None:
+    unsigned = msgspec.structs.replace(RECORD, signature=None)
+    assert (verify(RECORD).signed, verify(unsigned).signed) == (True, False)
+    for keyring, said in ((KEYRING, "although there are keys"), (parse_keyring(""), "not signed")):
+        rung = verify(unsigned, keyring).of("signature")
+        assert (rung.ok, said in rung.detail) == (None, True)
+        assert verify(unsigned, keyring, signed=True).of("signature").ok is False
+
+
+@pytest.mark.parametrize("depth", [300, 900, 50_000])
+def test_a_core_that_is_nested_too_deeply_is_broken_and_no_error(depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    core = RECORD.core.replace(b'"spec":', b'"deep":' + nested + b',"spec":')
+    assert verify(msgspec.structs.replace(RECORD, core=core)).of("hash").ok is False
+
+
 def test_a_value_with_a_lone_surrogate_or_a_float_does_not_open_anything() -> None:
     for value in ("\ud800", 1.5, 2**70):
         first = msgspec.structs.replace(RECORD.disclosures[0], value=value)

@@ -465,8 +465,7 @@ class Oracle:
             (row.cell.as_of, row.cell.written_at, number)
             for number, row in enumerate(self.rows)
             if (row.feature, row.entity_id) == (feature, point.entity_id)
-            and row.cell.as_of <= moment
-            and (not known or row.cell.written_at <= moment)
+            and (row.cell.written_at if known else row.cell.as_of) <= moment
         ]
         if not visible:
             return None

@@ -67,6 +67,12 @@ def test_an_error_says_what_is_wrong_and_what_to_do(
     assert str(translated) == said
 
 
+@pytest.mark.parametrize("error", [TimeoutError(), asyncpg.QueryCanceledError("canceling")])
+def test_an_error_names_the_limit_that_was_too_short(error: Exception) -> None:
+    assert "raise HEADWATER_POSTGRES_TIMEOUT" in str(translate(error, SETTINGS))
+    assert "raise HEADWATER_RECORD_TIMEOUT" in str(translate(error, SETTINGS, "record.timeout"))
+
+
 def test_a_driver_that_stumbles_over_a_lost_connection_does_not_hide_why() -> None:
     error = asyncpg.InterfaceError("cannot call Transaction.__aexit__()")
     error.__context__ = asyncpg.AdminShutdownError("terminating connection")

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.backends.sqlite import writer
 from headwater.backends.sqlite.records import SqliteRecordLog
 from headwater.clock import SystemClock
 from headwater.connect import connect
@@ -113,6 +115,48 @@ async def test_what_was_redacted_is_in_none_of_the_files(tmp_path: Path) -> None
     content = b"".join(file.read_bytes() for file in (tmp_path / "home").glob("headwater.db*"))
     assert b"note" in content
     assert b"4111-1111" not in content
+
+
+def files_with(home: Path, text: bytes) -> set[str]:
+    """The database's files in which a text stands."""
+    return {file.name for file in home.glob("headwater.db*") if text in file.read_bytes()}
+
+
+async def test_what_was_redacted_is_in_none_of_the_files_while_the_store_is_open(
+    parts: Embedded, log: SqliteRecordLog
+) -> None:
+    for secret in (b"4111-1111", b"large 4111-1111" * 2_000):
+        kept = record(disclosures=secret)
+        await log.append(kept, [])
+        assert files_with(parts.home.path, b"4111-1111")
+        assert await log.redact(
+            kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
+        )
+        assert files_with(parts.home.path, b"4111-1111") == set()
+        assert files_with(parts.home.path, b"[note]") == {"headwater.db"}
+
+
+async def test_what_somebody_reads_while_it_is_redacted_is_erased_later_and_that_is_said(
+    parts: Embedded,
+    log: SqliteRecordLog,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(writer, "_ERASING_SECONDS", 0.1)
+    kept = record(disclosures=b"4111-1111")
+    await log.append(kept, [])
+    with closing(parts.home.connect()) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM records").fetchone()
+        assert await log.redact(
+            kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
+        )
+        assert "still in the WAL" in capsys.readouterr().err
+        assert "headwater.db-wal" in files_with(parts.home.path, b"4111-1111")
+    for _ in range(writer._COMMITS_BETWEEN_LOOKS):  # noqa: SLF001
+        await log.append(record(), [])
+    assert files_with(parts.home.path, b"4111-1111") == set()
+    assert capsys.readouterr().err == ""
 
 
 PLANS: dict[str, dict[str, Any]] = {

@@ -187,6 +187,7 @@ def _retrieval() -> Retrieval:
         age_ms=0,
         cache_hit=False,
         latency_us=1_234,
+        fresh=True,
     )
 
 
@@ -226,6 +227,7 @@ def sample(**known: Any) -> Core:
                 context_id="019b7e9c-4c19-7000-8000-000000000000",
                 record_hash=f"sha256:{'1' * 64}",
                 name="profile",
+                freshness_status="degraded",
             ),
         ),
         "freshness": Freshness(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
-from headwater.cli.bundle import bundle, disclosed_text
+from headwater.cli.bundle import bundle
 from headwater.cli.evidence import print_contexts, print_diff, print_ladder, print_trace
 from headwater.cli.options import (
     AsJson,
@@ -21,17 +21,21 @@ from headwater.cli.output import note, on_terminal, print_json
 from headwater.cli.running import run
 from headwater.cli.yaml_text import to_yaml
 from headwater.errors import InvalidInputError
-from headwater.evidence import LARGEST_PAGE, ContextPage
+from headwater.evidence import LARGEST_PAGE, ContextPage, spelled
 from headwater.http.plain import plain
-from headwater.lineage import FreshnessStatus
+from headwater.lineage import FreshnessStatus, PastContext
 from headwater.record.document import export as to_document
 from headwater.record.document import load as from_document
 from headwater.record.parts import Record
+from headwater.record.redact import also_disclosed
 from headwater.record.replay import Mode
 from headwater.record.signing import parse_keyring
 from headwater.record.verify import Report
 from headwater.record.verify import verify as verify_record
 from headwater.settings import Settings
+from headwater.store import FeatureStore
+
+_STANDARD = Path("-")
 
 app = verbs("Show, verify, export and compare recorded contexts.")
 
@@ -66,7 +70,7 @@ def show(
     """Show a context: its text, what became of each item, what it was made of, and when."""
     store = bare_store(file)
     if content:
-        _write(_text(run(store, lambda store: store.get_record(ref))).encode(), None)
+        _write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
         return
     trace = run(store, lambda store: store.explain(ref))
     if as_json:
@@ -153,7 +157,7 @@ def export(
         typer.Option(
             "--bundle",
             metavar="FILE.zip",
-            help="Write a zip file with everything that an auditor needs.",
+            help="Write a zip file with everything that an auditor needs; - is the output.",
         ),
     ] = None,
     private: Annotated[
@@ -168,6 +172,8 @@ def export(
         raise typer.BadParameter("--bundle goes with neither --output nor --format")
     if as_json and form == "yaml":
         raise typer.BadParameter("--json and --format yaml exclude each other")
+    if as_json and bundled == _STANDARD:
+        raise typer.BadParameter("--json and --bundle - exclude each other: both are the output")
     record = run(bare_store(file), lambda store: store.get_record(ref))
     kept = record.private() if private else record
     if bundled:
@@ -197,6 +203,13 @@ def verify(
             "--document", metavar="FILE.json", help="Verify this exported document instead."
         ),
     ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="The record hash that it must have, or the context id."),
+    ] = None,
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Take the lack of a signature for broken.")
+    ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -205,11 +218,12 @@ def verify(
         raise typer.BadParameter("name the record, or pass --document FILE.json")
     store = bare_store(file)
     if document is not None:
-        report = _verify_document(document, store.settings)
+        report = _verify_document(document, store.settings, expect, signed=signed)
     else:
-        report = run(store, lambda store: store.verify_record(str(ref)))
+        asked = str(ref)
+        report = run(store, lambda store: store.verify_record(asked, expect=expect, signed=signed))
     if as_json:
-        print_json({"ok": report.ok, "checks": report.checks})
+        print_json({"ok": report.ok, "signed": report.signed, "checks": report.checks})
     else:
         print_ladder(report)
     raise typer.Exit(0 if report.ok else 1)
@@ -274,19 +288,29 @@ def redact(
     as_json: AsJson = False,
 ) -> None:
     """Erase one value of a record for good; its hash and its signature stay valid."""
-    if not yes and on_terminal():
+    if not yes and not on_terminal():
+        raise typer.BadParameter("nobody can be asked without a terminal; pass --yes to erase")
+    if not yes:
         typer.confirm(f"erase {pointer} of {ref} for good?", abort=True)
-    record = run(bare_store(file), lambda store: store.redact(ref, pointer, reason=reason, by=by))
+
+    async def redacted(store: FeatureStore) -> tuple[Record, list[str]]:
+        others = also_disclosed(await store.get_record(ref), pointer)
+        return await store.redact(ref, pointer, reason=reason, by=by), others
+
+    record, others = run(bare_store(file), redacted)
     if as_json:
         print_json(
             {
                 "context_id": record.context_id,
                 "record_hash": record.record_hash,
                 "redactions": record.redactions,
+                "also_disclosed": others,
             }
         )
     else:
         typer.echo(f"{pointer} of {record.context_id} is erased; {record.record_hash} still holds.")
+        if others:
+            note(f"The same value is still disclosed at {', '.join(others)}.")
 
 
 def _print_page(page: ContextPage, *, as_json: bool) -> None:
@@ -301,34 +325,35 @@ def _print_page(page: ContextPage, *, as_json: bool) -> None:
         note(f"There are more: --cursor {page.next_cursor} goes on.")
 
 
-def _text(record: Record) -> str:
-    text = disclosed_text(record)
-    if text is None:
+def _text(past: PastContext) -> str:
+    if past.content is None:
         raise InvalidInputError(
-            f"the text of context {record.context_id} is withheld; it hashes to "
-            f"{record.content_hash}"
+            f"the text of context {past.context_id} is withheld; it hashes to {past.content_hash}"
         )
-    return text
+    return past.content
 
 
-def _verify_document(document: Path, settings: Settings) -> Report:
+def _verify_document(
+    document: Path, settings: Settings, expect: str | None, *, signed: bool
+) -> Report:
     return verify_record(
         from_document(_read(document)),
         parse_keyring(settings.signing_key),
-        signed=settings.signature_mode == "required",
+        expect=None if expect is None else spelled(expect),
+        signed=signed or settings.signature_mode == "required",
     )
 
 
 def _read(file: Path) -> bytes:
     try:
-        return typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
+        return typer.get_binary_stream("stdin").read() if file == _STANDARD else file.read_bytes()
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _write(content: bytes, file: Path | None) -> None:
     """Writes bytes as they are, so that their hash stays what it is."""
-    if file is None:
+    if file in (None, _STANDARD):
         stream = typer.get_binary_stream("stdout")
         stream.write(content)
         stream.flush()
@@ -345,4 +370,5 @@ def _say_written(file: Path, record: Record, *, as_json: bool) -> None:
     if as_json:
         print_json({"bundle": str(file), "record_hash": record.record_hash})
     else:
-        note(f"{file} holds {record.record_hash}; its README.md says how to check it.")
+        name = "the bundle" if file == _STANDARD else file
+        note(f"{name} holds {record.record_hash}; its README.md says how to check it.")

@@ -28,7 +28,16 @@ def print_ladder(report: Report) -> None:
     """Prints every rung: whether it holds, and why."""
     for check in report.checks:
         typer.echo(f"{_MARKS[check.ok]:<7}{check.check:<13}{check.detail}")
-    typer.echo("Nothing is broken." if report.ok else "This record is broken.")
+    typer.echo(_verdict(report))
+
+
+def _verdict(report: Report) -> str:
+    if not report.ok:
+        return "This record is broken."
+    if report.of("signature").ok:
+        return "Nothing is broken."
+    unproved = "its signature was not checked" if report.signed else "it is not signed"
+    return f"Nothing is broken, but {unproved}."
 
 
 def print_trace(trace: ContextTrace) -> None:

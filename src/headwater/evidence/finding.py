@@ -47,7 +47,7 @@ class Finder:
 
     async def stored(self, ref: str) -> StoredRecord:
         """The record that is meant."""
-        ref = _spelled(ref)
+        ref = spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and _HEX.issuperset(ref):
             ids = await self._records.ids_beginning(ref, _SHOWN)
@@ -139,10 +139,10 @@ class Finder:
 
 def named(ref: str) -> str | None:
     """The id or hash that a reference names in full; the beginning of one names none."""
-    return None if len(ref) < _ID_LENGTH else _spelled(ref)
+    return None if len(ref) < _ID_LENGTH else spelled(ref)
 
 
-def _spelled(ref: str) -> str:
+def spelled(ref: str) -> str:
     """A reference as the log writes it; a bare hash gets its kind."""
     ref = ref.strip().lower()
     return f"sha256:{ref}" if len(ref) == _HEX_LENGTH and _HEX.issuperset(ref) else ref

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.errors import ConfigError, DamagedRecordError
+from headwater.errors import ConfigError, DamagedRecordError, RecordValueError, SignatureError
 from headwater.ports import StoredRecord
+from headwater.record.core import Core
 from headwater.record.parts import (
     Disclosure,
     Record,
@@ -17,8 +18,10 @@ from headwater.record.parts import (
     Signature,
     decode_disclosures,
     decode_redactions,
+    hash_of,
 )
-from headwater.record.signing import parse_keyring
+from headwater.record.sealing import open_core
+from headwater.record.signing import parse_keyring, statement_of
 from headwater.record.verify import Check, Report, verify
 from headwater.settings import Settings
 
@@ -26,11 +29,14 @@ _decode_signature = msgspec.json.Decoder(Signature).decode
 
 
 def check_signing(settings: Settings) -> None:
-    """Refuses keys that are none, and to go without where every record must be signed."""
+    """Refuses keys that are none, and to go without where every record must be signed.
+
+    Public keys are enough to open a store: they read and verify, and only a new record needs more.
+    """
     keyring = parse_keyring(settings.signing_key)
-    if settings.signature_mode == "required" and keyring.signer is None:
+    if settings.signature_mode == "required" and not keyring.keys:
         raise ConfigError(
-            "HEADWATER_SIGNATURE_MODE is 'required' and there is no key that signs; set "
+            "HEADWATER_SIGNATURE_MODE is 'required' and there is no key; set "
             "HEADWATER_SIGNING_KEY, for example to 'key_id:secret'"
         )
 
@@ -44,14 +50,39 @@ def whole(stored: StoredRecord) -> Record:
     return _record(stored, readings)
 
 
-def proved(stored: StoredRecord, settings: Settings, expect: str | None) -> Report:
+def opened(stored: StoredRecord) -> tuple[Record, Core]:
+    """The record and what it says, of which nothing was altered since it got its hash."""
+    record = whole(stored)
+    for part, problem in _alterations(record):
+        raise DamagedRecordError(record.context_id, part, problem)
+    try:
+        return record, open_core(record)
+    except RecordValueError as error:
+        part, said = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
+        raise DamagedRecordError(record.context_id, part, said) from error
+
+
+def _alterations(record: Record) -> Iterator[tuple[str, str]]:
+    actual = hash_of(record.core)
+    if actual != record.record_hash:
+        yield "core", f"it hashes to {actual} and not to record_hash {record.record_hash}"
+    if record.signature is not None:
+        try:
+            statement_of(record.signature)
+        except SignatureError as error:
+            yield "signature", str(error)
+
+
+def proved(
+    stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool = False
+) -> Report:
     """What holds of a record, which must have that id or hash if one is expected."""
     readings = _readings(stored)
     report = verify(
         _record(stored, readings),
         parse_keyring(settings.signing_key),
         expect=expect,
-        signed=settings.signature_mode == "required",
+        signed=signed or settings.signature_mode == "required",
     )
     return _with_problems(report, stored, readings)
 
@@ -64,8 +95,9 @@ class _Part(NamedTuple):
 
 
 class _Readings(NamedTuple):
-    """The parts that lie beside a core."""
+    """A core and the parts that lie beside it."""
 
+    core: _Part
     disclosures: _Part
     signature: _Part
     redactions: _Part
@@ -73,6 +105,7 @@ class _Readings(NamedTuple):
 
 def _readings(stored: StoredRecord) -> _Readings:
     return _Readings(
+        _read(bytes, stored.core, b""),
         _read(decode_disclosures, stored.disclosures, ()),
         _Part(None)
         if stored.signature is None
@@ -82,9 +115,12 @@ def _readings(stored: StoredRecord) -> _Readings:
 
 
 def _read(decode: Callable[[bytes], Any], raw: bytes, otherwise: Any) -> _Part:
+    # SQLite keeps what it is given in any column, also a text where bytes belong.
+    if type(raw) is not bytes:
+        return _Part(otherwise, f"it is stored as {type(raw).__name__}, not as bytes")
     try:
         return _Part(decode(raw))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return _Part(otherwise, str(error))
 
 
@@ -95,7 +131,7 @@ def _record(stored: StoredRecord, readings: _Readings) -> Record:
         context_id=stored.context_id,
         record_hash=stored.record_hash,
         content_hash=stored.content_hash,
-        core=stored.core,
+        core=readings.core.value,
         disclosures=disclosures,
         signature=readings.signature.value,
         redactions=redactions,
@@ -105,12 +141,14 @@ def _record(stored: StoredRecord, readings: _Readings) -> Record:
 def _with_problems(report: Report, stored: StoredRecord, readings: _Readings) -> Report:
     """The report, and in it what is wrong with the log's own columns."""
     problems = {
-        "hash": list(_column_problems(stored)),
+        "hash": _unreadable("core", readings.core)
+        + list(_column_problems(stored, readings.core.value)),
         "signature": _unreadable("signature", readings.signature),
         "disclosures": _unreadable("disclosures", readings.disclosures)
         + _unreadable("redactions", readings.redactions),
     }
-    return Report(tuple(_broken(check, problems.get(check.check, [])) for check in report.checks))
+    checks = tuple(_broken(check, problems.get(check.check, [])) for check in report.checks)
+    return msgspec.structs.replace(report, checks=checks)
 
 
 def _unreadable(part: str, reading: _Part) -> list[str]:
@@ -138,10 +176,10 @@ class _Listed(msgspec.Struct, frozen=True):
     freshness: Fresh
 
 
-def _column_problems(stored: StoredRecord) -> Iterator[str]:
+def _column_problems(stored: StoredRecord, raw: bytes) -> Iterator[str]:
     try:
-        core = msgspec.json.decode(stored.core, type=_Listed)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        core = msgspec.json.decode(raw, type=_Listed)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return  # that the core cannot be read, the report says already
     for column, listed, said in (
         ("name", stored.name, core.context.name),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, NamedTuple
 
-from headwater.contexts import ContextDef
+from headwater.contexts import ContextDef, reference
 from headwater.errors import InvalidInputError, Location
+from headwater.values import LONGEST_NAME
 
 
 class Receipt(NamedTuple):
@@ -23,8 +26,7 @@ class Receipt(NamedTuple):
 
 def definition_of(receipt: Receipt) -> ContextDef:
     """A context that is assembled already."""
-    if not isinstance(receipt.content, str):
-        raise InvalidInputError(f"content is a text, not {type(receipt.content).__name__}")
+    _check(receipt)
 
     async def content(**inputs: object) -> str:
         return receipt.content
@@ -47,6 +49,25 @@ def definition_of(receipt: Receipt) -> ContextDef:
         backfill=False,
         timeout=None,
     )
+
+
+def _check(receipt: Receipt) -> None:
+    """Refuses what the record of it could not say."""
+    name, inputs = receipt.name, receipt.inputs
+    if type(name) is not str or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InvalidInputError(
+            f"name is {reprlib.repr(name)}; give printable text of 1 to {LONGEST_NAME} characters"
+        )
+    if type(receipt.content) is not str:
+        raise InvalidInputError(f"content is a text, not {type(receipt.content).__name__}")
+    for option, given in (("model", receipt.model), ("version", receipt.version)):
+        if type(given) not in (str, NoneType):
+            raise InvalidInputError(f"{option} is a text or None, not {type(given).__name__}")
+    if not isinstance(inputs, Mapping):
+        raise InvalidInputError(
+            f"inputs are a mapping such as {{'question': …}}, not {type(inputs).__name__}"
+        )
+    reference(receipt.interaction_ref)
 
 
 def _signature(inputs: Mapping[str, Any]) -> inspect.Signature:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any, Protocol, get_args
 
 import msgspec
+from msgspec.inspect import is_struct_type
 
+from headwater.canonical import to_tagged
 from headwater.clock import Clock, to_micros
-from headwater.contexts import ContextDef, Overrides
-from headwater.errors import InvalidInputError, ReplayError, nearest
+from headwater.contexts import ContextDef, Overrides, annotations_of
+from headwater.errors import (
+    InvalidInputError,
+    RecordValueError,
+    RehearsalError,
+    ReplayError,
+    nearest,
+)
 from headwater.evidence.proof import whole
 from headwater.lineage import Context
 from headwater.ports import RecordLog, StoredRecord
@@ -22,7 +32,7 @@ from headwater.record.core import Commitment, Core
 from headwater.record.replay import Mode, Replay, reassemble, rerun, show
 from headwater.record.sealing import open_core
 from headwater.registry import Registry
-from headwater.workspace import at_moment
+from headwater.workspace import alone, at_moment
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -83,8 +93,7 @@ class Replayer:
         definition = self._registry.context(core.context.name)
         call = _bound(definition, inputs)
         scratch = _Scratch(self._records)
-        moment = core.created_at if mode == "as_of" else None
-        clock = self._clock if moment is None else _Still(moment)
+        clock = _Still(core.created_at) if mode == "as_of" else self._clock
         assembly = self._rehearse(scratch, clock)
         sla_ms = core.policy.freshness_sla_ms
         overrides = Overrides(
@@ -92,7 +101,7 @@ class Replayer:
             freshness_sla=None if sla_ms is None else sla_ms * _MILLISECOND,
             interaction_ref=reference,
         )
-        with at_moment(moment), _rehearsing(assembly.run):
+        with _rehearsing(assembly.run), _then(core) if mode == "as_of" else nullcontext():
             context = await assembly.run(definition, call.args, call.kwargs, overrides)
         again = open_core(whole(scratch.appended[context.context_id]))
         unkept = msgspec.structs.replace(context, meta={**context.meta, "recorded": False})
@@ -132,9 +141,28 @@ def _rehearsing(run: Run) -> Iterator[None]:
     """Lets contexts that are assembled inside be kept nowhere, like the one around them."""
     token = _rehearsal.set(run)
     try:
-        yield
+        with alone():
+            yield
     finally:
         _rehearsal.reset(token)
+
+
+def refuse_rehearsal(verb: str) -> None:
+    """Refuses a verb that would change something, if this is a replay."""
+    if current_rehearsal() is not None:
+        raise RehearsalError(verb)
+
+
+def _then(core: Core) -> AbstractContextManager[None]:
+    """Reads values inside as the record says that they were read, or as they were known then."""
+    began, ended = core.timing.started_at, core.created_at
+    read_at: dict[tuple[str, str, str], list[datetime]] = {}
+    for read in core.features:
+        if not isinstance(read.entity_id, Commitment):
+            absent = ended if read.source == "computed" else began
+            moments = read_at.setdefault((read.entity, read.feature, read.entity_id), [])
+            moments.append(read.written_at or absent)
+    return at_moment(began, ended, read_at)
 
 
 def _arguments(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -160,4 +188,55 @@ def _bound(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundAr
                 f"context {definition.name!r} was recorded with the input {name!r}, which its "
                 f"function no longer takes; {nearest(name, parameters)}"
             )
-    return inspect.BoundArguments(definition.signature, dict(inputs))
+    hints = annotations_of(definition.function)
+    given = {
+        name: _given(definition, parameters[name], value, hints.get(name, Any))
+        for name, value in inputs.items()
+    }
+    return inspect.BoundArguments(definition.signature, given)
+
+
+def _given(definition: ContextDef, parameter: inspect.Parameter, value: Any, hint: Any) -> Any:
+    """A recorded input as the function was given it, in the type that it annotates today."""
+    kind = hint
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        kind = tuple[hint, ...]
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        kind = dict[str, hint]
+    # A record has the fields of an object by their names, whatever they are called in JSON.
+    for form in (value, _objects(value)):
+        try:
+            typed = msgspec.convert(form, kind, from_attributes=True)
+            if _holds(to_tagged(typed), to_tagged(value)):
+                return typed
+        except (msgspec.ValidationError, TypeError, RecordValueError):
+            continue  # it was called with something else, or the annotation is about no value
+    if isinstance(value, dict) and _is_made_of_fields(kind):
+        raise InvalidInputError(
+            f"context {definition.name!r} was recorded with {parameter.name!r} of the fields "
+            f"{', '.join(map(str, value))}, which make no {kind.__name__} of today; let it take "
+            "them, and give all others a default"
+        )
+    return value
+
+
+def _is_made_of_fields(kind: Any) -> bool:
+    return is_struct_type(kind) or is_dataclass(kind)
+
+
+def _objects(value: Any) -> Any:
+    """The same with objects in the place of mappings."""
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return SimpleNamespace(**{key: _objects(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(map(_objects, value))
+    return value
+
+
+def _holds(typed: Any, recorded: Any) -> bool:
+    """Says whether a value has all that was recorded, as it was: 1 for a float was no 1.0."""
+    if isinstance(recorded, dict) and isinstance(typed, dict):
+        return all(key in typed and _holds(typed[key], of) for key, of in recorded.items())
+    if isinstance(recorded, list) and isinstance(typed, list):
+        return len(typed) == len(recorded) and all(map(_holds, typed, recorded))
+    return bool(typed == recorded)

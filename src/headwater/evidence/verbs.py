@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from headwater.clock import Clock
 from headwater.contexts import Overrides
-from headwater.errors import DamagedRecordError, InvalidInputError, RecordValueError
-from headwater.evidence.finding import Finder, named
-from headwater.evidence.proof import proved, whole
+from headwater.errors import InvalidInputError
+from headwater.evidence.finding import Finder, named, spelled
+from headwater.evidence.proof import opened, proved, whole
 from headwater.evidence.receipts import Receipt, definition_of
-from headwater.evidence.replays import Assembly, Rehearse, Replayer, check_mode
+from headwater.evidence.replays import (
+    Assembly,
+    Rehearse,
+    Replayer,
+    check_mode,
+    current_rehearsal,
+)
 from headwater.lineage import Context, ContextTrace, PastContext
 from headwater.ports import RecordLog
 from headwater.record import trace
@@ -17,7 +23,6 @@ from headwater.record.diff import Diff, diff
 from headwater.record.parts import Record, encode_disclosures, encode_redactions
 from headwater.record.redact import redact
 from headwater.record.replay import Mode, Replay
-from headwater.record.sealing import open_core
 from headwater.record.verify import Report
 from headwater.registry import Registry
 from headwater.settings import Settings
@@ -46,7 +51,8 @@ class Evidence:
     async def record(self, receipt: Receipt) -> Context:
         """Records a text that was assembled elsewhere."""
         overrides = Overrides(interaction_ref=receipt.interaction_ref)
-        return await self._assembly.run(definition_of(receipt), (), receipt.inputs, overrides)
+        run = current_rehearsal() or self._assembly.run
+        return await run(definition_of(receipt), (), receipt.inputs, overrides)
 
     async def context(self, ref: str) -> PastContext:
         """The context with this id, beginning of an id, or record hash."""
@@ -62,19 +68,17 @@ class Evidence:
 
     async def _opened(self, ref: str) -> tuple[Record, Core]:
         """The record, and what it says."""
-        record = await self.record_of(ref)
-        try:
-            return record, open_core(record)
-        except RecordValueError as error:
-            raise DamagedRecordError(record.context_id, "core", str(error)) from error
+        return opened(await self._stored(ref))
 
-    async def verify(self, ref: str) -> Report:
+    async def verify(self, ref: str, expect: str | None, *, signed: bool) -> Report:
         """What holds of a record as it lies in the log."""
-        return proved(await self._stored(ref), self._settings, named(ref))
+        expected = named(ref) if expect is None else spelled(expect)
+        stored = await self._stored(ref)
+        return proved(stored, self._settings, expect=expected, signed=signed)
 
     async def redact(self, ref: str, pointer: str, reason: str, by: str | None) -> Record:
         """Erases one value of a record; two who redact at once both succeed."""
-        if not reason.strip():
+        if type(reason) is not str or not reason.strip():
             raise InvalidInputError("say for what reason the value is redacted")
         while True:
             stored = await self._stored(ref)

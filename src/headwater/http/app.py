@@ -70,6 +70,11 @@ class App:
         self.routes = routes
         self._router = Router(routes, store.settings.http.max_body_bytes)
 
+    @property
+    def private(self) -> bool:
+        """Whether what contexts are made of stays out of the log."""
+        return not self._store.settings.record.include_content
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._live(scope, receive, send)
@@ -82,7 +87,7 @@ class App:
             endpoint = self._admit(scope, resource, method)
             answer = await endpoint.answer(scope, receive, segments)
         except Exception as error:  # noqa: BLE001 - the last handler: the caller gets an answer
-            log_problem(error, method, resource.template)
+            log_problem(error, method, resource.template, private=self.private)
             answer = answer_problem(error)
         await send_answer(answer, send, head=method == "HEAD")
         self._watch.note(method, resource.template, path, answer.status, began)

@@ -3,55 +3,82 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from headwater.contexts import ContextDef
+from headwater.contexts import ContextDef, annotations_of
 from headwater.errors import closest
 from headwater.http.problems import FieldError
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-# Every context takes it, whether its function does or not.
-_ALWAYS = "interaction_ref"
+_REFERENCE = "interaction_ref"
+
+_Reference = Any | msgspec.UnsetType | None
 
 
-def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> dict[str, Any]:
+def with_reference(
+    definition: ContextDef, params: Mapping[str, Any], beside: _Reference
+) -> tuple[dict[str, Any], _Reference]:
+    """The parameters and the interaction's reference, which may be one of them or stand beside.
+
+    Every context takes one; the function gets it where it has a parameter of that name.
+    """
+    given = dict(params)
+    if _REFERENCE in given and beside is not msgspec.UNSET:
+        raise FieldError(
+            f"{_REFERENCE} is given twice, among the params and beside them; give it once",
+            _REFERENCE,
+        )
+    reference = given.pop(_REFERENCE, beside)
+    if _REFERENCE in definition.signature.parameters and reference not in (None, msgspec.UNSET):
+        given[_REFERENCE] = reference
+    return given, reference
+
+
+def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> inspect.BoundArguments:
     """The given parameters as the context's function takes them, or an error that names one."""
+    _refuse_unknown(definition, params)
+    kinds = annotations_of(definition.function)
+    rest = dict(params)
+    given: dict[str, Any] = {}
+    for name, parameter in definition.signature.parameters.items():
+        kind = kinds.get(name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
+        elif name not in rest:
+            _refuse_missing(definition, parameter)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            several = _typed(rest.pop(name), list[Any], name)
+            given[name] = tuple(_typed(value, kind, name) for value in several)
+        else:
+            given[name] = _typed(rest.pop(name), kind, name)
+    bound = inspect.BoundArguments(definition.signature, given)
+    bound.apply_defaults()
+    return bound
+
+
+def _refuse_unknown(definition: ContextDef, params: Mapping[str, Any]) -> None:
     declared = definition.signature.parameters.values()
-    known = [parameter.name for parameter in declared if parameter.kind in _NAMED]
-    if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in declared):
-        for name in params:
-            _refuse_unknown(definition, name, known)
-    for parameter in declared:
-        needed = parameter.kind in _NAMED and parameter.default is parameter.empty
-        if needed and parameter.name not in params:
-            raise FieldError(
-                f"context {definition.name!r} needs the parameter {parameter.name!r}",
-                _field(parameter.name),
-            )
-    hints = annotations_of(definition.function)
-    return {name: _typed(value, hints.get(name, Any), name) for name, value in params.items()}
-
-
-def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function; none where they name what exists for a type checker alone."""
-    try:
-        return get_type_hints(inspect.unwrap(function))
-    except (NameError, TypeError):
-        return {}
-
-
-def _refuse_unknown(definition: ContextDef, name: str, known: list[str]) -> None:
-    if name in known or name == _ALWAYS:
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in declared):
         return
-    near = closest(name, known)
-    there = f"there is {', '.join(known)}" if known else "it takes none"
-    hint = f"did you mean {near!r}?" if near else there
-    raise FieldError(
-        f"context {definition.name!r} has no parameter {name!r}; {hint}", _field(name), near
-    )
+    known = [parameter.name for parameter in declared]
+    for name in params:
+        if name not in known:
+            near = closest(name, known)
+            there = f"there is {', '.join(known)}" if known else "it takes none"
+            hint = f"did you mean {near!r}?" if near else there
+            raise FieldError(
+                f"context {definition.name!r} has no parameter {name!r}; {hint}", _field(name), near
+            )
+
+
+def _refuse_missing(definition: ContextDef, parameter: inspect.Parameter) -> None:
+    if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+        raise FieldError(
+            f"context {definition.name!r} needs the parameter {parameter.name!r}",
+            _field(parameter.name),
+        )
 
 
 def _typed(value: Any, kind: Any, name: str) -> Any:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headwater.contexts import Overrides, overrides
+from headwater.contexts import overrides
 from headwater.evidence import ContextPage
 from headwater.http.answers import Answer
-from headwater.http.arguments import arguments_of
+from headwater.http.arguments import arguments_of, with_reference
 from headwater.http.plain import plain
 from headwater.http.routes import Route
 from headwater.lineage import (
@@ -35,9 +35,6 @@ class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     interaction_ref: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     freshness_sla: str | msgspec.UnsetType | None = msgspec.UNSET
-
-    def overrides(self) -> Overrides:
-        return overrides(self.max_tokens, self.freshness_sla, self.interaction_ref)
 
 
 class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -83,8 +80,11 @@ class Contexts:
 
     async def assemble_context(self, name: str, body: AssembleBody) -> Answer:
         """Assembles a context and keeps its record."""
-        arguments = arguments_of(self._store.registry.context(name), body.params)
-        context = await self._store.assemble_named(name, arguments, body.overrides())
+        definition = self._store.registry.context(name)
+        params, reference = with_reference(definition, body.params, body.interaction_ref)
+        bound = arguments_of(definition, params)
+        changed = overrides(body.max_tokens, body.freshness_sla, reference)
+        context = await self._store.assemble(definition, bound.args, bound.kwargs, changed)
         return _answer(_assembled(context))
 
     async def assemble(self, body: AssembleNamedBody) -> Answer:

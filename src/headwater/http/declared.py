@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from headwater.contexts import ContextDef, RetrieverDef
+from headwater.contexts import ContextDef, RetrieverDef, annotations_of
 from headwater.define import EntityDef, FeatureDef, Mode
 from headwater.graph import Graph
-from headwater.http.arguments import annotations_of
 from headwater.http.routes import Route
 from headwater.store import FeatureStore
 

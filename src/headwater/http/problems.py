@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -202,15 +202,38 @@ def answer_problem(error: Exception) -> Answer:
     return Answer(rule.status, body, MEDIA_TYPE, _headers(error, rule))
 
 
-def log_problem(error: Exception, method: str, route: str) -> None:
-    """Logs what the caller is not told, once."""
+def log_problem(error: Exception, method: str, route: str, *, private: bool) -> None:
+    """Logs what the caller is not told, once; in private, nothing that a function has said."""
     rule = rule_of(error)
     if rule.status < 500 or isinstance(error, BacklogError):
         return
-    fields = {"method": method, "route": route, "error": f"{type(error).__name__}: {error}"}
+    fields = {"method": method, "route": route, "error": type(error).__name__}
+    # What the store says of itself has nothing of what it keeps.
+    if not private or isinstance(error, BackendError | RecordingError):
+        fields["error"] += f": {error}"
     if not isinstance(error, BackendError):
-        fields["traceback"] = "".join(traceback.format_exception(error))
+        fields["traceback"] = trace_of(error, private=private)
     log.error("request failed", **fields)
+
+
+def trace_of(error: BaseException, *, private: bool) -> str:
+    """Where an error came from; in private, types and places alone.
+
+    What a function raises may say what it was called with, or what it read.
+    """
+    return "".join(_places(error, set()) if private else traceback.format_exception(error))
+
+
+def _places(error: BaseException, known: set[int]) -> Iterator[str]:
+    known.add(id(error))
+    yield f"{type(error).__module__}.{type(error).__qualname__}\n"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}\n"
+    before = error.__context__ if error.__cause__ is None else error.__cause__
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for other in (before, *inner):
+        if other is not None and id(other) not in known:
+            yield from _places(other, known)
 
 
 def rule_of(error: Exception) -> Rule:

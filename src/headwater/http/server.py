@@ -18,6 +18,7 @@ from headwater.deadline import ending
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
 from headwater.http.app import App, create_app, create_worker_app
+from headwater.http.problems import trace_of
 from headwater.logs import log
 from headwater.store import FeatureStore
 from headwater.worker import Worker
@@ -118,11 +119,12 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=math.ceil(drain),
             )
         )
+        self._private = app.private
         self._listener = listener
         self._announce = announce
 
     async def run_until_stopped(self) -> None:
-        with _logged("uvicorn.error"):
+        with _logged("uvicorn.error", private=self._private):
             await self.serve([self._listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -194,10 +196,15 @@ def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None
 class _LogHandler(logging.Handler):
     """Hands records of the standard library's logging to our log."""
 
+    def __init__(self, *, private: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._private = private
+
     def emit(self, record: logging.LogRecord) -> None:
         fields = {"detail": record.getMessage()}
-        if record.exc_info:
-            fields["traceback"] = logging.Formatter().formatException(record.exc_info)
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            fields["traceback"] = trace_of(error, private=self._private)
         if record.levelno >= logging.ERROR:
             log.error("server", **fields)
         else:
@@ -205,8 +212,8 @@ class _LogHandler(logging.Handler):
 
 
 @contextmanager
-def _logged(name: str) -> Generator[None]:
-    logger, handler = logging.getLogger(name), _LogHandler(logging.WARNING)
+def _logged(name: str, *, private: bool) -> Generator[None]:
+    logger, handler = logging.getLogger(name), _LogHandler(private=private)
     propagates = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False

@@ -43,7 +43,14 @@ from headwater.ports.history import (
     Snapshot,
     Tail,
 )
-from headwater.ports.records import Cache, Cached, RecordLog, RecordSummary, StoredRecord
+from headwater.ports.records import (
+    Cache,
+    Cached,
+    RecordLog,
+    RecordSummary,
+    StoredRecord,
+    is_keepable,
+)
 from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, newest
 
 __all__ = [
@@ -82,5 +89,6 @@ __all__ = [
     "Tail",
     "Tick",
     "by_entity",
+    "is_keepable",
     "newest",
 ]

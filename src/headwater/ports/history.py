@@ -50,8 +50,9 @@ class OfflineStore(Protocol):
     ) -> list[list[PastValue | None]]:
         """For each point, the last value of each feature that was true then, never a later one.
 
-        With ``known``, also written by then: exactly what a reader would have been served. Among
-        values of one moment, the one written last wins.
+        With ``known``, the last one that had been written by then: exactly what a reader would
+        have been served. A value ahead of the clock is known once written, and true only in its
+        time. Among values of one moment, the one written last wins.
         """
         ...
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
+
+from headwater.errors import InvalidInputError
+from headwater.values import LONGEST_NAME
+
+_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +35,25 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
     signature: bytes | None = None
     redactions: bytes = b"[]"
 
+    def check(self) -> None:
+        """Refuses texts that a log cannot keep."""
+        texts = [self.context_id, self.record_hash, self.content_hash]
+        texts += [self.name, self.freshness_status]
+        # One look for what is fine, as nearly all is.
+        if len(joined := "".join(texts)) <= LONGEST_NAME and joined.isprintable():
+            return
+        for text in texts:
+            if not is_keepable(text):
+                raise InvalidInputError(
+                    f"{reprlib.repr(text)} cannot be kept in a record log; give at most "
+                    f"{LONGEST_NAME} characters, without U+0000 and halves of surrogate pairs"
+                )
+
+
+def is_keepable(text: str) -> bool:
+    """Says whether a record may have this text: every store can hold it and look it up."""
+    return len(text) <= LONGEST_NAME and _UNKEEPABLE.search(text) is None
+
 
 class RecordLog(Protocol):
     """The records of all contexts: immutable, found by id, by hash and by what they were made of.
@@ -44,8 +70,9 @@ class RecordLog(Protocol):
         """Keeps a record, to be found by these keys; appends of one time share a commit.
 
         The same record again changes nothing, not even what was redacted meanwhile. Another one
-        under its id is refused with ImmutableRecordError, a text that cannot be kept with
-        InvalidInputError, and no other append with it.
+        under its id is refused with ImmutableRecordError, a text that cannot be kept (too long,
+        with U+0000 or half of a surrogate pair) with InvalidInputError, and no other append with
+        it. Who gives up waiting stops no other append; its own record is kept whole or not at all.
         """
         ...
 
@@ -85,7 +112,8 @@ class RecordLog(Protocol):
     ) -> bool:
         """Replaces a record's disclosures and redactions if its redactions are as expected.
 
-        Says whether it did. Everything else of a record stays as it is.
+        Says whether it did. Everything else of a record stays as it is. The backend says when
+        what was replaced is gone from its files.
         """
         ...
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from headwater.lineage import FreshnessStatus
+
 SPEC = "CRS-001"
 COMMITTED = "committed"
 """What marks the annotation of a committed field."""
@@ -79,7 +81,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate and what was decided about it.
 
     `emitted` is the text as it stands in the output, where that is not `content`; `short_by` is
-    how many tokens more would have admitted it.
+    how many tokens more would have admitted it. Early records have `section` in clear.
     """
 
     content: Committed[str]
@@ -87,7 +89,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     required: bool
     truncate: bool
-    section: str | None
+    section: Committed[str] | None = None
     source: ItemSource
     tokens: int
     emitted_tokens: int
@@ -126,7 +128,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a retriever."""
+    """One call of a retriever; early records leave out whether it was fresh."""
 
     retriever: str
     arguments: Committed[Any]
@@ -137,14 +139,16 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int
     cache_hit: bool
     latency_us: int
+    fresh: bool | None = None
 
 
 class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A context that was assembled inside this one."""
+    """A context that was assembled inside this one; early records leave out its freshness."""
 
     context_id: str
     record_hash: str | None
     name: str
+    freshness_status: FreshnessStatus | None = None
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +165,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on everything that was read."""
 
-    status: Literal["guaranteed", "degraded"]
+    status: FreshnessStatus
     sla_ms: int | None
     stalest_ms: int | None
     violations: tuple[Violation, ...] = ()

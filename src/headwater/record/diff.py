@@ -45,7 +45,7 @@ class ItemDiff(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     change: Change
     flipped: bool
-    """Whether it was kept, shortened or dropped in one and not so in the other."""
+    """Whether it is in both, and was kept, shortened or dropped in one and not so in the other."""
 
     tokens_delta: int
     before: ItemSide | None
@@ -119,7 +119,7 @@ def diff(before: Core, after: Core) -> Diff:
         tokens_before=before.output.tokens,
         tokens_after=after.output.tokens,
         tokens_delta=after.output.tokens - before.output.tokens,
-        items=_items(before.items, after.items),
+        items=_items(before, after),
         features=_features(before.features, after.features),
         results=_results(before, after),
         inputs=list(_values(before.inputs, after.inputs)),
@@ -183,18 +183,27 @@ def _shown(value: Any) -> Any:
 
 
 class _Placed(NamedTuple):
-    """An item and its place."""
+    """An item, its place, and the name of the inner context whose text it is."""
 
     place: int
     item: Item
+    inner: str | None
 
 
-def _items(before: Sequence[Item], after: Sequence[Item]) -> list[ItemDiff]:
-    ones = [_Placed(place, item) for place, item in enumerate(before)]
-    others = [_Placed(place, item) for place, item in enumerate(after)]
-    withheld = any(isinstance(item.content, Commitment) for item in (*before, *after))
-    pairs = _pairs(ones, others, _ref, _content, _role, *[_kind] * withheld)
+def _items(before: Core, after: Core) -> list[ItemDiff]:
+    withheld = any(isinstance(i.content, Commitment) for i in (*before.items, *after.items))
+    pairs = _pairs(
+        _placed(before), _placed(after), _ref, _content, _inner, _role, *[_kind] * withheld
+    )
     return [_item(one, two) for one, two in pairs]
+
+
+def _placed(core: Core) -> list[_Placed]:
+    names: dict[Any, str] = {inner.context_id: inner.name for inner in core.contexts}
+    return [
+        _Placed(place, item, names.get(item.source.ref) if item.source.kind == "context" else None)
+        for place, item in enumerate(core.items)
+    ]
 
 
 def _ref(placed: _Placed) -> Hashable | None:
@@ -206,26 +215,47 @@ def _ref(placed: _Placed) -> Hashable | None:
 
 def _content(placed: _Placed) -> Hashable | None:
     content = placed.item.content
-    return content if isinstance(content, str) and _ref(placed) is None else None
+    if not isinstance(content, str) or _has_lasting_ref(placed):
+        return None
+    return (placed.inner, content)
+
+
+def _has_lasting_ref(placed: _Placed) -> bool:
+    """Says whether an item is called the same in every context; an inner one has new ids."""
+    return placed.item.source.kind != "context" and _ref(placed) is not None
+
+
+def _inner(placed: _Placed) -> Hashable | None:
+    """What the text of an inner context is known by when it is another one."""
+    return placed.inner
 
 
 def _role(placed: _Placed) -> Hashable | None:
     """What an item without a name of its own is known by when its text is another one."""
-    return _kind(placed) if placed.item.source.ref is None else None
+    if placed.inner is not None or _has_lasting_ref(placed):
+        return None
+    withheld = isinstance(placed.item.source.ref, Commitment)
+    return None if withheld else (_kind(placed), _shown(placed.item.section))
 
 
 def _kind(placed: _Placed) -> Hashable | None:
-    """All that is known of an item whose name and text are withheld."""
+    """All that is known of an item whose texts are withheld."""
     item = placed.item
-    return (item.source.kind, item.section, item.priority, item.required)
+    return (item.source.kind, item.priority, item.required)
 
 
 def _item(one: _Placed | None, two: _Placed | None) -> ItemDiff:
     before, after = _item_side(one), _item_side(two)
     return ItemDiff(
         identity=next(_name(placed) for placed in (two, one) if placed is not None),
-        change=_change(one, two, lambda of: of.item.content, lambda of: of.item.decision),
-        flipped=(before and before.decision) != (after and after.decision),
+        change=_change(
+            one,
+            two,
+            lambda of: of.item.content,
+            lambda of: of.item.decision,
+            lambda of: of.item.emitted,
+        ),
+        flipped=bool(before and after and before.decision != after.decision),
         tokens_delta=_emitted(after) - _emitted(before),
         before=before,
         after=after,
@@ -256,6 +286,8 @@ _LONGEST_NAME = 60
 def _name(placed: _Placed) -> str:
     """How a person tells an item from the others."""
     item = placed.item
+    if placed.inner is not None:
+        return f"context {placed.inner}"
     if _ref(placed) is not None:
         return f"{item.source.kind} {item.source.ref}"
     if not isinstance(item.content, str):
@@ -389,7 +421,10 @@ def _text(before: Core, after: Core) -> str | None:
     one, two = before.output.content, after.output.content
     if not isinstance(one, str) or not isinstance(two, str):
         return None
-    lines = unified_diff(
-        one.splitlines(), two.splitlines(), before.context_id, after.context_id, lineterm=""
-    )
+    lines = unified_diff(_lines(one), _lines(two), before.context_id, after.context_id, lineterm="")
     return "\n".join(lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines that are the same only where the texts are, to the last line break."""
+    return text.split("\n") if text else []

@@ -166,7 +166,8 @@ def _rerun(core: Core, mode: Mode, definition: str | None, *, same: bool) -> str
     """How far a text can be relied on that the function as it is today has made."""
     words = ["the same text" if same else "another text"]
     words.append(
-        f"features as they were known at {core.created_at.isoformat()}"
+        "features as the record says that they were read, any other as it was known at "
+        f"{core.timing.started_at.isoformat()}"
         if mode == "as_of"
         else "features as they are now"
     )

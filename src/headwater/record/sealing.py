@@ -25,6 +25,9 @@ SALT_BYTES = 16
 MARK = "$sd"
 """The key of a commitment in the core."""
 
+ALTERED = "does not open its commitment: its value or salt was altered, or belongs elsewhere"
+"""What is wrong with a disclosure whose value is not the one that was sealed."""
+
 C = TypeVar("C", bound=Core)
 
 
@@ -193,28 +196,41 @@ def open_core(record: Record, schema: type[C]) -> C: ...
 
 
 def open_core(record: Record, schema: type[Core] = Core) -> Core:
-    """What the record says, with every value that is disclosed; `verify` says whether it is true.
+    """What the record says, with every value that is disclosed and opens its commitment.
 
-    What is withheld or redacted is a `Commitment`.
+    What is withheld or redacted is a `Commitment`; what was altered is refused. Whether the core
+    itself is the one that was sealed, `verify` says.
     """
-    values = {
-        disclosure.pointer: from_tagged(disclosure.value, disclosure.pointer)
-        for disclosure in record.disclosures
-    }
+    disclosed = {disclosure.pointer: disclosure for disclosure in record.disclosures}
     try:
-        return msgspec.convert(_filled(msgspec.json.decode(record.core), "", values), schema)
-    except msgspec.MsgspecError as error:
-        raise RecordValueError("", f"the core cannot be read: {error}") from error
+        return msgspec.convert(_filled(msgspec.json.decode(record.core), "", disclosed), schema)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordValueError("", f"it is not the core of a record: {error}") from error
 
 
-def _filled(tree: Any, pointer: str, values: Mapping[str, Any]) -> Any:
+def _filled(tree: Any, pointer: str, disclosed: Mapping[str, Disclosure]) -> Any:
     if isinstance(tree, list):
-        return [_filled(item, f"{pointer}/{at}", values) for at, item in enumerate(tree)]
+        return [_filled(item, f"{pointer}/{at}", disclosed) for at, item in enumerate(tree)]
     if not isinstance(tree, dict):
         return tree
     if is_commitment(tree):
-        return values[pointer] if pointer in values else Commitment(tree[MARK])
-    return {key: _filled(item, child(pointer, key), values) for key, item in tree.items()}
+        found = disclosed.get(pointer)
+        return Commitment(tree[MARK]) if found is None else _opened(found, tree[MARK])
+    return {key: _filled(item, child(pointer, key), disclosed) for key, item in tree.items()}
+
+
+def _opened(disclosure: Disclosure, committed: str) -> Any:
+    if not opens(disclosure, committed):
+        raise RecordValueError(disclosure.pointer, f"it {ALTERED}")
+    return from_tagged(disclosure.value, disclosure.pointer)
+
+
+def opens(disclosure: Disclosure, committed: str) -> bool:
+    """Says whether a disclosed value is the one that the core commits to."""
+    try:
+        return digest(disclosure.salt, disclosure.pointer, disclosure.value) == committed
+    except (UnicodeEncodeError, RecursionError):
+        return False  # no value of a record is written so, or lies so deep
 
 
 def is_commitment(tree: Any) -> bool:

@@ -155,7 +155,6 @@ def _feature(read: FeatureRead) -> FeatureLineage:
 
 
 def _retriever(call: Retrieval, core: Core) -> dict[str, Any]:
-    sla_ms = core.freshness.sla_ms
     return {
         "retriever": call.retriever,
         "arguments": _shown(call.arguments),
@@ -164,12 +163,18 @@ def _retriever(call: Retrieval, core: Core) -> dict[str, Any]:
         "cache_hit": call.cache_hit,
         "searched_at": call.searched_at,
         "age_ms": call.age_ms,
-        "fresh": sla_ms is None or (call.age_ms <= sla_ms and not _rests_on_nothing(call, core)),
+        "fresh": _was_fresh(call, core) if call.fresh is None else call.fresh,
     }
 
 
+def _was_fresh(call: Retrieval, core: Core) -> bool:
+    """What an early record says of a search between the lines."""
+    sla_ms = core.freshness.sla_ms
+    return sla_ms is None or (call.age_ms <= sla_ms and not _rests_on_nothing(call, core))
+
+
 def _rests_on_nothing(call: Retrieval, core: Core) -> bool:
-    """Says whether a search read something that has no age."""
+    """Says whether some call of this retriever read something that has no age."""
     return any(
         found.kind == "retrieval" and found.name == call.retriever and found.reason != "stale"
         for found in core.freshness.violations
@@ -189,15 +194,7 @@ def _retriever_trace(call: Retrieval, core: Core) -> RetrieverTrace:
 
 
 def _nested(core: Core) -> list[NestedLineage]:
-    return [
-        NestedLineage(
-            context_id=nested.context_id,
-            record_hash=nested.record_hash,
-            name=nested.name,
-            freshness_status=None,
-        )
-        for nested in core.contexts
-    ]
+    return [NestedLineage(**msgspec.structs.asdict(nested)) for nested in core.contexts]
 
 
 def _violations(core: Core) -> list[FreshnessViolation]:
@@ -209,7 +206,7 @@ def _violation(violation: Violation) -> FreshnessViolation:
 
 
 def _item(item: Item) -> dict[str, Any]:
-    return {name: getattr(item, name) for name in ItemLineage.__struct_fields__}
+    return {name: _shown(getattr(item, name)) for name in ItemLineage.__struct_fields__}
 
 
 def _item_trace(item: Item) -> ItemTrace:

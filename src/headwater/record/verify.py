@@ -15,7 +15,7 @@ from headwater.canonical import JsonError, canonical, from_base64, parse
 from headwater.errors import SignatureError
 from headwater.record.core import SPEC, Commitment
 from headwater.record.parts import Disclosure, Record, content_hash, hash_of
-from headwater.record.sealing import commitments, digest
+from headwater.record.sealing import ALTERED, commitments, opens
 from headwater.record.signing import STATEMENT_SPEC, Keyring, Statement, statement_of
 
 CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
@@ -31,9 +31,10 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The whole ladder."""
+    """The whole ladder, and whether the record bears a signature at all."""
 
     checks: tuple[Check, ...]
+    signed: bool
 
     @property
     def ok(self) -> bool:
@@ -112,7 +113,8 @@ def verify(
             disclosures,
             _check_content(reading, opened),
             _check_reassembly(reading, opened),
-        )
+        ),
+        signed=record.signature is not None,
     )
 
 
@@ -121,16 +123,19 @@ def _read(core: bytes) -> _Reading:
     try:
         tree = parse(core)
         outline = msgspec.convert(tree, _Outline)
+        committed, same = dict(commitments(tree)), canonical(tree) == core
     except JsonError as error:
         return _Reading(record_hash, problem=f"the core is not readable: {error}")
+    except RecursionError:
+        return _Reading(record_hash, problem="the core is not readable: it is nested too deeply")
     except msgspec.ValidationError as error:
         return _Reading(record_hash, problem=f"the core is not that of a record: {error}")
     problem = None
     if outline.spec != SPEC:
         problem = f"the core says it is {outline.spec!r}, not {SPEC!r}"
-    elif canonical(tree) != core:
+    elif not same:
         problem = "the core is not in canonical form"
-    return _Reading(record_hash, outline, dict(commitments(tree)), problem)
+    return _Reading(record_hash, outline, committed, problem)
 
 
 def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
@@ -165,7 +170,8 @@ def _hash_problems(record: Record, reading: _Reading, expect: str | None) -> Ite
 def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, signed: bool) -> Check:
     signature = record.signature
     if signature is None:
-        return (_broken if signed else _open)("signature", "the record is not signed")
+        known = ", although there are keys to check one" if keyring.keys else ""
+        return (_broken if signed else _open)("signature", f"the record is not signed{known}")
     try:
         statement = statement_of(signature)
     except SignatureError as error:
@@ -249,13 +255,7 @@ def _disclosure_problem(
         return "is disclosed twice"
     if pointer not in committed:
         return "is disclosed, but the core commits to nothing there"
-    try:
-        found = digest(disclosure.salt, pointer, disclosure.value)
-    except UnicodeEncodeError:
-        found = ""
-    if found != committed[pointer]:
-        return "does not open its commitment: its value or salt was altered, or belongs elsewhere"
-    return None
+    return None if opens(disclosure, committed[pointer]) else ALTERED
 
 
 def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:

@@ -81,6 +81,7 @@ def holding() -> list[Case]:
             signed=True,
         ),
         case("signed-unchecked", "signed, but no key is at hand", SIGNED, "+.+++"),
+        case("unsigned-known-keys", "not signed, and there are keys", FULL, "+.+++", keys=HMAC),
         case("expected-hash", "asked for by its hash", FULL, "+.+++", expect=FULL.record_hash),
         case("expected-id", "asked for by its id", FULL, "+.+++", expect=FULL.context_id),
         case("later-version", "a later version added fields", FUTURE, "+.+++"),

@@ -186,4 +186,13 @@ def broken_signatures() -> list[Case]:
             "not signed",
             signed=True,
         ),
+        case(
+            "signature-removed-known-keys",
+            "a signature was expected by one who has keys",
+            FULL,
+            "+x+++",
+            "although there are keys",
+            keys=HMAC,
+            signed=True,
+        ),
     ]

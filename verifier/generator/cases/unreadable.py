@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.record.document import export
-from verifier.generator.cases.records import FULL
+from verifier.generator.cases.records import FULL, REDACTED
 from verifier.generator.cases.vocabulary import Case, changed, text_of
 
 
@@ -29,6 +29,10 @@ def unreadable() -> list[Case]:
         "lone-surrogate": (
             "a text is no Unicode",
             good.replace(at, at + '{"pointer": "/x", "salt": "", "value": "\\ud800"},', 1),
+        ),
+        "redaction-by-number": (
+            "who redacted is no text",
+            text_of(changed(REDACTED, lambda d: d["redactions"][0].update(by=5))),
         ),
         "no-salt": (
             "a disclosure has no salt",

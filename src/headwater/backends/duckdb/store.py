@@ -139,7 +139,7 @@ class DuckdbOfflineStore:
         open_log(duck, HISTORY, snapshot["history"], self._folder)
         duck.load_rows("asked", asked, _ASKED)
         names = texts(sorted(set(features)))
-        visible_from = "greatest(as_of, written_at)" if known else "as_of"
+        visible_from = "written_at" if known else "as_of"
         duck.run(_PAST.format(visible_from=visible_from, features=names))
         duck.run(_KNOWN if known else _TRUE)
         return duck.run(_LAST.format(features=names)).fetchall()

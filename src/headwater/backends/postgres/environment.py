@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from headwater.backends.postgres.drain import Drain
+from headwater.backends.postgres.line import Line
 from headwater.backends.postgres.migrate import (
     VERSION,
     installed,
@@ -40,7 +41,9 @@ class PostgresEnvironment:
         self._postgres = postgres
         self._schema = settings.postgres.schema
         self._drain = Drain(postgres, outbox, settings.postgres.pool_size)
-        self.records = PostgresRecordLog(postgres)
+        self.records = PostgresRecordLog(
+            Line(postgres, settings.postgres, settings.record.timeout), postgres
+        )
         self.offline = PostgresOfflineStore(postgres, self._drain, clock, self._schema)
 
     async def version(self) -> int:

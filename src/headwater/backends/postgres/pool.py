@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import TypeAlias, TypeVar
 
@@ -56,6 +56,8 @@ class Postgres:
 
     async def begun(self) -> None:
         """Does what is to be done first, once; what fails is tried again at the next use."""
+        if self._begin is None:
+            return
         async with self._beginning:
             if self._begin is not None:
                 await self._begin()
@@ -63,8 +65,7 @@ class Postgres:
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs the work, again if its connection was lost; so it has to be safe to repeat."""
-        if self._begin is not None:
-            await self.begun()
+        await self.begun()
         return await self.reach(work)
 
     async def reach(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -74,14 +75,22 @@ class Postgres:
                 return await self._once(work)
             except LOST:
                 # What ended this connection has most likely ended the others too.
-                await self._opened().expire_connections()
+                await self.opened().expire_connections()
                 return await self._once(work)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        async with self._opened().acquire(timeout=self._settings.timeout) as connection:
+        pool = self.opened()
+        connection = await pool.acquire(timeout=self._settings.timeout)
+        try:
             return await work(connection)
+        finally:
+            # A server that does not answer is not waited for a second time; what cannot be given
+            # back is ended by the pool, and is no news beside what the work came to.
+            with suppress(*FAILURES):
+                await pool.release(connection, timeout=_GRACE_SECONDS)
 
-    def _opened(self) -> asyncpg.Pool[asyncpg.Record]:
+    def opened(self) -> asyncpg.Pool[asyncpg.Record]:
+        """The connections, unless they are closed or another process's."""
         if self._pid != os.getpid():
             raise ClosedError(
                 "this store was opened before a fork and cannot be used in the child process; "
@@ -131,12 +140,12 @@ def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, st
 
 
 @contextmanager
-def translated(settings: PostgresSettings) -> Iterator[None]:
-    """Turns the errors of driver, server and network into ours."""
+def translated(settings: PostgresSettings, limit: str = "postgres.timeout") -> Iterator[None]:
+    """Turns the errors of driver, server and network into ours; ``limit`` says how long it had."""
     try:
         yield
     except FAILURES as error:
-        raise translate(error, settings) from error
+        raise translate(error, settings, limit) from error
 
 
 async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:

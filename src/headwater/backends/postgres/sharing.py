@@ -28,7 +28,7 @@ class Shared:
         await asyncio.shield(self._next)
 
     async def _run(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
+        if before is not None and not before.done():
             await asyncio.wait([before])
         self._running, self._next = self._next, None
         await self._work()

@@ -27,17 +27,26 @@ FROM (
     ORDER BY hashtextextended(entity_id, 0), moment
 ) AS asked
 CROSS JOIN unnest($3::text[]) WITH ORDINALITY AS wanted (feature, n)
-CROSS JOIN LATERAL (
+CROSS JOIN LATERAL ({last}) AS last
+"""
+_LAST_OF = """
     SELECT h.value, h.as_of, h.written_at FROM _history AS h
     WHERE h.feature = wanted.feature
       AND hashtextextended(h.entity_id, 0) = hashtextextended(asked.entity_id, 0)
       AND h.entity_id = asked.entity_id
-      AND h.as_of <= asked.moment {known}
+      AND {visible}
     ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
-) AS last
 """
-LAST_TRUE = _LAST.format(known="")
-LAST_KNOWN = _LAST.format(known="AND h.written_at <= asked.moment")
+LAST_TRUE = _LAST.format(last=_LAST_OF.format(visible="h.as_of <= asked.moment"))
+# What had been written by then, in two parts: values that speak of a moment beyond, which are few
+# and have an index of their own, and all others, of which the first that is found is the last.
+_AHEAD = """h.as_of > h.written_at
+      AND h.as_of > asked.moment AND h.written_at <= asked.moment"""
+_BEHIND = "h.as_of <= asked.moment AND h.written_at <= asked.moment"
+LAST_KNOWN = _LAST.format(
+    last=f"({_LAST_OF.format(visible=_AHEAD)}) UNION ALL ({_LAST_OF.format(visible=_BEHIND)}) "
+    "ORDER BY as_of DESC LIMIT 1"
+)
 
 # The beginning of an id is what the index holds, and sorts as the whole does.
 LATEST = """

@@ -31,9 +31,19 @@ LOST = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.InterfaceError,  # the use of a connection that is gone, among others
+    asyncpg.InternalClientError,  # the use of one that goes just then
     ConnectionError,
 )
 """What happens to a connection or a transaction through no fault of its own."""
+
+OF_ONE_ROW = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.InternalServerError,
+)
+"""What one row may bring about in a statement whose other rows are fine."""
 
 _TABLES_DIFFER = (
     asyncpg.UndefinedTableError,
@@ -62,7 +72,7 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (asyncpg.QueryCanceledError,),
         "gave a statement up",
-        "raise HEADWATER_POSTGRES_TIMEOUT, or ask for less at once",
+        "raise {limit}, or ask for less at once",
     ),
     (
         (asyncpg.DiskFullError,),
@@ -92,7 +102,7 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (TimeoutError,),
         "did not answer in time",
-        "see to its load and the network, or raise HEADWATER_POSTGRES_TIMEOUT",
+        "see to its load and the network, or raise {limit}",
     ),
     (
         (OSError,),
@@ -102,7 +112,9 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
 )
 
 
-def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
+def translate(
+    error: Exception, settings: PostgresSettings, limit: str = "postgres.timeout"
+) -> HeadwaterError:
     """Our error for one of the driver's, the server's or the network's."""
     if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return ConfigError(
@@ -113,7 +125,7 @@ def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
         return SchemaError(
             settings.schema, f"are incomplete: {headline(error)}", "run `headwater migrate`"
         )
-    if isinstance(error, asyncpg.DataError):
+    if isinstance(error, asyncpg.DataError | asyncpg.ProgramLimitExceededError):
         return InvalidInputError(f"Postgres cannot keep what was passed: {headline(error)}")
     where = SETTINGS["postgres.url"].shown(settings.url)
     problem, remedy = next(
@@ -122,6 +134,7 @@ def translate(error: Exception, settings: PostgresSettings) -> HeadwaterError:
     )
     said = ": ".join(filter(None, [problem, headline(_first(error))]))
     kind = AwayError if isinstance(error, (*LOST, OSError)) else BackendError
+    remedy = remedy.format(limit=SETTINGS[limit].variable)
     return kind(f"Postgres at {where} {said}; {remedy}")
 
 

@@ -27,7 +27,7 @@ SCHEMA_VERSION = max(_PARTS)
 """The version of the tables that this version of Headwater works with."""
 
 CHECKPOINT_BYTES = 8 << 20
-_BUSY_SECONDS = 30.0
+BUSY_SECONDS = 30.0
 
 
 class WriteLock:
@@ -113,7 +113,7 @@ class Home:
         """A new connection with the settings that every connection here has."""
         connection = sqlite3.connect(
             self.database,
-            timeout=_BUSY_SECONDS,
+            timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,

@@ -15,7 +15,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord
+from headwater.ports import RecordSummary, StoredRecord, is_keepable
 
 R = TypeVar("R", bound=RecordSummary)
 
@@ -57,6 +57,8 @@ class SqliteRecordLog:
         self._writer = writer
 
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+        # Here and not in the writer's thread, where it would be a mistake of ours.
+        record.check()
         row, created_at = _row(record), to_micros(record.created_at)
         key_rows = [(key, created_at, record.context_id) for key in set(keys)]
         # The last one again and again, so that one statement holds them all.
@@ -103,6 +105,8 @@ class SqliteRecordLog:
             arguments.append(to_micros(start))
         for column, wanted in (("name", name), ("freshness_status", freshness_status)):
             if wanted is not None:
+                if not is_keepable(wanted):
+                    return []
                 sql += f" AND {column} = ?"
                 arguments.append(wanted)
         order = " ORDER BY created_at DESC, context_id DESC LIMIT ?"
@@ -152,7 +156,7 @@ class SqliteRecordLog:
             finally:
                 db.execute("PRAGMA secure_delete = OFF")
 
-        return await self._writer.run(job)
+        return await self._writer.run(job, erases=True)
 
 
 def _refuse_other(db: sqlite3.Connection, record: StoredRecord) -> None:
@@ -164,21 +168,8 @@ def _refuse_other(db: sqlite3.Connection, record: StoredRecord) -> None:
 
 def _row(record: StoredRecord) -> tuple[Any, ...]:
     values = msgspec.structs.asdict(record)
-    for column, value in values.items():
-        if isinstance(value, str):
-            _refuse_surrogates(column, value)
     values["created_at"] = to_micros(record.created_at)
     return tuple(values[column] for column in _ALL)
-
-
-def _refuse_surrogates(column: str, text: str) -> None:
-    # Here and not in the writer's thread, where it would be a mistake of ours.
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"{column} {text!r} has half of a surrogate pair, which no store can keep; remove it"
-        ) from error
 
 
 def _read(kind: type[R], row: tuple[Any, ...]) -> R:

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.answers import Answer, send
-from headwater.backends.sqlite.home import CHECKPOINT_BYTES, Home
+from headwater.backends.sqlite.home import BUSY_SECONDS, CHECKPOINT_BYTES, Home
 from headwater.errors import ClosedError, HeadwaterError
 from headwater.logs import log
 
@@ -22,12 +22,14 @@ Job = Callable[[sqlite3.Connection], T]
 _MOST_JOBS = 256
 _RESTART_BYTES = 64 << 20
 _COMMITS_BETWEEN_LOOKS = 32
+_ERASING_SECONDS = 2.0
 
 
 class _Queued(NamedTuple):
     job: Job[Any]
     wake: bool
     single: bool
+    erases: bool
     then: Job[None] | None
     future: asyncio.Future[Any]
 
@@ -51,6 +53,7 @@ class Writer:
         self._closed = False
         self._ended = False
         self._commits = 0
+        self._erasing = False
         self._thread.start()
 
     async def run(
@@ -59,19 +62,21 @@ class Writer:
         *,
         wake: bool = False,
         single: bool = False,
+        erases: bool = False,
         then: Job[None] | None = None,
     ) -> T:
         """Runs the job inside a write transaction and returns its result once it is durable.
 
         With ``wake``, the job gives workers something to do and they are woken. A ``single`` job
-        is one statement, which is a transaction by itself when it comes alone. ``then`` runs
-        after a job that succeeded, outside of its transaction; it is for reading.
+        is one statement, which is a transaction by itself when it comes alone. What a job that
+        ``erases`` removed is gone from the WAL too when it returns, or a warning says why not yet.
+        ``then`` runs after a job that succeeded, outside of its transaction; it is for reading.
         """
         self._home.check_open()
         if self._closed:
             raise ClosedError("this store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Queued(job, wake, single, then, future))
+        self._queue.put(_Queued(job, wake, single, erases, then, future))
         return await future
 
     def close(self) -> None:
@@ -100,7 +105,9 @@ class Writer:
             with self._lock:
                 answers = self._transact(connection, batch)
                 self._commits += 1
-                if self._commits % _COMMITS_BETWEEN_LOOKS == 0:
+                if any(queued.erases for queued in batch):
+                    self._erase(connection, _ERASING_SECONDS)
+                elif self._commits % _COMMITS_BETWEEN_LOOKS == 0:
                     self._checkpoint(connection)
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
@@ -173,7 +180,27 @@ class Writer:
         connection.execute("RELEASE job")
         return Answer(queued.future, result)
 
+    def _erase(self, connection: sqlite3.Connection, seconds: float) -> None:
+        """Empties the WAL; as long as somebody reads from it, it is tried again now and then."""
+        connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1_000)}")
+        try:
+            held, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            problem = "somebody reads from it" if held else None
+        except sqlite3.Error as error:
+            problem = str(error)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1_000)}")
+        self._erasing = problem is not None
+        if problem is not None and seconds:
+            log.warning(
+                "what was erased is still in the WAL, and will be removed later",
+                file=self._wal,
+                problem=problem,
+            )
+
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        if self._erasing:
+            self._erase(connection, 0)
         try:
             size = os.stat(self._wal).st_size
             if size > CHECKPOINT_BYTES:

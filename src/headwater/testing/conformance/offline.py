@@ -104,6 +104,21 @@ class OfflineStoreConformance(Suite):
         assert true == [1, 2, 3, 3, 3]
         assert known == [1, 1, 1, 3, 3]
 
+    async def test_a_value_ahead_of_the_clock_is_known_once_written_and_true_only_in_its_time(
+        self, backends: Backends
+    ) -> None:
+        await backends.online.put([change(1, as_of=after(1), written_at=after(1))])
+        await backends.online.put([change(2, as_of=after(30), written_at=after(2))])
+        assert await value_online(backends) == 2
+        await backends.online.put([change(3, as_of=after(10), written_at=after(10))])
+        await backends.online.put([change(4, as_of=after(30), written_at=after(20))])
+        await backends.online.put([change(5, as_of=after(40), written_at=after(40))])
+        moments = (1, 2, 10, 20, 30, 40)
+        known = [await value_at(backends, after(second), known=True) for second in moments]
+        true = [await value_at(backends, after(second)) for second in moments]
+        assert known == [1, 2, 2, 4, 4, 5]
+        assert true == [1, 1, 3, 3, 4, 5]
+
     async def test_among_values_of_one_moment_the_one_written_last_wins(
         self, backends: Backends
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from uuid import UUID, uuid4
 
@@ -15,8 +15,11 @@ from headwater.clock import to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
 from headwater.ports import Backends, RecordSummary, StoredRecord
 from headwater.testing.conformance.suite import START, Connect, Suite, after
+from headwater.values import LONGEST_NAME
 
 EVERY_BYTE = bytes(range(256))
+LONGEST = "\U0010fffd" * LONGEST_NAME
+UNKEEPABLE = ["\ud800", "a\0b", LONGEST + "b", "".join(map(chr, range(1, 9_000)))]
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -178,13 +181,40 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(b"key") == newest_first(others)
         assert await backends.records.get(kept.context_id) == kept
 
-    async def test_a_text_that_cannot_be_kept_is_refused_alone(self, backends: Backends) -> None:
-        kept, bad = record(), record(name="\ud800")
+    @pytest.mark.parametrize("text", UNKEEPABLE)
+    async def test_a_text_that_cannot_be_kept_is_refused_alone(
+        self, backends: Backends, text: str
+    ) -> None:
+        kept = [record(b"%d" % number) for number in range(10)]
+        bad = [record(name=text), record(freshness_status=text)]
         answers = await asyncio.gather(
-            *(backends.records.append(each, []) for each in (bad, kept)), return_exceptions=True
+            *(backends.records.append(each, []) for each in [*kept[:5], *bad, *kept[5:]]),
+            return_exceptions=True,
         )
-        assert isinstance(answers[0], InvalidInputError)
-        assert await backends.records.records() == [summary(kept)]
+        assert [type(answer) for answer in answers[5:7]] == [InvalidInputError] * 2
+        assert answers[:5] + answers[7:] == [None] * 10
+        assert await backends.records.records() == newest_first(kept)
+
+    async def test_the_longest_texts_are_given_back_and_found(self, backends: Backends) -> None:
+        kept = record(name=LONGEST, freshness_status=LONGEST)
+        await append(backends, kept)
+        assert await backends.records.get(kept.context_id) == kept
+        found = await backends.records.records(name=LONGEST, freshness_status=LONGEST)
+        assert found == [summary(kept)]
+
+    async def test_who_gives_up_waiting_stops_no_other_append(self, backends: Backends) -> None:
+        kept = [record(b"%d" % number) for number in range(20)]
+        appends = [asyncio.create_task(backends.records.append(each, [each.core])) for each in kept]
+        await asyncio.sleep(0)
+        for given_up in appends[::2]:
+            given_up.cancel()
+        answers = await asyncio.gather(*appends, return_exceptions=True)
+        assert answers[1::2] == [None] * 10
+        for each in kept:
+            found = await backends.records.get(each.context_id)
+            assert found in ([each, None] if each in kept[::2] else [each])
+            whole = [] if found is None else [summary(each)]
+            assert await backends.records.find(each.core) == whole
 
     async def test_of_two_records_with_one_id_exactly_one_wins(self, connect: Connect) -> None:
         openings = [await connect(), await connect()]
@@ -294,6 +324,18 @@ class RecordLogConformance(Suite):
             kept[:2]
         )
 
+    @pytest.mark.parametrize("hours", [0, 10, -10])
+    async def test_a_list_may_begin_or_end_where_no_calendar_does(
+        self, backends: Backends, hours: int
+    ) -> None:
+        kept = record()
+        await append(backends, kept)
+        zone = timezone(timedelta(hours=hours))
+        first, last = datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
+        assert await backends.records.records(start=first, end=last) == [summary(kept)]
+        assert await backends.records.records(start=last) == []
+        assert await backends.records.records(end=first) == []
+
     async def test_records_are_listed_that_fit_everything_that_is_given(
         self, backends: Backends
     ) -> None:
@@ -312,7 +354,9 @@ class RecordLogConformance(Suite):
             name="n1", start=after(2), before=kept[9].context_id, limit=2
         )
         assert page == newest_first([kept[7], kept[5]])
-        assert await backends.records.records(name="nobody") == []
+        for nobody in ("nobody", *UNKEEPABLE):
+            assert await backends.records.records(name=nobody) == []
+            assert await backends.records.records(freshness_status=nobody) == []
 
     async def test_records_are_found_by_each_key_they_were_appended_with(
         self, backends: Backends

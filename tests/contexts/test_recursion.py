@@ -1,0 +1,198 @@
+"""Contexts and retrievers that call themselves: refused at once, whichever way it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, context, feature, retriever
+from headwater.errors import ContextFailedError, FeatureFailedError, RetrieverFailedError
+from tests.engine.support import until
+
+
+@pytest.mark.parametrize("cache_ttl", [None, "1h"])
+async def test_retrievers_that_call_each_other_are_told_so(
+    store: FeatureStore, cache_ttl: str | None
+) -> None:
+    @retriever(store, cache_ttl=cache_ttl)
+    async def first(query: str) -> list[str]:
+        return [found.text for found in await second(query)]
+
+    @retriever(store, cache_ttl=cache_ttl)
+    async def second(query: str) -> list[str]:
+        return [found.text for found in await first(query)]
+
+    for _ in range(2):
+        with pytest.raises(RetrieverFailedError, match="same arguments: first → second → first"):
+            async with asyncio.timeout(20):
+                await first("shoes")
+
+
+async def test_searches_that_wait_for_each_other_are_told_so(store: FeatureStore) -> None:
+    entered: list[str] = []
+    go_on = asyncio.Event()
+
+    async def enter(name: str) -> None:
+        entered.append(name)
+        await go_on.wait()
+
+    @retriever(store, cache_ttl="1h")
+    async def first(query: str) -> list[str]:
+        await enter("first")
+        return [found.text for found in await second(query)]
+
+    @retriever(store, cache_ttl="1h")
+    async def second(query: str) -> list[str]:
+        await enter("second")
+        return [found.text for found in await third(query)]
+
+    @retriever(store, cache_ttl="1h")
+    async def third(query: str) -> list[str]:
+        await enter("third")
+        return [found.text for found in await first(query)]
+
+    calls = [asyncio.ensure_future(search("shoes")) for search in (first, second, third)]
+    await until(lambda: len(entered) == 3)
+    go_on.set()
+    async with asyncio.timeout(20):
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        assert isinstance(answer, RetrieverFailedError)
+        assert "RecursionError: it calls itself with the same arguments" in str(answer)
+
+
+async def test_searches_that_share_others_without_a_circle_wait_for_them(
+    store: FeatureStore,
+) -> None:
+    made = []
+
+    @retriever(store, cache_ttl="1h")
+    async def words(query: str) -> list[str]:
+        made.append(query)
+        await asyncio.sleep(0)
+        return query.split()
+
+    @retriever(store, cache_ttl="1h")
+    async def docs(query: str, page: int) -> list[str]:
+        twice = await asyncio.gather(words(query), words(query))
+        return [found.text for found in twice[page]]
+
+    found = await asyncio.gather(docs("red shoes", 0), docs("red shoes", 1), words("red shoes"))
+    assert [[chunk.text for chunk in chunks] for chunks in found] == [["red", "shoes"]] * 3
+    assert made == ["red shoes"]
+
+
+async def test_an_async_context_that_calls_itself_is_told_so(store: FeatureStore) -> None:
+    @retriever(store, cache_ttl="1h")
+    async def search(query: str) -> list[str]:
+        return [str(await made(query))]
+
+    @context(store)
+    async def made(query: str) -> str:
+        return str(await search(query))
+
+    with pytest.raises(ContextFailedError, match="same arguments: made → search → made"):
+        await made("shoes")
+
+
+async def test_a_sync_context_that_calls_itself_takes_no_more_threads(store: FeatureStore) -> None:
+    @context(store)
+    def made(query: str) -> str:
+        return str(store.sync.run(made(query)))
+
+    before = threading.active_count()
+    with pytest.raises(ContextFailedError, match="same arguments: made → made"):
+        await made("shoes")
+    assert threading.active_count() <= before + 3
+
+
+async def test_a_context_that_reads_a_feature_that_assembles_it_is_told_so(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    async def summary(user_id: str) -> str:
+        return str(await made(user_id))
+
+    @context(store)
+    async def made(user_id: str) -> str:
+        return str(await store.get_feature("summary", user_id))
+
+    with pytest.raises((ContextFailedError, FeatureFailedError), match=r"→ made|reads itself"):
+        await made("u1")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_context_may_call_itself_with_other_arguments_but_not_for_ever(
+    store: FeatureStore, kind: str
+) -> None:
+    @context(store, name="count")
+    def sync_count(number: int) -> str:
+        return f"{number} {store.sync.run(count(number - 1)).content}" if number else "0"
+
+    @context(store, name="async_count")
+    async def async_count(number: int) -> str:
+        return f"{number} {(await count(number - 1)).content}" if number else "0"
+
+    count = sync_count if kind == "sync" else async_count
+    assert (await count(3)).content == "3 2 1 0"
+    before = threading.active_count()
+    with pytest.raises(ContextFailedError, match="64 contexts and retrievers run inside of each"):
+        await count(-1)
+    assert threading.active_count() <= before + 64
+
+
+async def test_arguments_that_only_look_the_same_are_not(store: FeatureStore) -> None:
+    @context(store)
+    async def made(number: float) -> str:
+        return str(await made(1)) if type(number) is float else type(number).__name__
+
+    assert (await made(1.0)).content == "int"
+
+
+async def test_a_list_that_was_changed_is_another_argument(store: FeatureStore) -> None:
+    @context(store)
+    async def last(words: list[str]) -> str:
+        word = words.pop()
+        return str(await last(words)) if words else word
+
+    assert (await last(["a", "b", "c"])).content == "a"
+
+
+async def test_a_task_that_a_function_leaves_behind_is_inside_of_it_no_longer(
+    store: FeatureStore,
+) -> None:
+    left: list[asyncio.Future[str]] = []
+    over = asyncio.Event()
+
+    async def again() -> str:
+        await over.wait()
+        return (await made("shoes")).content
+
+    @context(store)
+    async def made(query: str) -> str:
+        if not left:
+            left.append(asyncio.ensure_future(again()))
+        return query
+
+    await made("shoes")
+    over.set()
+    assert await left[0] == "shoes"
+
+
+async def test_a_handler_that_searches_in_a_circle_fails_alone(
+    store: FeatureStore, user: type
+) -> None:
+    @retriever(store, cache_ttl="1h")
+    async def search(query: str) -> list[str]:
+        return [found.text for found in await search(query)]
+
+    @feature(entity=user, trigger="purchase", max_retries=0)
+    async def advice(user_id: str, event: ServiceEvent) -> str:
+        return str(await search("shoes"))
+
+    await store.publish("purchase", "u1")
+    await store.drain()
+    (letter,) = await store.dead_letters()
+    assert "same arguments: search → search" in letter.error

@@ -1,0 +1,142 @@
+"""Arguments over HTTP: every kind of parameter, in its type, and the interaction's reference."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from headwater import FeatureStore, context
+from headwater.settings import Settings
+from tests.http.conftest import KEY, client_of, problem_of
+
+
+class Turn(msgspec.Struct):
+    """A reference in a type of one's own."""
+
+    call_id: str
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[FeatureStore]:
+    settings = Settings().with_(api_key=KEY, home=str(tmp_path))
+    async with FeatureStore(settings=settings) as store:
+        yield store
+
+
+@pytest.fixture
+async def client(store: FeatureStore) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(store) as client:
+        yield client
+
+
+async def content(client: httpx.AsyncClient, name: str, **body: Any) -> Any:
+    response = await client.post(f"/v1/contexts/{name}", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()["content"]
+
+
+async def problem(client: httpx.AsyncClient, name: str, **body: Any) -> dict[str, Any]:
+    response = await client.post(f"/v1/contexts/{name}", json=body)
+    assert response.status_code == 422
+    return problem_of(response)
+
+
+async def test_parameters_of_every_kind_are_given_by_name(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    @context(store)
+    def made(
+        first: date, second: int = 2, /, third: int = 3, *rest: date, last: int = 4, **more: date
+    ) -> str:
+        return repr((first.year, second, third, [each.year for each in rest], last, more))
+
+    day = "2026-01-15"
+    given = {"first": day, "rest": [day, day], "last": 5, "more": day}
+    said = await content(client, "made", params=given)
+    assert said == "(2026, 2, 3, [2026, 2026], 5, {'more': datetime.date(2026, 1, 15)})"
+    assert await content(client, "made", params={"first": day}) == "(2026, 2, 3, [], 4, {})"
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "detail"),
+    [
+        ({}, "params.first", "needs the parameter 'first'"),
+        ({"first": 1, "rest": 5}, "params.rest", "Expected `array`"),
+        ({"first": 1, "rest": ["x"]}, "params.rest", "Expected `int`"),
+        ({"first": 1, "rset": [1]}, "params.rset", "did you mean 'rest'?"),
+    ],
+)
+async def test_parameters_of_every_kind_are_refused_by_name(
+    store: FeatureStore,
+    client: httpx.AsyncClient,
+    params: dict[str, Any],
+    field: str,
+    detail: str,
+) -> None:
+    @context(store)
+    def made(first: int, /, *rest: int) -> str:
+        return "never"
+
+    told = await problem(client, "made", params=params)
+    assert told["field"] == field
+    assert detail in told["detail"]
+
+
+async def test_a_reference_reaches_the_function_that_has_a_parameter_for_it(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    @context(store)
+    async def needs(interaction_ref: Turn) -> str:
+        return interaction_ref.call_id
+
+    @context(store)
+    async def may_have(interaction_ref: dict[str, Any] | None = None) -> str:
+        return str(interaction_ref)
+
+    reference = {"call_id": "c-17"}
+    for body in ({"interaction_ref": reference}, {"params": {"interaction_ref": reference}}):
+        for name, said in (("needs", "c-17"), ("may_have", str(reference))):
+            response = await client.post(f"/v1/contexts/{name}", json=body)
+            answer = response.json()
+            assert (response.status_code, answer["content"]) == (200, said)
+            assert answer["interaction_ref"] == reference
+    assert await content(client, "may_have", interaction_ref=None) == "None"
+    told = await problem(client, "needs", interaction_ref=None)
+    assert told["field"] == "params.interaction_ref"
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_reference_that_is_given_twice_is_refused(
+    store: FeatureStore, client: httpx.AsyncClient, *, takes: bool
+) -> None:
+    async def with_one(interaction_ref: dict[str, Any]) -> str:
+        return "never"
+
+    async def without() -> str:
+        return "never"
+
+    context(store, name="made")(with_one if takes else without)
+    told = await problem(
+        client, "made", params={"interaction_ref": {"a": 1}}, interaction_ref={"a": 2}
+    )
+    assert told["field"] == "interaction_ref"
+    assert "give it once" in told["detail"]
+
+
+async def test_overrides_that_no_record_holds_are_refused(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    @context(store)
+    async def made() -> str:
+        raise AssertionError("it ran")
+
+    told = await problem(client, "made", max_tokens=2**53)
+    assert "below 2^53" in told["detail"]
+    told = await problem(client, "made", freshness_sla="999999999d")
+    assert "longer than any record can say" in told["detail"]
