@@ -22,7 +22,7 @@ from headwater.values import FeatureValue, Part
 from headwater.workspace import Reads, current_reads
 
 _UNCHANGEABLE = frozenset({str, int, float, bool, NoneType})
-_DEEPEST = 64
+_DEEPEST = 32
 """How many contexts and retrievers may run inside of each other."""
 
 

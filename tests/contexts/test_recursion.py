@@ -138,9 +138,9 @@ async def test_a_context_may_call_itself_with_other_arguments_but_not_for_ever(
     count = sync_count if kind == "sync" else async_count
     assert (await count(3)).content == "3 2 1 0"
     before = threading.active_count()
-    with pytest.raises(ContextFailedError, match="64 contexts and retrievers run inside of each"):
+    with pytest.raises(ContextFailedError, match="32 contexts and retrievers run inside of each"):
         await count(-1)
-    assert threading.active_count() <= before + 64
+    assert threading.active_count() <= before + 32
 
 
 async def test_arguments_that_only_look_the_same_are_not(store: FeatureStore) -> None:
