@@ -13,20 +13,17 @@ from typing import Any
 import msgspec
 
 from headwater.assembled import Asked, Made, context_of, core_of, lineage_of
-from headwater.calls import Limits, Raising
+from headwater.calls import Limits, Raising, is_mistake
 from headwater.clock import Clock, to_micros
 from headwater.contexts import ContextDef, ContextItem, Overrides, reference
 from headwater.errors import (
     ConfigError,
     ContextFailedError,
     ContextTimeoutError,
-    DeclarationError,
     FreshnessSLAError,
     HeadwaterError,
     InvalidInputError,
-    NotFoundError,
     RecordingError,
-    RehearsalError,
     UnknownReferenceError,
 )
 from headwater.fit import Candidate, Policy, fit
@@ -46,10 +43,6 @@ from headwater.workspace import noting
 _MILLISECOND = timedelta(milliseconds=1)
 # A dollar for each token: a record holds what nine million of those cost.
 _LONGEST_RATE = 15
-
-# What the functions of a context and all below it do wrong, once its arguments were accepted: they
-# name or give what there is not. A caller can do nothing about that.
-_MISTAKES = (DeclarationError, InvalidInputError, NotFoundError)
 
 Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
 """Told of every context that was assembled, and of every one that was refused afterwards."""
@@ -89,8 +82,8 @@ class Assembler:
         bound, asked = _ask(definition, arguments, named, overrides)
         try:
             return await self._run(bound, asked)
-        except _MISTAKES as error:
-            if isinstance(error, RehearsalError) or self._is_the_callers(error, asked):
+        except HeadwaterError as error:
+            if not is_mistake(error) or self._is_the_callers(error, asked):
                 raise
             raise ContextFailedError(definition.name, error) from error
 

@@ -11,12 +11,27 @@ from headwater.contexts import ContextDef, RetrieverDef
 from headwater.deadline import Deadline, DeadlineError, Slot
 from headwater.define import FeatureDef
 from headwater.errors import (
+    DeclarationError,
     FeatureFailedError,
     FunctionRaisedError,
     HandlerTimeoutError,
     HeadwaterError,
+    InvalidInputError,
+    NotFoundError,
+    RehearsalError,
 )
 from headwater.offload import Offload
+
+_MISTAKES = (DeclarationError, InvalidInputError, NotFoundError)
+
+
+def is_mistake(error: HeadwaterError) -> bool:
+    """Says whether code that uses the store did something wrong, such as to name what is not there.
+
+    Inside of a function that is the function's doing, and the one who called it can do nothing
+    about it.
+    """
+    return isinstance(error, _MISTAKES) and not isinstance(error, RehearsalError)
 
 
 class Calls:
@@ -44,9 +59,9 @@ class Calls:
                 raise
             problem = f"it raised {type(error).__name__}"
             raise FeatureFailedError(feature.name, entity_id, problem) from error
-        except HeadwaterError:
-            raise
         except Exception as error:  # the user's own: whatever it is, it is told with its feature
+            if isinstance(error, HeadwaterError) and not is_mistake(error):
+                raise
             raise FunctionRaisedError(feature.name, entity_id, error) from error
 
 

@@ -15,9 +15,11 @@ from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
 from headwater.errors import (
     FeatureFailedError,
     FeatureValueError,
+    FunctionRaisedError,
     HandlerTimeoutError,
     InvalidInputError,
     NotFoundError,
+    UnknownNameError,
 )
 from headwater.settings import Settings
 from headwater.testing import ManualClock
@@ -685,3 +687,15 @@ async def test_a_live_reader_never_shares_the_computation_of_a_past_moment(
     await asyncio.sleep(0)
     go_on.set()
     assert (await past, await live) == ({"u1": {"doubled": 2}}, {"u1": {"doubled": 200}})
+
+
+async def test_a_name_that_a_function_mistypes_is_the_functions_mistake(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    async def doubled(user_id: str) -> float:
+        return 2.0 * await store.get_feature("scoer", user_id)
+
+    with pytest.raises(FunctionRaisedError, match="feature 'doubled' failed .*'scoer'") as caught:
+        await store.get_feature("doubled", "u1")
+    assert isinstance(caught.value.raised, UnknownNameError)

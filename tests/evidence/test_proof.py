@@ -391,6 +391,7 @@ async def test_a_receipt_that_cannot_be_exact_is_refused(shop: Shop) -> None:
     ("given", "problem"),
     [
         ({"content": b"a"}, "content is a text, not bytes"),
+        ({"content": "half \ud800"}, "content is a text, not one with a lone surrogate"),
         ({"name": 5}, "name is 5; give printable text"),
         ({"name": ""}, "name is ''; give printable text"),
         ({"name": "a\0b"}, "give printable text"),

@@ -165,6 +165,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "retriever-failed": 500,
         "context-failed": 500,
         "damaged-record": 500,
+        "not-signed": 500,
         "backlog": 503,
         "not-recorded": 503,
         "backend": 503,

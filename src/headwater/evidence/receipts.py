@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Mapping
-from types import NoneType
 from typing import Any, NamedTuple
 
 from headwater.contexts import ContextDef, reference
+from headwater.contexts.definitions import is_text
 from headwater.errors import InvalidInputError, Location
 from headwater.values import LONGEST_NAME
 
@@ -58,16 +58,21 @@ def _check(receipt: Receipt) -> None:
         raise InvalidInputError(
             f"name is {reprlib.repr(name)}; give printable text of 1 to {LONGEST_NAME} characters"
         )
-    if type(receipt.content) is not str:
-        raise InvalidInputError(f"content is a text, not {type(receipt.content).__name__}")
+    if not is_text(receipt.content):
+        raise InvalidInputError(f"content is a text, {_not(receipt.content)}")
     for option, given in (("model", receipt.model), ("version", receipt.version)):
-        if type(given) not in (str, NoneType):
-            raise InvalidInputError(f"{option} is a text or None, not {type(given).__name__}")
+        if given is not None and not is_text(given):
+            raise InvalidInputError(f"{option} is a text or None, {_not(given)}")
     if not isinstance(inputs, Mapping):
         raise InvalidInputError(
             f"inputs are a mapping such as {{'question': …}}, not {type(inputs).__name__}"
         )
     reference(receipt.interaction_ref)
+
+
+def _not(given: object) -> str:
+    kind = "one with a lone surrogate" if type(given) is str else type(given).__name__
+    return f"not {kind}"
 
 
 def _signature(inputs: Mapping[str, Any]) -> inspect.Signature:
