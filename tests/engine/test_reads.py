@@ -694,8 +694,8 @@ async def test_a_name_that_a_function_mistypes_is_the_functions_mistake(
 ) -> None:
     @feature(entity=user)
     async def doubled(user_id: str) -> float:
-        return 2.0 * await store.get_feature("scoer", user_id)
+        return 2 * float(await store.get_feature("scoer", user_id))
 
-    with pytest.raises(FunctionRaisedError, match="feature 'doubled' failed .*'scoer'") as caught:
+    with pytest.raises(FunctionRaisedError, match=r"feature 'doubled' failed .*'scoer'") as caught:
         await store.get_feature("doubled", "u1")
     assert isinstance(caught.value.raised, UnknownNameError)
