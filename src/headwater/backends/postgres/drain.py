@@ -72,6 +72,8 @@ class Drain:
         self._postgres = postgres
         self._outbox = outbox
         self._slots = asyncio.Semaphore(min(_PARTITIONS_AT_ONCE, pool_size))
+        # Whoever takes what is free has events to handle beside it, and nobody waits for the rest.
+        self._slot_beside = asyncio.Semaphore(1)
         self._shared = Shared(lambda: self._take_all(wait=True))
 
     async def catch_up(self) -> None:
@@ -100,7 +102,7 @@ class Drain:
                 raise end
 
     async def _drain(self, partition: int, *, wait: bool) -> None:
-        async with self._slots:
+        async with self._slots if wait else self._slot_beside:
             more = True
             while more:
                 taken = await self._postgres.run(
