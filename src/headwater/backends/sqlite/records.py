@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -49,6 +49,14 @@ _LAST_CHARACTER = "\U0010ffff"
 _NO_END = (2**63 - 1, "")
 
 
+class _Append(NamedTuple):
+    """A record on its way."""
+
+    record: StoredRecord
+    row: tuple[Any, ...]
+    keys: set[bytes]
+
+
 class SqliteRecordLog:
     """Appends through the writer's thread, where they share a commit; reads inline."""
 
@@ -59,18 +67,7 @@ class SqliteRecordLog:
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
         # Here and not in the writer's thread, where it would be a mistake of ours.
         record.check()
-        row, created_at = _row(record), to_micros(record.created_at)
-        key_rows = [(key, created_at, record.context_id) for key in set(keys)]
-        # The last one again and again, so that one statement holds them all.
-        key_rows += key_rows[-1:] * (-len(key_rows) % _KEYS_AT_ONCE)
-
-        def job(db: sqlite3.Connection) -> None:
-            if bulk.insert(db, _RECORDS, [row], conflict=_UNLESS_KNOWN):
-                bulk.insert(db, _KEYS, key_rows, conflict=_UNLESS_KNOWN)
-            else:
-                _refuse_other(db, record)
-
-        await self._writer.run(job)
+        await self._writer.run_together(_keep, _Append(record, _row(record), set(keys)))
 
     async def get(self, ref: str) -> StoredRecord | None:
         if not ref.isascii():
@@ -157,6 +154,23 @@ class SqliteRecordLog:
                 db.execute("PRAGMA secure_delete = OFF")
 
         return await self._writer.run(job, erases=True)
+
+
+def _keep(items: Sequence[_Append], db: sqlite3.Connection) -> None:
+    """Writes records and their keys; one that is known is left as it is, if it is the same."""
+    if bulk.insert(db, _RECORDS, [own.row for own in items], conflict=_UNLESS_KNOWN) < len(items):
+        if len(items) > 1:
+            raise ValueError("one of them is known; each alone shows which")
+        _refuse_other(db, items[0].record)
+        return
+    keys = [
+        (key, to_micros(own.record.created_at), own.record.context_id)
+        for own in items
+        for key in own.keys
+    ]
+    # The last one again and again, so that few statements hold them all.
+    keys += keys[-1:] * (-len(keys) % _KEYS_AT_ONCE)
+    bulk.insert(db, _KEYS, keys, conflict=_UNLESS_KNOWN)
 
 
 def _refuse_other(db: sqlite3.Connection, record: StoredRecord) -> None:

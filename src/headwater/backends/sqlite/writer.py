@@ -6,8 +6,9 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +19,8 @@ from headwater.logs import log
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
+Together = Callable[[Sequence[T], sqlite3.Connection], None]
+"""A job for many items at once: for all of them or, where it fails, for none."""
 
 _MOST_JOBS = 256
 _RESTART_BYTES = 64 << 20
@@ -32,6 +35,8 @@ class _Queued(NamedTuple):
     erases: bool
     then: Job[None] | None
     future: asyncio.Future[Any]
+    together: Together[Any] | None = None
+    item: Any = None
 
 
 # A value that SQLite cannot bind, such as a lone surrogate, is the fault of its job alone.
@@ -72,12 +77,37 @@ class Writer:
         ``erases`` removed is gone from the WAL too when it returns, or a warning says why not yet.
         ``then`` runs after a job that succeeded, outside of its transaction; it is for reading.
         """
+        future: asyncio.Future[T] = self._future()
+        self._queue.put(_Queued(job, wake, single, erases, then, future))
+        return await future
+
+    async def run_together(self, job: Together[T], item: T) -> None:
+        """The same for one of many items that a job takes at once.
+
+        Each statement hands the interpreter over, so ten items cost little more than one. Those
+        that wait are written together; where that fails, each alone, and each has its own answer.
+        """
+        future: asyncio.Future[None] = self._future()
+        alone = partial(job, [item])
+        self._queue.put(
+            _Queued(
+                alone,
+                wake=False,
+                single=False,
+                erases=False,
+                then=None,
+                future=future,
+                together=job,
+                item=item,
+            )
+        )
+        await future
+
+    def _future(self) -> asyncio.Future[Any]:
         self._home.check_open()
         if self._closed:
             raise ClosedError("this store is closed")
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Queued(job, wake, single, erases, then, future))
-        return await future
+        return asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
         """Finishes what is queued and ends the thread; once is enough."""
@@ -156,7 +186,11 @@ class Writer:
             if alone:
                 answers = [Answer(first.future, first.job(connection))]
             else:
-                answers = [self._attempt(connection, queued) for queued in batch]
+                done = self._run_together(connection, batch)
+                answers = [
+                    done.get(queued.future) or self._attempt(connection, queued.job, queued.future)
+                    for queued in batch
+                ]
             connection.execute("COMMIT")
         except _FAILURES as error:
             if connection.in_transaction:
@@ -166,19 +200,36 @@ class Writer:
             return [Answer(queued.future, error=failure) for queued in batch]
         return answers
 
-    def _attempt(self, connection: sqlite3.Connection, queued: _Queued) -> Answer:
+    def _run_together(
+        self, connection: sqlite3.Connection, batch: list[_Queued]
+    ) -> dict[asyncio.Future[Any], Answer]:
+        """The answers to those whose items could be written together."""
+        jobs: dict[Together[Any], list[_Queued]] = {}
+        for queued in batch:
+            if queued.together is not None:
+                jobs.setdefault(queued.together, []).append(queued)
+        done: dict[asyncio.Future[Any], Answer] = {}
+        for job, own in jobs.items():
+            items = [queued.item for queued in own]
+            if self._attempt(connection, partial(job, items), own[0].future).error is None:
+                done |= {queued.future: Answer(queued.future) for queued in own}
+        return done
+
+    def _attempt(
+        self, connection: sqlite3.Connection, job: Job[Any], future: asyncio.Future[Any]
+    ) -> Answer:
         connection.execute("SAVEPOINT job")
         try:
-            result = queued.job(connection)
+            result = job(connection)
         except _FAILURES as error:
             if not connection.in_transaction:
                 raise  # SQLite gave up the whole transaction: a full disk, an I/O error
             connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
             failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
-            return Answer(queued.future, error=failure)
+            return Answer(future, error=failure)
         connection.execute("RELEASE job")
-        return Answer(queued.future, result)
+        return Answer(future, result)
 
     def _erase(self, connection: sqlite3.Connection, seconds: float) -> None:
         """Empties the WAL; as long as somebody reads from it, it is tried again now and then."""
