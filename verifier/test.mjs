@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 
-import { canonical, DocumentError, parse, verify } from "./verify.mjs";
+import { canonical, DocumentError, parse, verdict, verify } from "./verify.mjs";
 
 const read = (path) => readFile(new URL(`vectors/${path}`, import.meta.url), "utf8");
 const vectors = async (name) => JSON.parse(await read(`${name}.json`));
@@ -22,6 +22,7 @@ for (const { file, what, keys, expect, signed, expected } of await vectors("reco
     const checks = Object.fromEntries(report.checks.map(({ check, ok }) => [check, ok]));
     assert.deepEqual(checks, expected.checks);
     assert.equal(report.ok, expected.ok);
+    assert.equal(verdict(report), expected.verdict);
     for (const { check, detail } of report.checks) {
       for (const name of expected.names[check] ?? []) assert.ok(detail.includes(name), `${detail} names ${name}`);
     }

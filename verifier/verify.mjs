@@ -4,6 +4,7 @@
 
 const SPEC = "CRS-001";
 const STATEMENT_SPEC = "CRS-001-SIG";
+const SHORTEST_SECRET = 16;
 
 /** The document cannot be understood at all. */
 export class DocumentError extends Error {}
@@ -12,13 +13,15 @@ export class DocumentError extends Error {}
  * Says what holds of a record and names what is broken.
  *
  * `keys` are written as in HEADWATER_SIGNING_KEY, with commas or line ends between; `expect` is the
- * record hash or context id it was asked for by; `signed` makes the lack of a signature a failure.
+ * record hash or context id it was asked for by; `signed` asks for a signature that one of the keys
+ * made, and takes one that cannot be checked for none. A rung that fails has a `fault`: "altered",
+ * or, of a record that may be intact, "another", "unsigned" or "unchecked".
  *
- * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string}[]}>}
+ * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string, fault?: string}[]}>}
  */
 export async function verify(text, { keys = "", expect = null, signed = false } = {}) {
   const record = readDocument(text);
-  const keyring = await readKeys(keys);
+  const keyring = readKeys(keys);
   const core = await readCore(record.core);
   const disclosures = await checkDisclosures(record, core);
   const checks = [
@@ -33,13 +36,24 @@ export async function verify(text, { keys = "", expect = null, signed = false } 
 
 /** What a report comes down to, in one sentence. */
 export function verdict({ ok, signed, checks }) {
-  if (!ok) return "This record is broken.";
+  if (!ok) return failure(new Set(checks.map(({ fault }) => fault).filter(Boolean)));
   if (checks.find(({ check }) => check === "signature").ok) return "Nothing is broken.";
   return `Nothing is broken, but ${signed ? "its signature was not checked" : "it is not signed"}.`;
 }
 
+const UNMET = new Map([
+  ["another", "It is not the record that was expected."],
+  ["unsigned", "It is not signed."],
+  ["unchecked", "Its signature could not be checked."],
+]);
+
+function failure(faults) {
+  if ([...faults].some((fault) => !UNMET.has(fault))) return "This record is broken.";
+  return [...UNMET].filter(([fault]) => faults.has(fault)).map(([, said]) => said).join(" ");
+}
+
 const holds = (check, detail) => ({ check, ok: true, detail });
-const broken = (check, detail) => ({ check, ok: false, detail });
+const broken = (check, detail, fault = "altered") => ({ check, ok: false, detail, fault });
 const open = (check, detail) => ({ check, ok: null, detail });
 
 // The document
@@ -165,17 +179,17 @@ function checkHash(record, core, expect) {
     if (contentHash !== record.content_hash) {
       problems.push(`content_hash is ${record.content_hash}, but the core says ${contentHash}`);
     }
-    if (expect && expect !== core.hash && expect !== contextId) {
-      problems.push(`it is another record than ${expect}`);
-    }
   }
-  return problems.length ? broken("hash", problems.join("; ")) : holds("hash", `the core hashes to ${core.hash}`);
+  const another = expect && core.outline && ![core.hash, core.outline.contextId].includes(expect);
+  const said = another ? [...problems, `it is another record than ${expect}`] : problems;
+  if (!said.length) return holds("hash", `the core hashes to ${core.hash}`);
+  return broken("hash", said.join("; "), problems.length ? "altered" : "another");
 }
 
 async function checkSignature({ signature }, core, keyring, signed) {
   if (!signature) {
     const known = keyring.size ? ", although there are keys to check one" : "";
-    return (signed ? broken : open)("signature", `the record is not signed${known}`);
+    return unproved(`the record is not signed${known}`, "unsigned", signed);
   }
   let statement;
   try {
@@ -192,9 +206,13 @@ async function checkSignature({ signature }, core, keyring, signed) {
   }
   const problem = statementProblem(statement, core);
   if (problem) return broken("signature", problem);
-  if (!keyring.size) return open("signature", `no key was given; it names key '${statement.key_id}'`);
-  return checkKey(statement, signature, keyring);
+  if (!keyring.size) return unproved(`no key was given; it names key '${statement.key_id}'`, "unchecked", signed);
+  return checkKey(statement, signature, keyring, signed);
 }
+
+/** A signature that nobody has checked is none to those who ask for one. */
+const unproved = (detail, fault, signed) =>
+  signed ? broken("signature", detail, fault) : open("signature", detail);
 
 function statementProblem(statement, core) {
   if (statement.spec !== STATEMENT_SPEC) {
@@ -209,12 +227,12 @@ function statementProblem(statement, core) {
   return null;
 }
 
-async function checkKey(statement, { statement: message, signature }, keyring) {
+async function checkKey(statement, { statement: message, signature }, keyring, signed) {
   const { key_id: keyId, algorithm, signed_at: signedAt } = statement;
   const key = keyring.get(keyId);
   if (!key) {
     const known = [...keyring.keys()].map((each) => `'${each}'`).join(", ");
-    return broken("signature", `key '${keyId}' is not in the keyring, which has ${known}`);
+    return broken("signature", `key '${keyId}' is not in the keyring, which has ${known}`, "unchecked");
   }
   if (key.algorithm !== algorithm) {
     return broken("signature", `key '${keyId}' is for ${key.algorithm}, not for '${algorithm}'`);
@@ -224,7 +242,7 @@ async function checkKey(statement, { statement: message, signature }, keyring) {
     valid = await key.check(encode(message), signature);
   } catch (error) {
     if (error.name !== "NotSupportedError") throw error;
-    return open("signature", `this browser cannot check ${algorithm}; use Node or another browser`);
+    return unproved(`this browser cannot check ${algorithm}; use Node or another browser`, "unchecked", signed);
   }
   return valid
     ? holds("signature", `signed by key '${keyId}' (${algorithm}) at ${signedAt}`)
@@ -305,21 +323,25 @@ async function checkReassembly({ outline }, opened) {
 
 // Keys
 
-async function readKeys(text) {
+function readKeys(text) {
   const keyring = new Map();
   for (const part of text.split(/[,\r\n]/).map((each) => each.trim()).filter(Boolean)) {
-    const [keyId, key] = await readKey(part);
+    const [keyId, key] = readKey(part);
     keyring.set(keyId, key);
   }
   return keyring;
 }
 
-async function readKey(text) {
+function readKey(text) {
   const [kind, ...rest] = text.split(":");
   if (kind === "ed25519-pub") return [rest[0], ed25519Key(fromBase64(rest[1] ?? ""))];
   if (kind === "ed25519") throw new Error("give the public key (ed25519-pub:…), never the private one");
-  const secret = encode(rest.length ? rest.join(":") : text);
-  return [rest.length && kind ? kind : (await sha256(secret)).slice(0, 8), hmacKey(secret)];
+  if (!kind || !rest.length) throw new Error("a key has no key id; write key_id:secret or ed25519-pub:key_id:<base64>");
+  const secret = rest.join(":");
+  if ([...secret].length < SHORTEST_SECRET) {
+    throw new Error(`the secret of key '${kind}' has less than ${SHORTEST_SECRET} characters, which can be guessed`);
+  }
+  return [kind, hmacKey(encode(secret))];
 }
 
 function hmacKey(secret) {

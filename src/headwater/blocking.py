@@ -98,7 +98,12 @@ class Verbs(Protocol):
     async def diff(self, before: str, after: str) -> Diff: ...
 
     async def redact(
-        self, ref: str, pointer: str, *, reason: str, by: str | None = None
+        self,
+        ref: str,
+        *pointers: str,
+        reason: str,
+        by: str | None = None,
+        everywhere: bool = False,
     ) -> Record: ...
 
     async def drain(self) -> None: ...
@@ -228,8 +233,16 @@ class Blocking:
     def diff(self, before: str, after: str) -> Diff:
         return self._run(self._store.diff(before, after))
 
-    def redact(self, ref: str, pointer: str, *, reason: str, by: str | None = None) -> Record:
-        return self._run(self._store.redact(ref, pointer, reason=reason, by=by))
+    def redact(
+        self,
+        ref: str,
+        *pointers: str,
+        reason: str,
+        by: str | None = None,
+        everywhere: bool = False,
+    ) -> Record:
+        redacting = self._store.redact(ref, *pointers, reason=reason, by=by, everywhere=everywhere)
+        return self._run(redacting)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Runs the call of a context or a retriever: ``store.sync.run(search("shoes"))``."""

@@ -53,8 +53,8 @@ def on_servers(settings: Settings) -> bool:
 
 
 async def _servers(settings: Settings, clock: Clock) -> Backends:
-    redis = _load("headwater.backends.redis.environment", "redis")
-    postgres = _load("headwater.backends.postgres.environment", "postgres")
+    redis = _load("headwater.backends.redis.environment", "Redis")
+    postgres = _load("headwater.backends.postgres.environment", "Postgres")
     present = await redis.open_redis(settings, clock)
 
     async def greet(past: Any) -> None:
@@ -108,7 +108,7 @@ async def migrate(settings: Settings) -> list[int]:
     """
     if not on_servers(settings):
         return []
-    backend = _load("headwater.backends.postgres.migrate", "postgres")
+    backend = _load("headwater.backends.postgres.migrate", "Postgres")
     versions: list[int] = await backend.migrate(settings)
     return versions
 
@@ -139,14 +139,17 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
     )
 
 
-def _load(module: str, extra: str = "") -> ModuleType:
-    """Loads a backend by name, so that what is not used is not imported."""
+def _load(module: str, server: str = "") -> ModuleType:
+    """Loads a backend by name, so that what is not used is not imported.
+
+    What a server needs is in an extra of its name; the embedded store needs none.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("headwater"):
+        if not server or (error.name or "").startswith("headwater"):
             raise
-        raise MissingExtraError(module, extra) from error
+        raise MissingExtraError(server, server.lower()) from error
 
 
 class OfflineOnFirstUse:

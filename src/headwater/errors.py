@@ -148,7 +148,10 @@ class MissingExtraError(ConfigError):
 
     def __init__(self, what: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(f"{what} needs `pip install 'headwater[{extra}]'`")
+        super().__init__(
+            f"{what} needs the extra {extra!r}: `pip install 'headwater[{extra}]'`, or from a "
+            f"clone `pip install '.[{extra}]'`"
+        )
 
 
 class SigningKeyError(ConfigError):
@@ -220,9 +223,12 @@ class RecordDocumentError(InvalidInputError, ValueError):
 class RedactionError(InvalidInputError, ValueError):
     """A record has nothing to redact there."""
 
-    def __init__(self, pointer: str, known: Iterable[str]) -> None:
+    def __init__(self, pointer: str, known: Iterable[str], erased: str | None = None) -> None:
         self.pointer = pointer
         pointers = list(known)
+        if erased is not None:
+            super().__init__(f"the value at {pointer!r} is gone already: it was erased {erased}")
+            return
         others = nearest(pointer, pointers) if pointers else "the record withholds every value"
         super().__init__(f"nothing is disclosed at {pointer!r}; {others}")
 

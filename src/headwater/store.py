@@ -328,10 +328,22 @@ class FeatureStore:
         """In what one recorded context differs from another."""
         return await (await self.open()).evidence.diff(before, after)
 
-    async def redact(self, ref: str, pointer: str, *, reason: str, by: str | None = None) -> Record:
-        """Erases one value of a record for good; its hash and its signature stay valid."""
+    async def redact(
+        self,
+        ref: str,
+        *pointers: str,
+        reason: str,
+        by: str | None = None,
+        everywhere: bool = False,
+    ) -> Record:
+        """Erases values of a record for good, all or none; hash and signature stay valid.
+
+        ``everywhere`` erases them in every other place too that discloses one of them, by itself or
+        inside a text.
+        """
         refuse_rehearsal("redact")
-        return await (await self.open()).evidence.redact(ref, pointer, reason, by)
+        evidence = (await self.open()).evidence
+        return await evidence.redact(ref, pointers, reason, by, everywhere=everywhere)
 
     async def retrieve(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]

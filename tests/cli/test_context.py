@@ -115,8 +115,9 @@ def test_nothing_is_wrapped_or_coloured_off_a_terminal(run: Run, made: Context) 
     (row,) = [line for line in shown.splitlines() if line.startswith("4 ")]
     assert "dropped, because" in row
     assert row.endswith("…")
-    listed = run("context", "list").out.splitlines()
-    assert [str(made.record_hash) in line for line in listed] == [False, True]
+    heading, row = run("context", "list").out.splitlines()
+    assert heading.split() == ["CONTEXT", "ID", "CREATED", "AT", "NAME", "FRESHNESS"]
+    assert row.split()[::2] == [made.context_id, "support"]
 
 
 def test_the_text_alone_is_given_byte_by_byte(folder: Path, made: Context) -> None:
@@ -214,7 +215,7 @@ def test_a_whole_record_verifies_and_every_rung_is_printed(run: Run, made: Conte
 def test_a_forged_record_does_not_pass_for_a_signed_one(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret")
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret of March")
     made = assemble(folder)
     run("context", "export", made.context_id, "-o", "genuine.json")
     core = open_core(load((folder / "genuine.json").read_bytes()))
@@ -229,8 +230,10 @@ def test_a_forged_record_does_not_pass_for_a_signed_one(
     assert "-      signature    the record is not signed, although there are keys" in passed.out
     assert passed.out.endswith("\nNothing is broken, but it is not signed.\n")
     assert verify("--json").json["signed"] is False
-    assert verify("--signed").code == 1
-    assert verify("--expect", str(made.record_hash)).code == 1
+    unsigned, another = verify("--signed"), verify("--expect", str(made.record_hash))
+    assert (unsigned.code, unsigned.out.splitlines()[-1]) == (1, "It is not signed.")
+    unexpected = "It is not the record that was expected."
+    assert (another.code, another.out.splitlines()[-1]) == (1, unexpected)
     assert verify("--expect", forged.record_hash[7:]).code == 0
     monkeypatch.setenv("HEADWATER_SIGNATURE_MODE", "required")
     assert verify().code == 1
@@ -239,6 +242,29 @@ def test_a_forged_record_does_not_pass_for_a_signed_one(
     assert run("context", "verify", made.context_id).code == 0
     assert run("context", "verify", made.context_id, "--signed").code == 1
     assert run("context", "verify", made.context_id, "--expect", forged.record_hash).code == 1
+
+
+def test_a_signature_that_nobody_checked_is_none_to_those_who_ask_for_one(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "evil:a secret of nobody's")
+    made = assemble(folder)
+    run("context", "export", made.context_id, "-o", "forged.json")
+    monkeypatch.delenv("HEADWATER_SIGNING_KEY")
+    document = ("context", "verify", "--document", "forged.json")
+    assert run(*document).out.endswith("\nNothing is broken, but its signature was not checked.\n")
+    for keys in ("", "march:a secret of March"):
+        monkeypatch.setenv("HEADWATER_SIGNING_KEY", keys)
+        for asked in (document, ("context", "verify", made.context_id)):
+            refused = run(*asked, "--signed")
+            assert refused.code == 1
+            assert refused.out.endswith("\nIts signature could not be checked.\n")
+            report = run(*asked, "--signed", "--json").json
+            assert (report["ok"], report["verdict"]) == (
+                False,
+                "Its signature could not be checked.",
+            )
+            assert report["checks"][1]["fault"] == "unchecked"
 
 
 def test_an_altered_text_is_never_printed_as_the_recorded_one(
@@ -294,14 +320,14 @@ def test_a_record_that_was_tampered_with_is_an_exit_of_1(
 def test_a_signed_record_says_by_whom_and_a_foreign_key_breaks_it(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret")
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret of March")
     made = assemble(folder)
     assert "signed by     march\n" in run("context", "show", made.context_id).out
     assert "signed by key 'march' (HMAC-SHA256)" in run("context", "verify", made.context_id).out
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "april:another,march:a secret")
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "april:a secret of April,march:a secret of March")
     verified = run("context", "verify", made.context_id)
     assert (verified.code, verified.out.splitlines()[-1]) == (0, "Nothing is broken.")
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:another")
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret of nobody")
     broken = run("context", "verify", made.context_id)
     assert broken.code == 1
     assert "key 'march' did not sign this statement" in broken.out
@@ -343,10 +369,13 @@ def test_what_is_no_document_is_refused(folder: Path, run: Run) -> None:
     assert run("context", "verify", "abc", "--document", "other.json").code == 2
 
 
-def test_yaml_says_the_same_as_json(run: Run, made: Context) -> None:
+def test_yaml_says_the_same_as_json_with_the_core_laid_open(run: Run, made: Context) -> None:
     document = run("context", "export", made.context_id, "--json").json
     written = run("context", "export", made.context_id, "--format", "yaml").out
-    assert msgspec.yaml.decode(written) == document
+    assert written.startswith("# For people to read. What is verified is the JSON document")
+    core = msgspec.json.decode(document["core"])
+    assert msgspec.yaml.decode(written) == document | {"core": core}
+    assert "\n  context:\n    definition: " in written
     assert "value: |-\n      You are a support agent.\n\n      The customer has" in written
     assert run("context", "export", made.context_id, "--format", "yaml", "--json").code == 2
 
@@ -531,6 +560,16 @@ def test_a_live_replay_has_the_values_of_now_and_as_of_those_of_then(
     assert "has spent 40." in run("context", "replay", made.context_id, "--mode", "as_of").out
 
 
+ELSEWHERE = [
+    "/items/2/content",
+    "/items/3/content",
+    "/output/content",
+    "/retrievals/0/arguments",
+    "/retrievals/0/results/0/content",
+    "/retrievals/0/results/1/content",
+]
+
+
 def redacted(run: Run, made: Context, *options: str) -> Ran:
     return run("context", "redact", made.context_id[:18], "/inputs/question", *options, "--yes")
 
@@ -539,14 +578,7 @@ def test_a_value_is_redacted_and_the_record_still_holds(run: Run, made: Context)
     assert redacted(run, made).code == 2
     done = redacted(run, made, "--reason", "asked by the customer", "--by", "dpo", "--json")
     assert done.json["record_hash"] == made.record_hash
-    assert done.json["also_disclosed"] == [
-        "/items/2/content",
-        "/items/3/content",
-        "/output/content",
-        "/retrievals/0/arguments",
-        "/retrievals/0/results/0/content",
-        "/retrievals/0/results/1/content",
-    ]
+    assert done.json["also_disclosed"] == ELSEWHERE
     (note,) = done.json["redactions"]
     assert (note["pointer"], note["reason"], note["by"]) == (
         "/inputs/question",
@@ -556,10 +588,37 @@ def test_a_value_is_redacted_and_the_record_still_holds(run: Run, made: Context)
     verified = run("context", "verify", made.context_id)
     assert verified.code == 0
     assert "redacted: /inputs/question" in verified.out
-    assert "/inputs/question  erased for good" in run("context", "show", made.context_id).out
+    shown = run("context", "show", made.context_id).out
+    assert shown.count("/inputs/question") == 1
+    (row,) = [line for line in shown.splitlines() if line.startswith("/inputs/question")]
+    assert row.split()[1:3] == [note["redacted_at"], "dpo"]
+    assert row.endswith("  asked by the customer")
     again = redacted(run, made, "--reason", "again")
     assert again.code == 1
-    assert "nothing is disclosed at '/inputs/question'" in again.err
+    assert f"erased at {note['redacted_at']} by dpo, because: asked by the customer" in again.err
+    assert "did you mean" not in again.err
+
+
+def test_a_value_is_redacted_in_every_place_at_once(run: Run, made: Context) -> None:
+    done = redacted(run, made, "--reason", "r", "--everywhere", "--file", "features.py", "--json")
+    assert [note["pointer"] for note in done.json["redactions"]] == ["/inputs/question", *ELSEWHERE]
+    assert done.json["also_disclosed"] == []
+    assert "parcels" not in run("context", "export", made.context_id).out
+    assert run("context", "verify", made.context_id).code == 0
+
+
+def test_several_values_are_redacted_at_once_or_none(run: Run, made: Context) -> None:
+    def redact(*pointers: str) -> Ran:
+        return run("context", "redact", made.context_id, *pointers, "--reason", "a fault", "--yes")
+
+    assert "did you mean '/inputs/question'" in redact("/items/2/content", "/inputs/questio").err
+    assert run("context", "show", made.context_id, "--json").json["redacted"] == []
+    done = redact("/inputs/question", "/items/2/content", "/inputs/question")
+    assert f"Erased from {made.context_id}: /inputs/question, /items/2/content. " in done.out
+    left = [pointer for pointer in ELSEWHERE if pointer != "/items/2/content"]
+    assert f"still disclosed at {' '.join(left)}: " in done.err
+    assert redact(*left).err == ""
+    assert "parcels" not in run("context", "export", made.context_id).out
 
 
 def test_redaction_asks_on_a_terminal_only(
@@ -572,8 +631,19 @@ def test_redaction_asks_on_a_terminal_only(
     assert asked.code == 1
     assert run("context", "show", made.context_id, "--json").json["redacted"] == []
     done = redacted(run, made, "--reason", "asked by the customer")
-    assert "is erased" in done.out
-    assert "The same value is still disclosed at /items/2/content, " in done.err
+    assert "Erased from" in done.out
+    assert "It is still disclosed at /items/2/content /items/3/content " in done.err
+
+
+def test_before_it_erases_everywhere_it_asks_and_says_where(
+    run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.cli.context.on_terminal", lambda: True)
+    erase = ("context", "redact", made.context_id, "/inputs/question", "--everywhere")
+    asked = run(*erase, "--reason", "r", stdin="n")
+    assert asked.code == 1
+    assert f"erase {', '.join(['/inputs/question', *ELSEWHERE])} of" in asked.out
+    assert run("context", "show", made.context_id, "--json").json["redacted"] == []
 
 
 def test_nothing_is_erased_where_nobody_can_be_asked(run: Run, made: Context) -> None:

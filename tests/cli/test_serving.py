@@ -194,5 +194,6 @@ def test_a_server_says_where_it_is_and_what_to_try(
     assert "start `headwater worker features.py`" in said
     assert "http://127.0.0.1:8000/ingest/purchase" in said
     assert "headwater features get total_spend 1 --file features.py" in said
+    assert "contexts" not in said
     assert "X-API-Key" in said
     assert "sesame" not in said

@@ -206,6 +206,15 @@ def test_annotations_for_a_type_checker_alone_are_no_hindrance(store: FeatureSto
 
 
 @pytest.mark.parametrize("decorator", [context, retriever])
+def test_what_is_declared_says_its_name_and_its_place(
+    store: FeatureStore, decorator: Decorator
+) -> None:
+    line = text.__code__.co_firstlineno
+    declared = decorator(store, name="desk")(text)
+    assert repr(declared) == f"<{decorator.__name__} 'desk' at {__file__}:{line}>"
+
+
+@pytest.mark.parametrize("decorator", [context, retriever])
 def test_a_name_is_declared_once(store: FeatureStore, decorator: Decorator) -> None:
     decorator(store, name="same")(text)
     with pytest.raises(DuplicateNameError, match="rename one of them"):

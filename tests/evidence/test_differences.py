@@ -76,6 +76,19 @@ async def test_items_are_known_by_their_source_and_ranks_move(shop: Shop) -> Non
         for each in diff.results
     }
     assert ranks == {"d1": (1, 2), "d2": (2, 1), None: (None, 3)}
+    assert {each.id: each.change for each in diff.results} == {
+        "d1": "changed",
+        "d2": "changed",
+        None: "added",
+    }
+
+
+async def test_a_result_of_another_score_has_changed(shop: Shop) -> None:
+    one = await shop.asks()
+    shop.documents = [Chunk(text=shop.documents[0].text, id="d1", score=0.8), shop.documents[1]]
+    two = await shop.asks()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    assert [(each.id, each.change) for each in diff.results] == [("d1", "changed"), ("d2", "same")]
 
 
 async def test_decisions_flip_under_another_budget(shop: Shop) -> None:
@@ -95,6 +108,20 @@ async def test_other_inputs_are_named(shop: Shop) -> None:
     diff = await shop.store.diff(one.context_id, two.context_id)
     (text,) = diff.inputs
     assert (text.name, text.change, text.before, text.after) == ("text", "changed", "a", "b")
+
+
+async def test_another_interaction_is_named(shop: Shop) -> None:
+    one = await shop.plain.options(interaction_ref={"call_id": "c1", "turn": 1})("a")
+    two = await shop.plain.options(interaction_ref={"call_id": "c2", "turn": 1})("a")
+    none = await shop.plain("a")
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    (call,) = diff.interaction_ref
+    assert (call.name, call.change, call.before, call.after) == ("call_id", "changed", "c1", "c2")
+    diff = await shop.store.diff(none.context_id, two.context_id)
+    assert [(each.name, each.change) for each in diff.interaction_ref] == [
+        ("call_id", "added"),
+        ("turn", "added"),
+    ]
 
 
 async def test_contexts_of_two_entities_have_features_of_their_own(shop: Shop) -> None:
@@ -124,6 +151,18 @@ async def test_what_is_withheld_is_unknown_and_not_different(opens: Opens) -> No
     assert {each.change for each in diff.features} == {"unknown"}
     assert {each.change for each in diff.inputs} == {"unknown"}
     assert all(each.after is not None and each.after.value is None for each in diff.features)
+
+
+async def test_a_private_record_and_itself_differ_in_nothing(opens: Opens) -> None:
+    shop = opens(record={"include_content": False})
+    await shop.spends("u1", 5)
+    one, two = await shop.asks(), await shop.asks()
+    diff = await shop.store.diff(one.context_id, one.context_id)
+    for part in (diff.items, diff.features, diff.results):
+        assert {each.change for each in part} == {"same"}
+    assert (diff.inputs, diff.rules) == ([], [])
+    other = await shop.store.diff(one.context_id, two.context_id)
+    assert {each.change for each in other.inputs} == {"unknown"}
 
 
 async def test_the_text_of_an_inner_context_is_known_by_its_name(shop: Shop) -> None:

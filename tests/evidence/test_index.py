@@ -51,7 +51,7 @@ async def test_a_key_of_the_settings_wins_and_what_was_recorded_before_is_found(
     await before.spends("u1", 5)
     old = await before.asks()
     own = await keys_of(database)
-    shop = opens(record={"index_key": "x" * 100}, signing_key="k:s")
+    shop = opens(record={"index_key": "x" * 100}, signing_key="k:correct horse battery")
     new = await shop.asks()
     assert len(await keys_of(database)) == 2 * len(own)
     page = await shop.store.find_contexts(feature="total", entity_id="u1")
@@ -60,11 +60,13 @@ async def test_a_key_of_the_settings_wins_and_what_was_recorded_before_is_found(
     assert [each.context_id for each in page.contexts] == [old.context_id]
 
 
-@pytest.mark.parametrize("changes", [{"signing_key": "k2:second"}, {"signature_mode": "off"}])
+@pytest.mark.parametrize(
+    "changes", [{"signing_key": "k2:the second secret"}, {"signature_mode": "off"}]
+)
 async def test_a_signing_key_that_is_exchanged_or_taken_away_leaves_all_to_be_found(
     opens: Opens, changes: dict[str, str]
 ) -> None:
-    before = opens(signing_key="k1:first")
+    before = opens(signing_key="k1:the very first one")
     await before.spends("u1", 5)
     old = await before.asks()
     page = await opens(**changes).store.find_contexts(entity="User", entity_id="u1")

@@ -182,7 +182,9 @@ async def test_what_is_withheld_is_named_and_all_else_is_there(opens: Opens) -> 
     ]
 
 
-@pytest.mark.parametrize("changes", [{}, {"signing_key": "k:s"}, {"record": {"index_key": "i"}}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"signing_key": "k:correct horse battery"}, {"record": {"index_key": "i"}}]
+)
 async def test_without_content_contexts_are_found_all_the_same(
     opens: Opens, changes: dict[str, object]
 ) -> None:
@@ -246,6 +248,23 @@ async def test_a_text_is_erased_from_the_output_and_from_its_item(shop: Shop) ->
     report = await shop.store.verify_record(made.context_id)
     assert report.ok
     assert (report.of("content").ok, report.of("reassembly").ok) == (None, None)
+
+
+async def test_a_text_is_erased_everywhere_in_one_step(shop: Shop) -> None:
+    made = await shop.plain("a quibbledash")
+    pointers = ["/inputs/text", "/items/0/content", "/output/content"]
+    with pytest.raises(RedactionError):
+        await shop.store.redact(made.context_id, *pointers, "/nowhere", reason="asked to")
+    with pytest.raises(InvalidInputError, match="which value"):
+        await shop.store.redact(made.context_id, reason="asked to")
+    assert (await shop.store.get_record(made.context_id)).redactions == ()
+    redacted = await shop.store.redact(
+        made.context_id, "/inputs/text", reason="asked to", everywhere=True
+    )
+    assert sorted(note.pointer for note in redacted.redactions) == pointers
+    assert await shop.store.get_record(made.context_id) == redacted
+    assert b"quibbledash" not in export(redacted)
+    assert (await shop.store.verify_record(made.context_id)).ok
 
 
 async def test_two_who_redact_at_once_both_succeed(shop: Shop) -> None:

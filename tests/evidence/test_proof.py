@@ -30,7 +30,7 @@ from tests.engine.support import metric, records
 from tests.evidence.database import Database
 from tests.evidence.shop import Opens, Shop
 
-SIGNED = {"signing_key": "k1:first secret"}
+SIGNED = {"signing_key": "k1:the first secret"}
 PUBLIC = "ed25519-pub:e1:A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="
 DEEP = b"[" * 50_000 + b"]" * 50_000
 ASKING: tuple[Callable[[FeatureStore, str], Awaitable[object]], ...] = (
@@ -253,13 +253,13 @@ async def test_records_are_signed_when_there_is_a_key_and_not_when_that_is_off(
 
 
 async def test_old_records_hold_by_the_old_key_after_a_rotation(opens: Opens) -> None:
-    old = await opens(signing_key="k1:first").plain("a")
-    shop = opens(signing_key="k2:second,k1:first")
+    old = await opens(signing_key="k1:the very first one").plain("a")
+    shop = opens(signing_key="k2:the second secret,k1:the very first one")
     new = await shop.plain("b")
     keys = [(await shop.store.get_context_at(made.context_id)).signed_by for made in (old, new)]
     assert keys == ["k1", "k2"]
     assert await broken(shop, old.context_id) == await broken(shop, new.context_id) == {}
-    later = opens(signing_key="k2:second")
+    later = opens(signing_key="k2:the second secret")
     assert "'k1' is not in the keyring" in (await broken(later, old.context_id))["signature"]
     assert await broken(later, new.context_id) == {}
 
@@ -267,11 +267,11 @@ async def test_old_records_hold_by_the_old_key_after_a_rotation(opens: Opens) ->
 async def test_contexts_are_found_after_a_rotation_of_the_signing_key(
     opens: Opens, clock: ManualClock
 ) -> None:
-    before = opens(signing_key="k1:first")
+    before = opens(signing_key="k1:the very first one")
     await before.spends("u1", 5)
     old = await before.asks()
     clock.advance("1s")
-    after = opens(signing_key="k2:second,k1:first")
+    after = opens(signing_key="k2:the second secret,k1:the very first one")
     new = await after.asks()
     page = await after.store.find_contexts(feature="total", entity_id="u1")
     assert [each.context_id for each in page.contexts] == [new.context_id, old.context_id]

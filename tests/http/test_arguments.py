@@ -47,6 +47,46 @@ async def problem(client: httpx.AsyncClient, name: str, **body: Any) -> dict[str
     return problem_of(response)
 
 
+@pytest.mark.parametrize("given", [7, "7", "-7", "0"])
+async def test_a_whole_number_may_be_given_as_text(
+    store: FeatureStore, client: httpx.AsyncClient, given: int | str
+) -> None:
+    @context(store)
+    def made(customer_id: int, other: int | None = None, *rest: int) -> str:
+        return repr((customer_id, other, rest))
+
+    number = int(given)
+    params = {"customer_id": given, "other": given, "rest": [given]}
+    assert await content(client, "made", params=params) == repr((number, number, (number,)))
+
+
+@pytest.mark.parametrize(
+    "given", ["07", "+7", " 7", "7.0", "7e0", "-0", "\u0667", "", "1" * 20, True]
+)
+async def test_a_text_that_spells_no_whole_number_as_ids_do_is_refused(
+    store: FeatureStore, client: httpx.AsyncClient, given: object
+) -> None:
+    @context(store)
+    def made(customer_id: int) -> str:
+        return str(customer_id)
+
+    refused = await problem(client, "made", params={"customer_id": given})
+    assert refused["field"] == "params.customer_id"
+    assert "Expected `int`" in refused["detail"]
+
+
+async def test_a_text_stays_one_where_text_is_taken_and_is_no_float(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    @context(store)
+    def made(either: int | str, share: float = 0.0) -> str:
+        return repr((either, share))
+
+    assert await content(client, "made", params={"either": "7"}) == "('7', 0.0)"
+    refused = await problem(client, "made", params={"either": "7", "share": "7"})
+    assert refused["field"] == "params.share"
+
+
 async def test_parameters_of_every_kind_are_given_by_name(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:

@@ -33,8 +33,9 @@ def test_a_driver_that_is_missing_is_named_with_what_installs_it(driver: str, ex
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.startswith("MissingExtraError")
+    assert done.stdout.startswith(f"MissingExtraError {extra.capitalize()} needs the extra")
     assert f"pip install 'headwater[{extra}]'" in done.stdout
+    assert f"from a clone `pip install '.[{extra}]'`" in done.stdout
 
 
 @pytest.mark.parametrize(

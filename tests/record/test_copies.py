@@ -17,7 +17,7 @@ from headwater.record.sealing import open_core, seal
 from headwater.record.signing import parse_keyring, sign
 from verifier.generator.samples import NOON, sample
 
-RECORD = sign(seal(sample()), parse_keyring("k1:secret"), NOON)
+RECORD = sign(seal(sample()), parse_keyring("k1:correct horse battery"), NOON)
 
 
 def test_redaction_erases_one_value_and_leaves_a_note() -> None:
@@ -39,8 +39,16 @@ def test_what_is_not_disclosed_cannot_be_redacted() -> None:
     with pytest.raises(RedactionError, match="did you mean '/inputs/question'"):
         redact(RECORD, "/inputs/questions", at=NOON, reason="asked for")
     once = redact(RECORD, "/inputs/question", at=NOON, reason="asked for")
-    with pytest.raises(RedactionError, match="nothing is disclosed at '/inputs/question'"):
-        redact(once, "/inputs/question", at=NOON, reason="again")
+    for copy in (once, once.private()):
+        with pytest.raises(RedactionError) as refused:
+            redact(copy, "/inputs/question", at=NOON, reason="again")
+        assert str(refused.value) == (
+            "the value at '/inputs/question' is gone already: it was erased at "
+            "2026-01-02T12:00:00.250000Z, because: asked for"
+        )
+    by_dpo = redact(RECORD, "/inputs/question", at=NOON, reason="asked for", by="dpo")
+    with pytest.raises(RedactionError, match=r"erased at 2026-01-02.* by dpo, because: asked for"):
+        redact(by_dpo, "/inputs/question", at=NOON, reason="again")
     with pytest.raises(RedactionError, match="the record withholds every value"):
         redact(RECORD.private(), "/inputs/question", at=NOON, reason="asked for")
 
@@ -51,7 +59,28 @@ def test_a_note_that_could_not_be_read_again_is_refused(note: dict[str, Any]) ->
         redact(RECORD, "/inputs/question", at=NOON, **{"reason": "asked for"} | note)
 
 
+def test_several_values_are_redacted_together_with_a_note_each() -> None:
+    pointers = ("/inputs/question", "/output/content", "/inputs/question")
+    redacted = redact(RECORD, *pointers, at=NOON, reason="asked for")
+    assert [note.pointer for note in redacted.redactions] == ["/inputs/question", "/output/content"]
+    assert len(redacted.disclosures) == len(RECORD.disclosures) - 2
+    with pytest.raises(RedactionError, match="'/nowhere'"):
+        redact(RECORD, "/inputs/question", "/nowhere", at=NOON, reason="asked for")
+
+
+def test_a_record_that_is_printed_shows_neither_values_nor_salts() -> None:
+    assert repr(RECORD) == f"Record({RECORD.context_id!r}, {RECORD.record_hash!r})"
+    printed = repr(RECORD.disclosures)
+    assert "'/inputs/question'" in printed
+    assert not any(item.salt in printed for item in RECORD.disclosures)
+    assert "parcel" not in printed
+
+
 def test_what_discloses_a_value_elsewhere_is_named() -> None:
+    assert also_disclosed(RECORD, "/inputs/question", "/items/0/content") == [
+        "/output/content",
+        "/retrievals/0/arguments",
+    ]
     assert also_disclosed(RECORD, "/inputs/question") == ["/retrievals/0/arguments"]
     assert also_disclosed(RECORD, "/items/0/content") == ["/output/content"]
     assert also_disclosed(RECORD, "/features/0/entity_id") == [
@@ -61,6 +90,21 @@ def test_what_discloses_a_value_elsewhere_is_named() -> None:
     ]
     assert also_disclosed(RECORD, "/features/4/value") == []  # None
     assert also_disclosed(RECORD, "/nowhere") == []
+
+
+def test_a_text_that_was_cut_to_fit_is_found_by_its_beginning() -> None:
+    [item] = [item for item in sample().items if item.decision == "truncated"]
+    assert (item.content, item.emitted) == ("A long story. It goes on.", "A long story. […]")
+    inputs = {"cut": "story. It", "whole": "A long", "after": "goes on."}
+    record = seal(sample(inputs=inputs, items=(item,)))
+    for name in ("cut", "whole"):
+        assert also_disclosed(record, f"/inputs/{name}") == [
+            "/items/0/content",
+            "/items/0/emitted",
+            "/output/content",
+        ]
+    assert also_disclosed(record, "/inputs/after") == ["/items/0/content"]
+    assert also_disclosed(record, "/items/0/content") == ["/items/0/emitted", "/output/content"]
 
 
 def test_a_number_is_found_in_texts_as_a_number_alone() -> None:

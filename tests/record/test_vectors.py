@@ -45,6 +45,7 @@ def test_python_comes_to_the_published_verdict(case: dict[str, Any]) -> None:
     expected = case["expected"]
     assert {check.check: check.ok for check in report.checks} == expected["checks"]
     assert report.ok is expected["ok"]
+    assert report.verdict == expected["verdict"]
     for check in report.checks:
         for name in expected["names"].get(check.check, ()):
             assert name in check.detail
@@ -77,15 +78,22 @@ def test_javascript_comes_to_every_published_verdict() -> None:
     ("arguments", "code", "said"),
     [
         (("full.json",), 0, "Nothing is broken, but it is not signed."),
-        (("full.json", "--key", "a:b"), 0, "not signed, although there are keys"),
+        (("full.json", "--key", "a:sixteen letters."), 0, "not signed, although there are keys"),
         (("signed-hmac.json",), 0, "Nothing is broken, but its signature was not checked."),
         (("value.json",), 1, "/inputs/question does not open its commitment"),
+        (("value.json", "--expect", "sha256:00", "--signed"), 1, "This record is broken."),
         (("full.json", "--expect", "sha256:00"), 1, "another record than sha256:00"),
-        (("full.json", "--signed"), 1, "not signed"),
-        (("signed-hmac.json", "--key", "2026-01:wrong"), 1, "'2026-01' did not sign"),
+        (("full.json", "--expect", "sha256:00"), 1, "It is not the record that was expected."),
+        (("full.json", "--signed"), 1, "It is not signed."),
+        (("signed-hmac.json", "--signed"), 1, "Its signature could not be checked."),
+        (("signature-made-up.json", "--signed"), 1, "Its signature could not be checked."),
+        (("signed-hmac.json", "--key", "2026-01:some wrong secret"), 1, "'2026-01' did not sign"),
         (("unreadable-float.json",), 2, "not the document of a record"),
         (("nowhere.json",), 2, "no such file"),
         (("full.json", "--key", "ed25519:a:AAAA"), 2, "never the private one"),
+        (("full.json", "--key", "a secret without its id"), 2, "has no key id"),
+        (("full.json", "--key", ":a secret without its id"), 2, "has no key id"),
+        (("full.json", "--key", "a:fifteen letters"), 2, "less than 16 characters"),
         (("full.json", "--unknown"), 2, "--unknown"),
         ((), 2, "usage"),
     ],
@@ -100,7 +108,10 @@ def test_the_command_line_verifier_says_and_returns_its_verdict(
 
 def test_the_command_line_verifier_takes_keys_from_a_file_and_prints_json(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text("2025-01:old\r\n\n2026-01:correct horse battery staple\n", encoding="utf-8")
+    keys.write_text(
+        "2025-01:the secret of last year\r\n\n2026-01:correct horse battery staple\n",
+        encoding="utf-8",
+    )
     record = VECTORS / "records" / "signed-hmac.json"
     done = run(VERIFIER / "cli.mjs", record, "--key-file", keys, "--json")
     assert [check["ok"] for check in json.loads(done.stdout)["checks"]] == [True] * 5

@@ -7,8 +7,11 @@ import zipfile
 from collections.abc import Iterator
 from importlib.resources import files
 
+import msgspec
+
 from headwater.record.document import export
 from headwater.record.parts import Record
+from headwater.record.trace import withheld
 
 _VERIFIER = ("verify.mjs", "cli.mjs", "index.html", "README.md")
 # The same for every bundle, so that the same record gives the same bytes.
@@ -25,6 +28,7 @@ network, and you need not trust whoever sent it.
     text      {content_hash}
     signed    {signed}
     withheld  {withheld}
+    erased    {erased}
 
 Compare the record's hash with one that you have from elsewhere: the answer to the request, a log,
 a ledger. Everything below follows from it.
@@ -45,7 +49,8 @@ or open `verifier/index.html` and drop `record.json` on it. That checks what sha
 
 - every text and value in `record.json` opens the salted commitment that the core has in its place;
 - the kept items, joined, make up the text;
-- the signature, if you pass the key: `--key-file keys.txt`, and `--signed` to insist on one.
+- the signature, if you pass the key: `--key-file keys.txt`, and `--signed` to insist on one that
+  this key made.
 
 It names what is broken, and ends with 0 if nothing is and 1 if something is. `verifier/README.md`
 describes the format for those who would rather write a verifier of their own.
@@ -100,12 +105,24 @@ def _readme(record: Record, *, has_text: bool) -> str:
         content_hash=record.content_hash,
         signed="yes; see `signature` in record.json" if record.signature else "no",
         withheld=_withheld(record),
+        erased=_erased(record),
         text=" `content.txt` is the text." if has_text else "",
         content="    content.txt     the text that the model was given\n" if has_text else "",
     )
 
 
 def _withheld(record: Record) -> str:
-    if not record.disclosures:
+    erased = {note.pointer for note in record.redactions}
+    try:
+        left_out = [pointer for pointer in withheld(record) if pointer not in erased]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "unknown: core.json cannot be read"
+    if left_out and not record.disclosures:
         return "every text and value: a private copy, with hashes and facts alone"
-    return ", ".join(note.pointer for note in record.redactions) or "nothing"
+    return ", ".join(left_out) or "nothing"
+
+
+def _erased(record: Record) -> str:
+    """What is gone for good; when, why and by whom is in the document."""
+    pointers = ", ".join(note.pointer for note in record.redactions)
+    return f"{pointers}; see `redactions` in record.json" if pointers else "nothing"

@@ -1,13 +1,13 @@
 """`headwater context`: what models were given, and the proof of it."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from headwater.cli.bundle import bundle
-from headwater.cli.evidence import print_contexts, print_diff, print_ladder, print_trace
+from headwater.cli.evidence import absence, print_contexts, print_diff, print_ladder, print_trace
 from headwater.cli.options import (
     AsJson,
     FileOption,
@@ -19,11 +19,12 @@ from headwater.cli.options import (
 )
 from headwater.cli.output import note, on_terminal, print_json
 from headwater.cli.running import run
-from headwater.cli.yaml_text import to_yaml
+from headwater.cli.unfound import note_doubts
+from headwater.cli.yaml_text import for_people
 from headwater.errors import InvalidInputError
-from headwater.evidence import LARGEST_PAGE, ContextPage, spelled
+from headwater.evidence import LARGEST_PAGE, ContextPage, Wanted, spelled
 from headwater.http.plain import plain
-from headwater.lineage import FreshnessStatus, PastContext
+from headwater.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.record.document import export as to_document
 from headwater.record.document import load as from_document
 from headwater.record.parts import Record
@@ -72,11 +73,11 @@ def show(
     if content:
         _write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
         return
-    trace = run(store, lambda store: store.explain(ref))
+    trace, record = run(store, lambda store: _explained(store, ref))
     if as_json:
         print_json(plain(trace))
     else:
-        print_trace(trace)
+        print_trace(trace, record.redactions)
 
 
 @app.command("list")
@@ -129,18 +130,14 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find the contexts that something went into: a feature, an entity's, or a chunk."""
+    wanted = Wanted(feature, entity, entity_id, chunk)
     page = run(
         bare_store(file),
-        lambda store: store.find_contexts(
-            feature=feature,
-            entity=entity,
-            entity_id=entity_id,
-            chunk=chunk,
-            limit=limit,
-            cursor=cursor,
-        ),
+        lambda store: store.find_contexts(**wanted._asdict(), limit=limit, cursor=cursor),
     )
     _print_page(page, as_json=as_json)
+    if not page.contexts and cursor is None:
+        note_doubts(wanted, file)
 
 
 @app.command()
@@ -182,7 +179,7 @@ def export(
         return
     document = to_document(kept)
     if form == "yaml":
-        document = to_yaml(msgspec.json.decode(document)).encode()
+        document = for_people(document).encode()
     _write(document, output)
 
 
@@ -208,12 +205,13 @@ def verify(
         typer.Option(metavar="HASH", help="The record hash that it must have, or the context id."),
     ] = None,
     signed: Annotated[
-        bool, typer.Option("--signed", help="Take the lack of a signature for broken.")
+        bool,
+        typer.Option("--signed", help="Fail unless one of your keys made its signature."),
     ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a record: its hash, signature, values and text. Exits with 1 if one is broken."""
+    """Verify a record: its hash, signature, values and text. Exits with 1 if one fails."""
     if (ref is None) == (document is None):
         raise typer.BadParameter("name the record, or pass --document FILE.json")
     store = bare_store(file)
@@ -223,7 +221,14 @@ def verify(
         asked = str(ref)
         report = run(store, lambda store: store.verify_record(asked, expect=expect, signed=signed))
     if as_json:
-        print_json({"ok": report.ok, "signed": report.signed, "checks": report.checks})
+        print_json(
+            {
+                "ok": report.ok,
+                "signed": report.signed,
+                "verdict": report.verdict,
+                "checks": report.checks,
+            }
+        )
     else:
         print_ladder(report)
     raise typer.Exit(0 if report.ok else 1)
@@ -259,7 +264,7 @@ def replay(
     file: FileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a context once more. Exits with 1 if stored items no longer give the recorded text."""
+    """Make a context once more. Exits with 1 if its text is gone, or its items give another."""
     runs = mode in ("as_of", "live")
     store = declared_store(file) if runs else bare_store(file)
     replayed = run(store, lambda store: store.replay(ref, mode))
@@ -271,46 +276,61 @@ def replay(
             if on_terminal():
                 note("")  # the text ends as it ends; what follows begins a line
         note(f"{mode}: {replayed.fidelity}")
-    raise typer.Exit(1 if mode == "reassemble" and replayed.matches is False else 0)
+    differs = mode == "reassemble" and replayed.matches is False
+    raise typer.Exit(1 if differs or replayed.content is None else 0)
 
 
 @app.command()
 def redact(
     ref: Ref,
-    pointer: Annotated[
-        str, typer.Argument(metavar="POINTER", help="Which value, such as /inputs/question.")
+    pointers: Annotated[
+        list[str],
+        typer.Argument(metavar="POINTER...", help="Which values, such as /inputs/question."),
     ],
     *,
     reason: Annotated[str, typer.Option(help="Why; it stays in the record for good.")],
-    by: Annotated[str | None, typer.Option(help="Who decided it; likewise.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who decided it; it stays as well.")] = None,
+    everywhere: Annotated[
+        bool,
+        typer.Option(
+            "--everywhere",
+            help="Erase every other value too that is the same, or a text with it inside.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Erase one value of a record for good; its hash and its signature stay valid."""
+    """Erase values of a record for good, all or none; its hash and its signature stay valid."""
     if not yes and not on_terminal():
         raise typer.BadParameter("nobody can be asked without a terminal; pass --yes to erase")
+    # Whoever holds the copy from before knows where else the value stands; afterwards nobody does.
+    store = bare_store(file)
+    others = also_disclosed(run(store, lambda store: store.get_record(ref)), *pointers)
+    erased = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
     if not yes:
-        typer.confirm(f"erase {pointer} of {ref} for good?", abort=True)
-
-    async def redacted(store: FeatureStore) -> tuple[Record, list[str]]:
-        others = also_disclosed(await store.get_record(ref), pointer)
-        return await store.redact(ref, pointer, reason=reason, by=by), others
-
-    record, others = run(bare_store(file), redacted)
+        typer.confirm(f"erase {erased} of {ref} for good?", abort=True)
+    record = run(
+        store,
+        lambda store: store.redact(ref, *pointers, reason=reason, by=by, everywhere=everywhere),
+    )
+    left = [] if everywhere else others
     if as_json:
         print_json(
             {
                 "context_id": record.context_id,
                 "record_hash": record.record_hash,
                 "redactions": record.redactions,
-                "also_disclosed": others,
+                "also_disclosed": left,
             }
         )
-    else:
-        typer.echo(f"{pointer} of {record.context_id} is erased; {record.record_hash} still holds.")
-        if others:
-            note(f"The same value is still disclosed at {', '.join(others)}.")
+        return
+    typer.echo(f"Erased from {record.context_id}: {erased}. {record.record_hash} still holds.")
+    if left:
+        note(
+            f"It is still disclosed at {' '.join(map(quote, left))}: to erase it there as well, "
+            "redact these pointers. Now that the value is gone, no --everywhere finds them."
+        )
 
 
 def _print_page(page: ContextPage, *, as_json: bool) -> None:
@@ -328,9 +348,15 @@ def _print_page(page: ContextPage, *, as_json: bool) -> None:
 def _text(past: PastContext) -> str:
     if past.content is None:
         raise InvalidInputError(
-            f"the text of context {past.context_id} is withheld; it hashes to {past.content_hash}"
+            f"the text of context {past.context_id} is {absence(past)}; it hashes to "
+            f"{past.content_hash}"
         )
     return past.content
+
+
+async def _explained(store: FeatureStore, ref: str) -> tuple[ContextTrace, Record]:
+    trace = await store.explain(ref)
+    return trace, await store.get_record(trace.context_id)
 
 
 def _verify_document(

@@ -17,7 +17,7 @@ from headwater.cli.shop import Shop
 from headwater.cli.story import Story
 from headwater.cli.tour import take_tour
 
-app = verbs("Show events changing features.")
+app = verbs("Show events changing features, and a context that is proved.")
 
 
 @app.command()
@@ -31,9 +31,10 @@ def demo(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show events changing features, on a real server in a temporary folder.
+    """Show events changing features and a context being proved, on a real server.
 
-    It needs nothing but this package, ends by itself and leaves nothing behind.
+    It needs nothing but this package and a temporary folder, ends by itself and leaves nothing
+    behind.
     """
     # So that the server and the folder are cleaned up as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

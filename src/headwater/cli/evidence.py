@@ -1,59 +1,71 @@
 """What `headwater context` prints for people: traces, lists, ladders and differences."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 
 import typer
 
 from headwater.cli.output import NOTHING, counted, print_table, shown
 from headwater.durations import format_duration
-from headwater.lineage import ContextTrace
+from headwater.http.plain import plain
+from headwater.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.ports import RecordSummary
-from headwater.record.diff import Diff, FeatureSide, ItemSide, ResultSide
+from headwater.record.diff import Change, Diff, FeatureSide, ItemDiff, ItemSide, ResultSide
+from headwater.record.parts import Redaction, moment_text
 from headwater.record.verify import Report
 
 _MARKS = {True: "ok", False: "BROKEN", None: "-"}
 _SHORT = 60
+_TO_THE_SECOND = len("2026-01-31T12:00:00")
+TEXT = "/output/content"
+"""The place of a context's text in its record."""
 
 
 def print_contexts(contexts: Sequence[RecordSummary]) -> None:
     """Prints recorded contexts as a table."""
-    rows = [
-        (c.context_id, c.created_at, c.name, c.freshness_status, c.record_hash) for c in contexts
-    ]
-    print_table(("context id", "created at", "name", "freshness", "record hash"), rows)
+    rows = [(c.context_id, _second(c.created_at), c.name, c.freshness_status) for c in contexts]
+    print_table(("context id", "created at", "name", "freshness"), rows, whole=2)
 
 
 def print_ladder(report: Report) -> None:
     """Prints every rung: whether it holds, and why."""
     for check in report.checks:
         typer.echo(f"{_MARKS[check.ok]:<7}{check.check:<13}{check.detail}")
-    typer.echo(_verdict(report))
+    typer.echo(report.verdict)
 
 
-def _verdict(report: Report) -> str:
-    if not report.ok:
-        return "This record is broken."
-    if report.of("signature").ok:
-        return "Nothing is broken."
-    unproved = "its signature was not checked" if report.signed else "it is not signed"
-    return f"Nothing is broken, but {unproved}."
-
-
-def print_trace(trace: ContextTrace) -> None:
-    """Prints everything that is known of a context."""
+def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
+    """Prints everything that is known of a context, and why what was erased is not."""
     _print_facts(_facts(trace))
     _print_values("Inputs", trace.inputs)
     _print_values("Interaction", trace.interaction_ref or {})
     _print_items(trace)
     _print_reads(trace)
     _print_violations(trace)
-    _print_values("Withheld", dict.fromkeys(trace.withheld, "not in this copy"))
-    _print_values("Redacted", dict.fromkeys(trace.redacted, "erased for good"))
-    _title("Text")
-    typer.echo(
-        f"(withheld; it hashes to {trace.content_hash})" if trace.content is None else trace.content
+    _print_withheld(trace)
+    _print_rows(
+        "Erased for good",
+        ("value", "erased at", "by", "reason"),
+        [(r.pointer, r.redacted_at, r.by, r.reason) for r in redactions],
     )
+    _title("Text")
+    missing = f"({absence(trace)}; it hashes to {trace.content_hash})"
+    typer.echo(missing if trace.content is None else trace.content)
+
+
+def absence(of: ContextTrace | PastContext) -> str:
+    """Why a text is not there."""
+    return "erased" if TEXT in of.redacted else "withheld"
+
+
+def _print_withheld(trace: ContextTrace) -> None:
+    """Prints what this copy leaves out, unless it was erased: then there is a note of it."""
+    erased = set(trace.redacted)
+    places = [pointer for pointer in trace.withheld if pointer not in erased]
+    if places:
+        _title("Withheld")
+        typer.echo(f"{counted(len(places), 'text or value', 'texts and values')}, not in this copy")
 
 
 def _facts(trace: ContextTrace) -> dict[str, object]:
@@ -89,13 +101,21 @@ def _print_items(trace: ContextTrace) -> None:
             item.decision,
             item.priority,
             item.tokens,
-            item.source_kind,
+            _source(item),
+            item.section,
             item.why,
             _line(item.content),
         )
         for place, item in enumerate(trace.items)
     ]
-    _print_rows("Items", ("place", "decision", "priority", "tokens", "source", "why", "text"), rows)
+    columns = ("place", "decision", "priority", "tokens", "source", "section", "why", "text")
+    _print_rows("Items", columns, rows)
+
+
+def _source(item: ItemTrace) -> str:
+    """Where an item came from, by name if it has one."""
+    kind, ref = item.source_kind, item.source_ref
+    return kind if ref is None else f"{kind} {shown(plain(ref))}"
 
 
 def _print_reads(trace: ContextTrace) -> None:
@@ -109,9 +129,10 @@ def _print_reads(trace: ContextTrace) -> None:
     )
     _print_rows(
         "Retrievers",
-        ("retriever", "arguments", "found", "latency", "cache", "age"),
+        ("search", "retriever", "arguments", "found", "latency", "cache", "age"),
         [
             (
+                search,
                 r.retriever,
                 r.arguments,
                 r.count,
@@ -119,7 +140,16 @@ def _print_reads(trace: ContextTrace) -> None:
                 "hit" if r.cache_hit else "miss",
                 _span(r.age_ms),
             )
-            for r in trace.retrievers
+            for search, r in enumerate(trace.retrievers)
+        ],
+    )
+    _print_rows(
+        "Found",
+        ("search", "rank", "id", "score", "text"),
+        [
+            (search, rank, found.id, found.score, _line(found.content))
+            for search, r in enumerate(trace.retrievers)
+            for rank, found in enumerate(r.results, 1)
         ],
     )
     _print_rows(
@@ -151,22 +181,26 @@ def print_diff(diff: Diff) -> None:
         }
     )
     columns = ("name", "change", "before", "after")
-    _print_rows("Inputs", columns, [(v.name, v.change, v.before, v.after) for v in diff.inputs])
-    _print_rows("Rules", columns, [(v.name, v.change, v.before, v.after) for v in diff.rules])
+    for title, values in (
+        ("Inputs", diff.inputs),
+        ("Interaction", diff.interaction_ref),
+        ("Rules", diff.rules),
+    ):
+        _print_rows(title, columns, [(v.name, v.change, v.before, v.after) for v in values])
     _print_rows(
         "Items",
         ("item", "change", "before", "after", "tokens"),
         [
-            (i.identity, i.change, _item(i.before), _item(i.after), f"{i.tokens_delta:+d}")
+            (i.identity, _fate(i), _item(i.before), _item(i.after), f"{i.tokens_delta:+d}")
             for i in diff.items
-            if i.change != "same" or i.flipped or _moved(i.before, i.after)
+            if _fate(i) != "same"
         ],
     )
     _print_rows(
         "Features",
         ("feature", "entity id", "change", "before", "after"),
         [
-            (f.feature, f.entity_id, f.change, _feature(f.before), _feature(f.after))
+            (f.feature, f.entity_id, _kept(f.change), _feature(f.before), _feature(f.after))
             for f in diff.features
             if f.change != "same" or f.before != f.after
         ],
@@ -177,18 +211,26 @@ def print_diff(diff: Diff) -> None:
         [
             (r.retriever, r.id, r.change, _result(r.before), _result(r.after))
             for r in diff.results
-            if r.change != "same" or r.before != r.after
+            if r.change != "same"
         ],
     )
-    if diff.text is None:
+    if diff.text is None and not diff.same_content:
         typer.echo("\nThe text of one of them is withheld.")
     elif diff.text:
         _title("Text")
         typer.echo(diff.text)
 
 
-def _moved(before: ItemSide | None, after: ItemSide | None) -> bool:
-    return bool(before and after and before.place != after.place)
+def _fate(item: ItemDiff) -> str:
+    """What became of an item; one with the same text may stand elsewhere."""
+    before, after = item.before, item.after
+    moved = before and after and before.place != after.place
+    return "moved" if moved and item.change == "same" else item.change
+
+
+def _kept(change: Change) -> str:
+    """What became of a feature that is listed; the same value may have another age."""
+    return "same value" if change == "same" else change
 
 
 def _item(side: ItemSide | None) -> str | None:
@@ -228,6 +270,11 @@ def _print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 def _title(title: str) -> None:
     typer.echo(f"\n{title}")
+
+
+def _second(moment: datetime) -> str:
+    """A moment as a list shows it; the whole of it is in JSON."""
+    return moment_text(moment)[:_TO_THE_SECOND] + "Z"
 
 
 def _span(milliseconds: int | None) -> str:

@@ -53,13 +53,19 @@ def lag(
             }
         )
     else:
-        print_table(_COLUMNS, lag_rows(lags, now))
+        print_table(_COLUMNS, lag_rows(lags, now, store.settings.partitions))
 
 
-def lag_rows(lags: Sequence[Lag], now: datetime) -> list[tuple[object, ...]]:
-    """The rows of the table: one for each partition, and one for all."""
+def lag_rows(lags: Sequence[Lag], now: datetime, partitions: int) -> list[tuple[object, ...]]:
+    """The rows of the table: one for each partition of entities, for the ticks, and for all."""
     rows: list[tuple[object, ...]] = [
-        (lag.partition, lag.owner, lag.waiting, _age(lag.oldest_at, now)) for lag in lags
+        (
+            lag.partition if lag.partition < partitions else f"{lag.partition} (SQL ticks)",
+            lag.owner,
+            lag.waiting,
+            _age(lag.oldest_at, now),
+        )
+        for lag in lags
     ]
     owners = len({lag.owner for lag in lags if lag.owner})
     waiting = sum(lag.waiting for lag in lags)
@@ -84,6 +90,7 @@ def _age(since: datetime | None, now: datetime) -> str | None:
 async def _watch(store: FeatureStore) -> None:
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
         while True:
-            rows = lag_rows(await store.lag(), store.clock.now())
+            lags = await store.lag()
+            rows = lag_rows(lags, store.clock.now(), store.settings.partitions)
             live.update(fitted_table(_COLUMNS, rows), refresh=True)
             await asyncio.sleep(_WATCH_SECONDS)

@@ -31,23 +31,34 @@ def print_json_line(data: object) -> None:
     typer.echo(msgspec.json.encode(data))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: int = 1
+) -> None:
     """Prints rows under headings: fitted to a terminal, or aligned and never cut elsewhere."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(fitted_table(columns, rows))
+        Console(highlight=False).print(fitted_table(columns, rows, whole=whole))
         return
     cells = [[shown(cell) for cell in row] for row in rows]
     typer.echo(_aligned([[name.upper() for name in columns], *cells]))
 
 
-def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """The table that a terminal shows: the first column names a row, and is on one line."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+def fitted_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: int = 1
+) -> Table:
+    """The table that a terminal shows: the first columns name a row, and are whole on one line."""
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+        header_style="bold",
+    )
     cells = [[shown(cell) for cell in row] for row in rows]
     for place, name in enumerate(columns):
         # Folded, not cut: what is shown is there to be copied.
-        longest = None if place else max([len(name), *(len(row[0]) for row in cells)])
-        table.add_column(name, overflow="fold", no_wrap=not place, min_width=longest)
+        named = place < whole
+        longest = max([len(name), *(len(row[place]) for row in cells)]) if named else None
+        table.add_column(name, overflow="fold", no_wrap=named, min_width=longest)
     for row in cells:
         table.add_row(*map(Text, row))
     return table

@@ -1,6 +1,5 @@
 """`headwater serve`: API, worker and scheduler in one process."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -11,13 +10,12 @@ from headwater.cli.options import AsJson, FileArgument, features_file, verbs
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import keep_serving
 from headwater.cli.running import run_long
+from headwater.cli.suggestions import suggestions
 from headwater.http.server import serve as serve_http
 from headwater.loader import load_store
 from headwater.store import FeatureStore
 
 app = verbs("Serve a features file.")
-
-_JSON = "-H 'Content-Type: application/json'"
 
 
 @app.command()
@@ -73,17 +71,3 @@ def _greet(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
     for line in suggestions(store, path, url):
         typer.echo(f"  {line}")
     typer.echo("\nCtrl-C stops it.")
-
-
-def suggestions(store: FeatureStore, path: Path, url: str) -> Iterator[str]:
-    """Commands that show what this server does, with names of its own features."""
-    key = " -H 'X-API-Key: …'" if store.settings.api_keys else ""
-    for feature in store.registry.features.values():
-        if feature.triggers:
-            body = '{"entity_id": "1", "payload": {"amount": 1}}'
-            yield f"curl{key} {_JSON} {url}/ingest/{quote(feature.triggers[0])} -d {quote(body)}"
-            break
-    for name in list(store.registry.features)[:1]:
-        yield f"curl{key} {quote(f'{url}/v1/features/{name}?entity_id=1')}"
-        yield f"headwater features get {name} 1 --file {quote(str(path))}"
-    yield f"headwater graph {quote(str(path))}"

@@ -111,6 +111,22 @@ class Shop:
         finally:
             connection.close()
 
+    def command(self, *words: str) -> list[str]:
+        """What `headwater` says to these words, in the folder of the example."""
+        done = subprocess.run(
+            [sys.executable, "-m", "headwater", *words],
+            cwd=self.folder,
+            env=environment_without_settings(),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            said = (done.stdout + done.stderr)[-_END_OF_LOG:].strip()
+            raise DemoError(f"`headwater {' '.join(words)}` failed; it said: {said}")
+        return done.stdout.splitlines()
+
     def store(self) -> FeatureStore:
         """The server's own store, opened by this process at the same time."""
         settings = Settings().with_(home=self.folder / ".headwater", log={"level": "error"})

@@ -30,12 +30,20 @@ class Shift(msgspec.Struct, frozen=True):
     after: object
 
 
+class Command(msgspec.Struct, frozen=True):
+    """A command and the lines that it said."""
+
+    command: str
+    output: tuple[str, ...]
+
+
 class Step(msgspec.Struct, frozen=True):
     """One part of the tour."""
 
     title: str
     calls: list[Call] = []
     changes: list[Shift] = []
+    commands: list[Command] = []
 
 
 class Story:
@@ -46,7 +54,10 @@ class Story:
         self._console = Console(highlight=False, soft_wrap=True, quiet=silent)
 
     def begin(self, url: str, folder: Path) -> None:
-        self._line(("Headwater", "bold cyan"), " keeps features fresh with events.")
+        self._line(
+            ("Headwater", "bold cyan"),
+            " keeps features fresh with events, and proves what models saw.",
+        )
         self._line("A small shop is being served from a temporary folder, by")
         self._line((f"  cd {folder} && headwater serve features.py", "green"))
         self._line("at ", (url, "underline"), ". Everything below is asked of that server.")
@@ -91,8 +102,19 @@ class Story:
             (f"   {remark}", "dim"),
         )
 
+    def quote(self, text: str) -> None:
+        """Shows a text as it was given to somebody."""
+        for line in text.splitlines():
+            self._line(_INDENT, ("│ ", "dim"), line)
+
+    def facts(self, *facts: tuple[str, str]) -> None:
+        """Shows what is known of something, each with its name."""
+        for name, fact in facts:
+            self._line(_INDENT, (f"{name:<10}", "bold"), fact)
+
     def command(self, command: str, *output: str) -> None:
         """Shows a command and what it says."""
+        self.steps[-1].commands.append(Command(command, output))
         self._line(_INDENT, ("$ ", "dim"), (command, "green"))
         for line in output:
             self._line(_INDENT, "  ", line)
@@ -106,6 +128,10 @@ class Story:
             ("headwater serve features.py --reload", "serve them, anew at every change"),
             ("headwater events publish purchase ada amount=12.5", "from another terminal"),
             ("headwater features get total_spend ada", "the value, its age and its origin"),
+            (
+                "headwater context list",
+                "what models were given; `context show ID` tells all of one",
+            ),
             ("headwater graph features.py", "what depends on what"),
         )
 
@@ -123,6 +149,7 @@ class Story:
             ("headwater events publish refund ada amount=5", ""),
             ("headwater worker features.py", "one more process shares the work"),
             ("headwater dlq list", ""),
+            ("headwater context list", ""),
         )
 
     def end(self) -> None:

@@ -3,8 +3,9 @@
 import ast
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,6 +18,7 @@ from headwater.ports import DeadLetter
 _PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.002
 _MANY = 500
+_QUESTION = "How long does a parcel to Norway take?"
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ def take_tour(shop: Shop, story: Story) -> None:
     tour.values_are_composed()
     tour.a_failure_is_kept()
     tour.a_crash_loses_nothing()
+    tour.a_context_is_proved()
 
 
 class Tour:
@@ -104,6 +107,59 @@ class Tour:
         self._shop.start()
         self._story.command("headwater serve features.py")
         self._becomes("total_spend", "grace", spent, float(_MANY))
+
+    def a_context_is_proved(self) -> None:
+        self._story.step(
+            "A model is given a context, and what it was given can be proved",
+            "support puts features and what a search found into a budget of tokens: what matters "
+            "least is left out, and nothing may be older than five minutes. What it read, kept and "
+            "dropped is recorded before the answer is given.",
+        )
+        self._code("search_help", "support")
+        context = self._assemble("support", user_id="ada", question=_QUESTION)
+        self._story.quote(context["content"])
+        self._tell_what_went_in(context)
+        verify = ("context", "verify", str(context["context_id"]))
+        said = self._shop.command(*verify)
+        self._story.command(f"headwater {' '.join(verify)}", *said)
+
+    def _assemble(self, name: str, **params: object) -> Any:
+        path = f"/v1/contexts/{name}"
+        body = show({"params": params})
+        answer = self._shop.request("POST", path, body.encode())
+        if answer.status != 200:
+            raise DemoError(f"the demo's server assembled no context: {show(answer.body)}")
+        budget = answer.body["lineage"]["max_tokens"]
+        self._story.call(
+            Call("POST", path, body, answer.status, answer.body),
+            f"{answer.body['tokens']} of {budget} tokens",
+        )
+        return answer.body
+
+    def _tell_what_went_in(self, context: Any) -> None:
+        path = f"/context/{context['context_id']}/explain"
+        answer = self._shop.request("GET", path)
+        trace = answer.body
+        counts = Counter(item["decision"] for item in trace["items"])
+        self._story.call(
+            Call("GET", path, "", answer.status, trace),
+            ", ".join(
+                f"{counts[decision]} {decision}" for decision in sorted(counts, reverse=True)
+            ),
+        )
+        self._story.facts(
+            *((item["source_ref"] or item["source_kind"], item["why"]) for item in trace["items"]),
+            *(
+                (read["feature"], f"{show(read['value'])}, {read['age_ms']} ms old")
+                for read in context["lineage"]["features"]
+            ),
+            (
+                "freshness",
+                f"{context['freshness_status']}: the oldest is {context['lineage']['stalest_ms']} "
+                f"ms old, and {context['freshness_sla_ms']} ms are allowed",
+            ),
+            ("record", context["record_hash"]),
+        )
 
     def _code(self, *names: str) -> None:
         self._story.code("\n\n".join(source_of(name, self._source) for name in names))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
+from headwater.canonical import JsonError, parse
+
+_HEADING = (
+    "# For people to read. What is verified is the JSON document, whose core is what was hashed.\n"
+)
 _INDENT = "  "
 # Longer ones have to be announced.
 _LONGEST_KEY = 1_000
@@ -12,6 +18,14 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Words that one version of YAML or another reads as something else than text.
 _TAKEN = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def for_people(document: bytes) -> str:
+    """A record's document with its core laid open; only the JSON has the text that was hashed."""
+    told = parse(document)
+    with suppress(JsonError):  # a core that was damaged is shown as it is
+        told["core"] = parse(told["core"])
+    return _HEADING + to_yaml(told)
 
 
 def to_yaml(value: object) -> str:

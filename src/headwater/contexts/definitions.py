@@ -104,6 +104,9 @@ class ContextFunction(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Context]:
         return self._store.assemble(self.definition, args, kwargs, self._overrides)
 
+    def __repr__(self) -> str:
+        return f"<context {self.definition.name!r} at {self.definition.location}>"
+
     def options(
         self,
         *,
@@ -131,6 +134,9 @@ class RetrieverFunction(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, list[Chunk]]:
         return self._store.retrieve(self.definition, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<retriever {self.definition.name!r} at {self.definition.location}>"
 
 
 def overrides(

@@ -3,7 +3,16 @@
 from datetime import timedelta
 from pathlib import Path
 
-from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater import (
+    Chunk,
+    ContextItem,
+    FeatureStore,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
 
 store = FeatureStore()
 store.source("orders", Path(__file__).with_name("orders.csv"))
@@ -58,3 +67,32 @@ async def parcel_fee(user_id: str, event: ServiceEvent) -> float:
     if rate is None:
         raise LookupError(f"no parcel rate for {country}")
     return float(rate * event.payload["kg"])
+
+
+HELP = {
+    "help-1": "A parcel within the country takes two days.",
+    "help-2": "A parcel to another country takes five days, and its fee is shown at checkout.",
+    "help-3": "A refund is paid within a week of the parcel coming back, to the card or the "
+    "account that the order was paid with.",
+}
+
+
+@retriever(store, top_k=3, cache_ttl="5m")
+def search_help(question: str) -> list[Chunk]:
+    asked = set(question.lower().strip("?").split())
+    shared = {name: len(asked & set(text.lower().split())) for name, text in HELP.items()}
+    best = sorted(HELP, key=lambda name: -shared[name])
+    return [Chunk(text=HELP[name], id=name, score=shared[name]) for name in best]
+
+
+@context(store, max_tokens=70, freshness_sla="5m", model="gpt-4o")
+async def support(user_id: str, question: str) -> list[ContextItem]:
+    return [
+        ContextItem("You answer for a small shop. Be brief.", required=True),
+        ContextItem.template("Who asks: {blurb}.", priority=80),
+        *(
+            ContextItem(found.text, priority=50 - rank, source=found)
+            for rank, found in enumerate(await search_help(question))
+        ),
+        ContextItem(f"Question: {question}", required=True),
+    ]

@@ -47,7 +47,7 @@ class Finder:
 
     async def stored(self, ref: str) -> StoredRecord:
         """The record that is meant."""
-        ref = spelled(ref)
+        asked, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and _HEX.issuperset(ref):
             ids = await self._records.ids_beginning(ref, _SHOWN)
@@ -55,7 +55,7 @@ class Finder:
                 raise AmbiguousRefError(ref, ids)
             stored = await self._records.get(ids[0]) if ids else None
         if stored is None:
-            raise UnknownContextError(ref)
+            raise UnknownContextError(asked)
         return stored
 
     async def contexts(

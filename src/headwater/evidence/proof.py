@@ -37,7 +37,7 @@ def check_signing(settings: Settings) -> None:
     if settings.signature_mode == "required" and not keyring.keys:
         raise ConfigError(
             "HEADWATER_SIGNATURE_MODE is 'required' and there is no key; set "
-            "HEADWATER_SIGNING_KEY, for example to 'key_id:secret'"
+            "HEADWATER_SIGNING_KEY, for example to 'march:' and the output of openssl rand -hex 32"
         )
 
 
@@ -159,7 +159,7 @@ def _broken(check: Check, problems: Sequence[str]) -> Check:
     if not problems:
         return check
     said = [check.detail] if check.ok is False else []
-    return Check(check.check, ok=False, detail="; ".join([*said, *problems]))
+    return Check(check.check, ok=False, detail="; ".join([*said, *problems]), fault="altered")
 
 
 class _Listed(msgspec.Struct, frozen=True):

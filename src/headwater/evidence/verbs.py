@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.clock import Clock
 from headwater.contexts import Overrides
 from headwater.errors import InvalidInputError
@@ -21,7 +23,7 @@ from headwater.record import trace
 from headwater.record.core import Core
 from headwater.record.diff import Diff, diff
 from headwater.record.parts import Record, encode_disclosures, encode_redactions
-from headwater.record.redact import redact
+from headwater.record.redact import also_disclosed, redact
 from headwater.record.replay import Mode, Replay
 from headwater.record.verify import Report
 from headwater.registry import Registry
@@ -76,14 +78,19 @@ class Evidence:
         stored = await self._stored(ref)
         return proved(stored, self._settings, expect=expected, signed=signed)
 
-    async def redact(self, ref: str, pointer: str, reason: str, by: str | None) -> Record:
-        """Erases one value of a record; two who redact at once both succeed."""
+    async def redact(
+        self, ref: str, pointers: Sequence[str], reason: str, by: str | None, *, everywhere: bool
+    ) -> Record:
+        """Erases values of a record, all or none; two who redact at once both succeed."""
+        if not pointers:
+            raise InvalidInputError("say which value is redacted, such as '/inputs/question'")
         if type(reason) is not str or not reason.strip():
             raise InvalidInputError("say for what reason the value is redacted")
         while True:
             stored = await self._stored(ref)
-            now = self._clock.now()
-            redacted = redact(whole(stored), pointer, at=now, reason=reason, by=by)
+            record, now = whole(stored), self._clock.now()
+            others = also_disclosed(record, *pointers) if everywhere else ()
+            redacted = redact(record, *pointers, *others, at=now, reason=reason, by=by)
             if await self._records.redact(
                 stored.context_id,
                 expected=stored.redactions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from headwater.errors import closest
 from headwater.http.problems import FieldError
 
 _REFERENCE = "interaction_ref"
+
+# Spelled in one way alone, as ids are, and no longer than 64 bits.
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 _Reference = Any | msgspec.UnsetType | None
 
@@ -85,10 +89,23 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
+        if (number := _whole_number(value, kind)) is not None:
+            return number
         raise FieldError(f"parameter {name!r}: {error}", _field(name)) from error
     except TypeError:
         # An annotation that says nothing about JSON, such as a protocol.
         return value
+
+
+def _whole_number(value: Any, kind: Any) -> int | None:
+    """The number that a text spells, where one is wanted: ids are text in all other requests."""
+    if type(value) is not str or not _WHOLE_NUMBER.fullmatch(value):
+        return None
+    try:
+        number = msgspec.convert(int(value), kind)
+    except msgspec.ValidationError:
+        return None
+    return number if type(number) is int else None
 
 
 def _field(name: str) -> str:

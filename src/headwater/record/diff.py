@@ -81,7 +81,10 @@ class ResultSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a retriever found for both contexts, or for one of them."""
+    """Something that a retriever found for both contexts, or for one of them.
+
+    It has changed if its content, its rank or its score has.
+    """
 
     retriever: str
     id: Any
@@ -103,8 +106,9 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     features: Sequence[FeatureDiff]
     results: Sequence[ResultDiff]
     inputs: Sequence[ValueDiff]
-    """Only those that are not the same, as of the rules."""
+    """Only those that are not the same, as of the interaction and the rules."""
 
+    interaction_ref: Sequence[ValueDiff]
     rules: Sequence[ValueDiff]
     text: str | None
     """A unified diff; None where one of the texts is withheld."""
@@ -123,6 +127,7 @@ def diff(before: Core, after: Core) -> Diff:
         features=_features(before.features, after.features),
         results=_results(before, after),
         inputs=list(_values(before.inputs, after.inputs)),
+        interaction_ref=list(_values(before.interaction_ref or {}, after.interaction_ref or {})),
         rules=list(_values(_rules(before), _rules(after))),
         text=_text(before, after),
     )
@@ -168,6 +173,8 @@ def _change(one: T | None, two: T | None, *parts: Callable[[T], Any]) -> Change:
     if two is None:
         return "removed"
     sides = [(part(one), part(two)) for part in parts]
+    # Salts are random, so the same commitment is the same value of the same record.
+    sides = [(a, b) for a, b in sides if not (isinstance(a, Commitment) and a == b)]
     if any(isinstance(side, Commitment) for pair in sides for side in pair):
         return "unknown"
     return "same" if all(_form(a) == _form(b) for a, b in sides) else "changed"
@@ -379,7 +386,13 @@ def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
     return ResultDiff(
         retriever=retriever,
         id=_shown(found),
-        change=_change(one, two, lambda ranked: ranked.result.content),
+        change=_change(
+            one,
+            two,
+            lambda ranked: ranked.result.content,
+            lambda ranked: ranked.rank,
+            lambda ranked: ranked.result.score,
+        ),
         before=one and ResultSide(rank=one.rank, score=one.result.score),
         after=two and ResultSide(rank=two.rank, score=two.result.score),
     )

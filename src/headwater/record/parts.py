@@ -16,6 +16,9 @@ class Disclosure(msgspec.Struct, frozen=True, gc=False):
     salt: str
     value: Any
 
+    def __repr__(self) -> str:
+        return f"Disclosure({self.pointer!r})"
+
 
 class Signature(msgspec.Struct, frozen=True):
     """A statement about one record, as the exact text that was signed, and its signature."""
@@ -43,6 +46,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     disclosures: tuple[Disclosure, ...] = ()
     signature: Signature | None = None
     redactions: tuple[Redaction, ...] = ()
+
+    def __repr__(self) -> str:
+        # Logs and error reports print what they are given: values and salts stay out of them.
+        return f"Record({self.context_id!r}, {self.record_hash!r})"
 
     def private(self) -> Record:
         """The copy in which no text and no value stands in clear."""

@@ -12,7 +12,7 @@ from headwater.fit import Policy as FitPolicy
 from headwater.lineage import Context
 from headwater.record.core import Commitment, Core, Item
 from headwater.record.diff import Diff, diff
-from headwater.record.parts import content_hash
+from headwater.record.parts import content_hash, moment_text
 from headwater.tokens import Tokenizer
 
 Mode = Literal["show", "reassemble", "as_of", "live"]
@@ -41,7 +41,7 @@ def show(core: Core) -> Replay:
         return Replay(
             context_id=core.context_id,
             mode="show",
-            fidelity="the record withholds the text and keeps its hash alone",
+            fidelity="the record withholds the text, or it was erased; its hash alone is kept",
             content=None,
             content_hash=recorded,
             matches=None,
@@ -166,17 +166,17 @@ def _rerun(core: Core, mode: Mode, definition: str | None, *, same: bool) -> str
     """How far a text can be relied on that the function as it is today has made."""
     words = ["the same text" if same else "another text"]
     words.append(
-        "features as the record says that they were read, any other as it was known at "
-        f"{core.timing.started_at.isoformat()}"
+        "features as the record says that they were read, and others as they were known at "
+        f"{moment_text(core.timing.started_at)}"
         if mode == "as_of"
         else "features as they are now"
     )
     if core.retrievals:
-        words.append("retrievers asked now" if mode == "live" else "but retrievers asked now")
+        words.append("retrievers asked now")
     if mode == "as_of":
-        words.append("what is computed on demand, or read elsewhere, is of now")
+        words.append("whatever is computed on demand or read elsewhere as it is now")
     if definition is None or core.context.definition is None:
         words.append("nobody knows whether the function has changed")
     elif definition != core.context.definition:
         words.append("the function has changed since")
-    return f"{words[0]}: {', '.join(words[1:])}"
+    return f"{words[0]}: {'; '.join(words[1:])}"

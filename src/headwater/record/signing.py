@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from base64 import b64decode
 from datetime import datetime
-from hashlib import sha256
 from importlib import import_module
 from types import ModuleType
 from typing import Literal, Protocol
@@ -18,6 +17,7 @@ from headwater.record.parts import Record, Signature, moment_text
 
 Algorithm = Literal["HMAC-SHA256", "Ed25519"]
 STATEMENT_SPEC = "CRS-001-SIG"
+SHORTEST_SECRET = 16
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,10 +120,16 @@ def _parse_key(text: str, which: str) -> Key:
     kind, _, rest = text.partition(":")
     if kind in ("ed25519", "ed25519-pub"):
         return _parse_ed25519(kind, rest, which)
-    key_id, secret = (kind, rest) if ":" in text else ("", text)
-    if not secret:
+    if not text:
         raise SigningKeyError(which, "is empty")
-    return HmacKey(key_id or sha256(secret.encode()).hexdigest()[:8], secret.encode())
+    # Records show the id to everyone, so none is made of the secret: it would confirm guesses.
+    if not kind or ":" not in text:
+        raise SigningKeyError(which, "has no key id")
+    if len(rest) < SHORTEST_SECRET:
+        raise SigningKeyError(
+            which, f"has a secret of less than {SHORTEST_SECRET} characters, which can be guessed"
+        )
+    return HmacKey(kind, rest.encode())
 
 
 def _parse_ed25519(kind: str, text: str, which: str) -> Ed25519Key:

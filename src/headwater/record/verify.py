@@ -14,20 +14,31 @@ import msgspec
 from headwater.canonical import JsonError, canonical, from_base64, parse
 from headwater.errors import SignatureError
 from headwater.record.core import SPEC, Commitment
-from headwater.record.parts import Disclosure, Record, content_hash, hash_of
+from headwater.record.parts import Disclosure, Record, Signature, content_hash, hash_of
 from headwater.record.sealing import ALTERED, commitments, opens
 from headwater.record.signing import STATEMENT_SPEC, Keyring, Statement, statement_of
 
 CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
+Fault = Literal["altered", "another", "unsigned", "unchecked"]
 NO_KEYS = Keyring()
+# Of a record that is not altered itself, a verdict says what else was asked of it.
+_UNMET: dict[Fault, str] = {
+    "another": "It is not the record that was expected.",
+    "unsigned": "It is not signed.",
+    "unchecked": "Its signature could not be checked.",
+}
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One rung: whether it holds, or None where it cannot be checked, and why."""
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rung: whether it holds, or None where it cannot be checked, and why.
+
+    A rung that fails has a fault: something was altered, or what was asked for is not there.
+    """
 
     check: CheckName
     ok: bool | None
     detail: str
+    fault: Fault | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -38,8 +49,21 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Says whether nothing is broken."""
+        """Says whether nothing is broken, and everything that was asked for is there."""
         return all(check.ok is not False for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """What it comes down to, in a sentence or two."""
+        faults = {check.fault for check in self.checks if check.ok is False}
+        if faults - _UNMET.keys():
+            return "This record is broken."
+        if faults:
+            return " ".join(said for fault, said in _UNMET.items() if fault in faults)
+        if self.of("signature").ok:
+            return "Nothing is broken."
+        unproved = "its signature was not checked" if self.signed else "it is not signed"
+        return f"Nothing is broken, but {unproved}."
 
     def of(self, name: CheckName) -> Check:
         """One rung by name."""
@@ -50,8 +74,8 @@ def _holds(name: CheckName, detail: str) -> Check:
     return Check(name, ok=True, detail=detail)
 
 
-def _broken(name: CheckName, detail: str) -> Check:
-    return Check(name, ok=False, detail=detail)
+def _broken(name: CheckName, detail: str, fault: Fault = "altered") -> Check:
+    return Check(name, ok=False, detail=detail, fault=fault)
 
 
 def _open(name: CheckName, detail: str) -> Check:
@@ -101,8 +125,8 @@ def verify(
 ) -> Report:
     """Says what holds of a record and names what is broken.
 
-    `expect` is the record hash or the context id it was asked for by; `signed` makes the lack of a
-    signature a failure.
+    `expect` is the record hash or the context id it was asked for by; `signed` asks for a signature
+    that a key of the keyring made, and takes one that cannot be checked for none.
     """
     reading = _read(record.core)
     opened, disclosures = _check_disclosures(record, reading)
@@ -139,13 +163,22 @@ def _read(core: bytes) -> _Reading:
 
 
 def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
-    broken = list(_hash_problems(record, reading, expect))
+    broken = list(_hash_problems(record, reading))
+    if _is_another(reading, expect):
+        fault: Fault = "altered" if broken else "another"
+        return _broken("hash", "; ".join([*broken, f"it is another record than {expect}"]), fault)
     if broken:
         return _broken("hash", "; ".join(broken))
     return _holds("hash", f"the core hashes to {reading.record_hash}")
 
 
-def _hash_problems(record: Record, reading: _Reading, expect: str | None) -> Iterator[str]:
+def _is_another(reading: _Reading, expect: str | None) -> bool:
+    if expect is None or reading.outline is None:
+        return False
+    return expect not in (reading.record_hash, reading.outline.context_id)
+
+
+def _hash_problems(record: Record, reading: _Reading) -> Iterator[str]:
     actual, outline = reading.record_hash, reading.outline
     if actual != record.record_hash:
         yield (
@@ -163,15 +196,13 @@ def _hash_problems(record: Record, reading: _Reading, expect: str | None) -> Ite
             f"content_hash is {record.content_hash}, but the core says "
             f"{outline.output.content_hash}"
         )
-    if expect is not None and expect not in (actual, outline.context_id):
-        yield f"it is another record than {expect}"
 
 
 def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, signed: bool) -> Check:
     signature = record.signature
     if signature is None:
         known = ", although there are keys to check one" if keyring.keys else ""
-        return (_broken if signed else _open)("signature", f"the record is not signed{known}")
+        return _unproved(f"the record is not signed{known}", "unsigned", signed=signed)
     try:
         statement = statement_of(signature)
     except SignatureError as error:
@@ -180,14 +211,14 @@ def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, sig
     if problem is not None:
         return _broken("signature", problem)
     if not keyring.keys:
-        return _open("signature", f"no key was given; it names key {statement.key_id!r}")
-    problem = _key_problem(statement, signature.statement, signature.signature, keyring)
-    if problem is not None:
-        return _broken("signature", problem)
-    return _holds(
-        "signature",
-        f"signed by key {statement.key_id!r} ({statement.algorithm}) at {statement.signed_at}",
-    )
+        said = f"no key was given; it names key {statement.key_id!r}"
+        return _unproved(said, "unchecked", signed=signed)
+    return _check_key(statement, signature, keyring)
+
+
+def _unproved(detail: str, fault: Fault, *, signed: bool) -> Check:
+    """A signature that nobody has checked is none to those who ask for one."""
+    return _broken("signature", detail, fault) if signed else _open("signature", detail)
 
 
 def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
@@ -200,24 +231,26 @@ def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
     return None
 
 
-def _key_problem(
-    statement: Statement, message: str, signature: str, keyring: Keyring
-) -> str | None:
+def _check_key(statement: Statement, signature: Signature, keyring: Keyring) -> Check:
     key = keyring.find(statement.key_id)
     if key is None:
         known = ", ".join(repr(key.key_id) for key in keyring.keys)
-        return f"key {statement.key_id!r} is not in the keyring, which has {known}"
+        said = f"key {statement.key_id!r} is not in the keyring, which has {known}"
+        return _broken("signature", said, "unchecked")
     if key.algorithm != statement.algorithm:
-        return f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
+        said = f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
+        return _broken("signature", said)
     try:
-        holds = key.holds(message.encode(), from_base64(signature))
+        holds = key.holds(signature.statement.encode(), from_base64(signature.signature))
     except ValueError:
         holds = False
     if holds:
-        return None
-    return (
+        by = f"key {statement.key_id!r} ({statement.algorithm})"
+        return _holds("signature", f"signed by {by} at {statement.signed_at}")
+    return _broken(
+        "signature",
         f"key {key.key_id!r} did not sign this statement: the signature, or the statement's key "
-        "id, time or algorithm, was altered"
+        "id, time or algorithm, was altered",
     )
 
 

@@ -187,6 +187,7 @@ def broken_cores() -> list[Case]:
             FULL,
             "x.+++",
             other,
+            fails="It is not the record that was expected.",
             expect=other,
         ),
         case(
@@ -195,6 +196,25 @@ def broken_cores() -> list[Case]:
             FULL,
             "x.+++",
             OTHER.context_id,
+            fails="It is not the record that was expected.",
+            expect=OTHER.context_id,
+        ),
+        case(
+            "another-and-unsigned",
+            "it is another record than the one asked for, and not signed",
+            FULL,
+            "xx+++",
+            other,
+            fails="It is not the record that was expected. It is not signed.",
+            expect=other,
+            signed=True,
+        ),
+        case(
+            "another-and-altered",
+            "it is another record than the one asked for, and was altered",
+            changed(FULL, lambda d: d.update(content_hash=other)),
+            "x.+++",
+            "another record",
             expect=OTHER.context_id,
         ),
     ]

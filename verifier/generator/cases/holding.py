@@ -20,7 +20,6 @@ def holding() -> list[Case]:
     private = SIGNED.private()
     compact = json.dumps(json.loads(export(FULL)), ensure_ascii=True, separators=(",", ":"))
     old = sign(FULL, parse_keyring(OLD_HMAC), NOON - timedelta(days=365))
-    anonymous = sign(FULL, parse_keyring("a secret without a key id"), NOON)
     everything = FULL
     for each in FULL.disclosures[:-1]:
         everything = redact(everything, each.pointer, at=NOON, reason="all of it")
@@ -64,13 +63,6 @@ def holding() -> list[Case]:
             old,
             "+++++",
             keys=f"{HMAC},{OLD_HMAC}",
-        ),
-        case(
-            "signed-hmac-derived-id",
-            "a secret without an id is named by its hash",
-            anonymous,
-            "+++++",
-            keys="a secret without a key id",
         ),
         case(
             "signed-ed25519",

@@ -7,7 +7,7 @@ import json
 from headwater.record.document import export
 from headwater.record.parts import Record
 from verifier.generator.cases.records import BY_ED25519, FULL, OTHER, SIGNED
-from verifier.generator.cases.vocabulary import Case, Document, case, changed, statement
+from verifier.generator.cases.vocabulary import Case, Document, case, changed, disclosure, statement
 from verifier.generator.samples import ED25519_PUBLIC, HMAC, OLD_HMAC
 
 
@@ -19,6 +19,8 @@ def broken_signatures() -> list[Case]:
 
     genuine: str = json.loads(export(SIGNED))["signature"]["signature"]
     flipped = ("B" if genuine[0] == "A" else "A") + genuine[1:]
+    made_up = signature(SIGNED, signature=flipped)
+    statement(key_id="evil")(made_up)
     others = json.loads(export(OTHER))["signature"]
     ed25519 = {"key_id": "auditors", "algorithm": "HMAC-SHA256"}
     public_as_secret = f"{HMAC},{ED25519_PUBLIC}"
@@ -85,6 +87,7 @@ def broken_signatures() -> list[Case]:
             changed(SIGNED, statement(key_id="2027-01")),
             "+x+++",
             "2027-01",
+            fails="Its signature could not be checked.",
             keys=HMAC,
         ),
         case(
@@ -176,7 +179,7 @@ def broken_signatures() -> list[Case]:
             SIGNED,
             "+x+++",
             "2026-01",
-            keys="2026-01:another secret",
+            keys="2026-01:some other secret",
         ),
         case(
             "signature-removed",
@@ -184,6 +187,7 @@ def broken_signatures() -> list[Case]:
             FULL,
             "+x+++",
             "not signed",
+            fails="It is not signed.",
             signed=True,
         ),
         case(
@@ -192,7 +196,38 @@ def broken_signatures() -> list[Case]:
             FULL,
             "+x+++",
             "although there are keys",
+            fails="It is not signed.",
             keys=HMAC,
+            signed=True,
+        ),
+        case(
+            "signature-made-up",
+            "a signature was expected, and nobody can check the one that is there",
+            made_up,
+            "+x+++",
+            "evil",
+            fails="Its signature could not be checked.",
+            signed=True,
+        ),
+        case(
+            "signature-made-up-known-keys",
+            "a signature was expected, and it names a key that nobody has",
+            made_up,
+            "+x+++",
+            "evil",
+            fails="Its signature could not be checked.",
+            keys=HMAC,
+            signed=True,
+        ),
+        case(
+            "signature-unchecked-and-altered",
+            "a value was altered, and no key is at hand",
+            changed(
+                SIGNED,
+                lambda d: disclosure(d, "/inputs/question").update(value="Where is my refund?"),
+            ),
+            "+xx++",
+            "2026-01",
             signed=True,
         ),
     ]

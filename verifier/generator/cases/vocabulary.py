@@ -16,9 +16,10 @@ Document = dict[str, Any]
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """How the ladder has to look, and what the detail of a rung has to name."""
+    """How the ladder has to look, what it comes down to, and what a rung's detail has to name."""
 
     ok: bool
+    verdict: str
     checks: dict[str, bool | None]
     names: dict[str, list[str]]
 
@@ -47,9 +48,18 @@ def text_of(record: Record | Document) -> str:
 
 
 def case(
-    name: str, what: str, record: Record | Document, ladder: str, *names: str, **options: Any
+    name: str,
+    what: str,
+    record: Record | Document,
+    ladder: str,
+    *names: str,
+    fails: str = "This record is broken.",
+    **options: Any,
 ) -> Case:
-    """A case; the ladder is one sign for each rung: + holds, x is broken, . cannot be checked."""
+    """A case; the ladder is one sign for each rung: + holds, x is broken, . cannot be checked.
+
+    `fails` is the verdict if something is broken.
+    """
     checks = {check: _SIGNS[sign] for check, sign in zip(_NAMES, ladder, strict=True)}
     broken = next((check for check in _NAMES if checks[check] is False), "disclosures")
     return Case(
@@ -58,11 +68,22 @@ def case(
         document=text_of(record),
         expected=Expected(
             ok=False not in checks.values(),
+            verdict=fails
+            if False in checks.values()
+            else _passes(record, signature=checks["signature"]),
             checks=checks,
             names={broken: list(names)} if names else {},
         ),
         **options,
     )
+
+
+def _passes(record: Record | Document, *, signature: bool | None) -> str:
+    if signature:
+        return "Nothing is broken."
+    bears = isinstance(record, Record) and record.signature is not None
+    unproved = "its signature was not checked" if bears else "it is not signed"
+    return f"Nothing is broken, but {unproved}."
 
 
 def changed(record: Record, change: Callable[[Document], object]) -> Document:
