@@ -244,6 +244,7 @@ async def test_partitions_move_at_once_when_a_worker_leaves(
     declare_total(store, user)
     await store.rebind(settings.with_(worker={"lease_ttl": 60}), store.clock)
     first, second = Worker(store), Worker(store)
+    first.name, second.name = "first", "second"  # by these names, each wants some of the few
     one = asyncio.create_task(first.run())
     bus = (await store.open()).backends.bus
 
