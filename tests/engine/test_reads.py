@@ -153,7 +153,8 @@ async def test_concurrent_readers_of_one_missing_value_share_one_computation(
     another = asyncio.create_task(store.get_feature("slow", "u2"))
     await until(lambda: len(calls) == 2)
     readers.append(asyncio.create_task(store.get_feature("slow", "u1")))
-    await store.get_feature("quick", "u1")  # it has been read after the last reader read
+    await asyncio.sleep(0)  # the last reader asks first
+    await store.get_feature("quick", "u1")  # and so has its answer first
     go_on.set()
     assert set(await asyncio.gather(*readers, another)) == {2}
     assert sorted(calls) == ["u1", "u2"]
