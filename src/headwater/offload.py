@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from headwater.answers import Answer, send
 from headwater.errors import BackendError
@@ -33,36 +33,53 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
     all taken by the first one, and cost no task of their own. What ends one runner ends them all,
     and is raised as it is.
     """
-    stock = iter(items)
-    loop = asyncio.get_running_loop()
-    following: asyncio.Handle | None = None
-
-    def portion(number: int) -> Iterator[T]:
-        nonlocal following
-        for item in stock:
-            if number < limit:
-                # The loop gets to it when this runner waits, or never if none does.
-                following = loop.call_soon(follow, number + 1)
-                number = limit
-            yield item
-
-    def follow(number: int) -> None:
-        group.create_task(take(number))
-
-    async def take(number: int) -> None:
-        try:
-            await run(portion(number))
-        finally:
-            if following is not None:
-                following.cancel()
-
+    sharing = _Sharing(items, run, limit)
     try:
-        async with asyncio.TaskGroup() as group:
-            await take(1)
+        async with sharing.group:
+            await sharing.take(1)
     except BaseExceptionGroup as errors:
         # A server that is away passes; whatever else went wrong does not.
         passing = errors.split(BackendError)[1] or errors
         raise passing.exceptions[0] from None
+
+
+class _Sharing(Generic[T]):
+    """A stock and those who take from it.
+
+    Nothing in it leads back to itself once it is done with: a worker makes one for each batch, and
+    what the collector has to find holds everything else up.
+    """
+
+    __slots__ = ("_following", "_limit", "_loop", "_run", "_stock", "group")
+
+    def __init__(self, items: Iterable[T], run: Runner[T], limit: int) -> None:
+        self._stock = iter(items)
+        self._run = run
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._following: asyncio.Handle | None = None
+        self.group = asyncio.TaskGroup()
+
+    async def take(self, number: int) -> None:
+        """Runs the runner of this number, and keeps the next one from starting when it is done."""
+        try:
+            await self._run(self._portion(number))
+        finally:
+            if self._following is not None:
+                self._following.cancel()
+                self._following = None
+
+    def _portion(self, number: int) -> Iterator[T]:
+        for item in self._stock:
+            if number < self._limit:
+                # The loop gets to it when this runner waits, or never if none does.
+                self._following = self._loop.call_soon(self._follow, number + 1)
+                number = self._limit
+            yield item
+
+    def _follow(self, number: int) -> None:
+        self._following = None
+        self.group.create_task(self.take(number))
 
 
 class Caller(NamedTuple):
