@@ -69,7 +69,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """A context's text, its tokens counted anew, and a choice for each candidate."""
+    """A context's text, how many tokens it has, and a choice for each candidate."""
 
     content: str
     tokens: int
@@ -107,10 +107,10 @@ def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -
             available=policy.max_tokens or 0,
             items={place: tokenizer.count(candidates[place].content) for place in sorted(required)},
         )
-    content = policy.separator.join(filling.emitted[place] for place in sorted(filling.emitted))
+    texts = [filling.emitted[place] for place in sorted(filling.emitted)]
     return Fitted(
-        content=content,
-        tokens=tokenizer.recount(content),
+        content=policy.separator.join(texts),
+        tokens=tokenizer.count_joined(texts, policy.separator),
         overflow=filling.reserved > limit,
         choices=tuple(filling.choice(place) for place in range(len(candidates))),
     )
@@ -127,14 +127,15 @@ def _everything(
         room -= counts[-1]
         if room < 0:
             return None
-    content = policy.separator.join(candidate.content for candidate in candidates)
-    tokens = tokenizer.recount(content)
+    texts = [candidate.content for candidate in candidates]
+    tokens = tokenizer.count_joined(texts, policy.separator)
     if tokens > limit:
         return None
     choices = (
         Choice("kept", "required" if item.required else "fits", item.content, count, count, 0)
         for item, count in zip(candidates, counts, strict=True)
     )
+    content = policy.separator.join(texts)
     return Fitted(content, tokens, overflow=False, choices=tuple(choices))
 
 

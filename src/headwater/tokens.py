@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -94,6 +94,21 @@ class Tokenizer(msgspec.Struct, frozen=True):
     def recount(self, text: str) -> int:
         """The same, counted now and not remembered."""
         return len(_encode(self.name, text))
+
+    def count_joined(self, texts: Sequence[str], separator: str) -> int:
+        """How many tokens texts have with separators between them; quick if each was counted."""
+        # Where a line ends and the next text begins is a break; so each text adds up with the
+        # separator behind it, and the last one is by itself.
+        if not separator.endswith("\n") or not all(map(_begins_word, texts[1:])):
+            return self.recount(separator.join(texts))
+        tokens = sum(map(self.count, texts))
+        return tokens + sum(self._added(text, separator) for text in texts[:-1])
+
+    def _added(self, text: str, separator: str) -> int:
+        """How many tokens more a text has with a separator behind it: it may change the last."""
+        space = text.rfind(" ")
+        last = text[space:] if space > 0 and not text[space - 1].isspace() else text
+        return self.count(last + separator) - self.count(last)
 
     def edges(self, text: str, separator: str) -> Edges:
         """What `text` adds to any text that it stands in, between two separators or at an end."""
@@ -218,6 +233,11 @@ def _encode(name: str, text: str) -> list[int]:
     except UnicodeEncodeError:
         # Half a character is sent as a replacement character, and two halves as a whole one.
         return encode(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+
+
+def _begins_word(text: str) -> bool:
+    """Whether there is a break before a text that begins a line."""
+    return text != "" and text[0] != "/" and not text[0].isspace()
 
 
 def _breaks(text: str, separator: str) -> tuple[int, int] | None:

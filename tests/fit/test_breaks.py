@@ -23,6 +23,14 @@ def test_only_its_edges_depend_on_what_a_text_stands_beside(
     assert edges.tokens == fresh_count(tokenizer, text)
 
 
+@given(st.lists(texts, max_size=5), st.sampled_from(SEPARATORS), st.sampled_from(EXACT))
+def test_texts_are_counted_together_by_what_each_has(
+    parts: list[str], separator: str, tokenizer: Tokenizer
+) -> None:
+    joined = separator.join(parts)
+    assert tokenizer.count_joined(parts, separator) == fresh_count(tokenizer, joined)
+
+
 @given(texts, st.integers(1, 300), st.sampled_from(SEPARATORS), st.sampled_from(EXACT))
 def test_so_it_is_for_long_texts(
     text: str, times: int, separator: str, tokenizer: Tokenizer
