@@ -27,7 +27,7 @@ ADD_RECORD = """
          disclosures, redactions)
     VALUES (?, ?, ?, 'support', ?, 'guaranteed', ?, ?, '[]')
 """
-ADD_KEY = "INSERT INTO record_keys (key, created_at, context_id) VALUES (?, ?, ?)"
+ADD_KEY = "INSERT INTO waiting_keys (key, created_at, context_id) VALUES (?, ?, ?)"
 
 Row = tuple[str, str, str, int, bytes, bytes]
 

@@ -75,20 +75,29 @@ async def test_an_older_home_keeps_records(old: Path) -> None:
     await backends.lifecycle.close()
 
 
+@pytest.mark.parametrize("old", [version for version in VERSIONS if version > 1], indirect=True)
+async def test_records_of_an_older_home_are_found(old: Path) -> None:
+    backends = await opened(old)
+    (found,) = await backends.records.find(b"old")
+    assert [each.context_id for each in await backends.records.records()] == [found.context_id]
+    await backends.lifecycle.close()
+
+
 async def test_of_many_who_open_an_older_home_at_once_one_upgrades_it(old: Path) -> None:
     openings = await asyncio.gather(
         *(asyncio.to_thread(asyncio.run, opened(old)) for _ in range(5))
     )
+    before = len(await openings[0].records.records())
     for backends in openings:
         await backends.records.append(record(), [])
-    assert len(await openings[0].records.records()) == 5
+    assert len(await openings[0].records.records()) == before + 5
     for backends in openings:
         await backends.lifecycle.close()
 
 
 async def test_an_upgrade_that_fails_changes_nothing(old: Path) -> None:
     with closing(sqlite3.connect(old / "headwater.db")) as database:
-        database.execute("CREATE TABLE cache (mine INTEGER)")
+        database.execute("CREATE TABLE waiting_keys (mine INTEGER)")
     before = schema(old)
     with pytest.raises(HomeError, match="already exists"):
         await opened(old)

@@ -12,6 +12,12 @@ import asyncpg
 from headwater.settings import Settings
 
 TABLES = ("records", "record_keys")
+# In SQLite the last keys wait to be put in their places.
+EMBEDDED = {
+    "records": "records",
+    "record_keys": "(SELECT * FROM record_keys UNION ALL SELECT * FROM waiting_keys)",
+}
+POSTGRES = {table: f"_{table}" for table in TABLES}
 
 
 class Database:
@@ -24,7 +30,7 @@ class Database:
         if self._settings.postgres.url:
             return await self._postgres(sql, arguments)
         with closing(sqlite3.connect(Path(self._settings.home) / "headwater.db")) as db:
-            rows = db.execute(_named(sql, "").replace("$", "?"), arguments).fetchall()
+            rows = db.execute(sql.format(**EMBEDDED).replace("$", "?"), arguments).fetchall()
             db.commit()
             return rows
 
@@ -32,7 +38,7 @@ class Database:
         own = {"search_path": self._settings.postgres.schema}
         db = await asyncpg.connect(self._settings.postgres.url, server_settings=own)
         try:
-            return [tuple(row) for row in await db.fetch(_named(sql, "_"), *arguments)]
+            return [tuple(row) for row in await db.fetch(sql.format(**POSTGRES), *arguments)]
         finally:
             await db.close()
 
@@ -41,7 +47,3 @@ class Database:
         rows = [row for table in TABLES for row in await self.run(f"SELECT * FROM {{{table}}}")]
         values = [value for row in rows for value in row]
         return b"\n".join(v if isinstance(v, bytes) else str(v).encode() for v in values)
-
-
-def _named(sql: str, prefix: str) -> str:
-    return sql.format(**{table: prefix + table for table in TABLES})

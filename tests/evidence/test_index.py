@@ -15,7 +15,9 @@ from tests.evidence.shop import Opens
 
 
 async def keys_of(database: Database) -> set[bytes]:
-    return {bytes(key) for (key,) in await database.run("SELECT key FROM {record_keys}")}
+    keys = {bytes(key) for (key,) in await database.run("SELECT key FROM {record_keys}")}
+    assert keys
+    return keys
 
 
 async def test_every_store_has_an_index_key_of_its_own(

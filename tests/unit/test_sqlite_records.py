@@ -202,11 +202,25 @@ async def test_finding_reads_the_keys_in_order(
     log: SqliteRecordLog, plan: Callable[[], str]
 ) -> None:
     await log.find(b"key")
-    keys, records = plan().splitlines()
-    assert keys.startswith(
-        "SEARCH record_keys USING PRIMARY KEY (key=? AND (created_at,context_id)<"
-    )
-    assert records.startswith("SEARCH records USING INDEX")
+    assert "SEARCH record_keys USING PRIMARY KEY (key=? AND (created_at,context_id)<" in plan()
+    assert "SEARCH records USING INDEX" in plan()
+    assert "SCAN records" not in plan()
+
+
+async def test_keys_that_wait_are_put_in_their_places_when_they_are_many(
+    log: SqliteRecordLog, parts: Embedded
+) -> None:
+    kept = [record(at=START + timedelta(seconds=number)) for number in range(20)]
+    for number, each in enumerate(kept):
+        own = [b"every", b"odd" if number % 2 else b"even", *(os.urandom(16) for _ in range(200))]
+        await log.append(each, own)
+    assert 0 < parts.tail_rows("waiting_keys") < 2048 < parts.tail_rows("record_keys")
+    newest = [each.context_id for each in reversed(kept)]
+    assert [each.context_id for each in await log.find(b"every")] == newest
+    assert [each.context_id for each in await log.find(b"odd")] == newest[::2]
+    page = await log.find(b"every", limit=3)
+    rest = await log.find(b"every", before=page[-1].context_id)
+    assert [each.context_id for each in (*page, *rest)] == newest
 
 
 async def test_getting_looks_a_record_up(log: SqliteRecordLog, plan: Callable[[], str]) -> None:

@@ -23,7 +23,7 @@ _ALL = StoredRecord.__struct_fields__
 _COLUMNS = ", ".join(_ALL)
 _SUMMARY = ", ".join(RecordSummary.__struct_fields__)
 _RECORDS = f"records ({_COLUMNS})"
-_KEYS = "record_keys (key, created_at, context_id)"
+_KEYS = "waiting_keys (key, created_at, context_id)"
 _KNOWN = "SELECT context_id, record_hash FROM records WHERE context_id = ? OR record_hash = ?"
 _ONE = f"SELECT {_COLUMNS} FROM records WHERE context_id = ?1 OR record_hash = ?1"
 _MOMENT = "SELECT created_at FROM records WHERE context_id = ?"
@@ -31,11 +31,18 @@ _BEGINNING = (
     "SELECT context_id FROM records WHERE context_id >= ? AND context_id < ?"
     " ORDER BY context_id LIMIT ?"
 )
-# The keys decide the order, so that as many records are looked up as are listed.
+# The keys decide the order, so that as many records are looked up as are listed. The last of them
+# wait to be put in their places.
+_FOUND_AMONG = "FROM {} WHERE key = ?1 AND (created_at, context_id) < (?2, ?3)"
+_NEWEST = "ORDER BY created_at DESC, context_id DESC LIMIT ?4"
 _FOUND = f"""
-SELECT {_SUMMARY} FROM record_keys CROSS JOIN records USING (created_at, context_id)
-WHERE key = ? AND (created_at, context_id) < (?, ?)
-ORDER BY created_at DESC, context_id DESC LIMIT ?
+SELECT {_SUMMARY} FROM (
+    SELECT * FROM (
+        SELECT created_at, context_id {_FOUND_AMONG.format("record_keys")} {_NEWEST}
+    )
+    UNION SELECT created_at, context_id {_FOUND_AMONG.format("waiting_keys")}
+    {_NEWEST}
+) CROSS JOIN records USING (created_at, context_id) {_NEWEST}
 """
 _REDACT = """
 UPDATE records SET disclosures = ?, redactions = ? WHERE context_id = ? AND redactions = ?
@@ -170,7 +177,7 @@ def _keep(items: Sequence[_Append], db: sqlite3.Connection) -> None:
     ]
     # The last one again and again, so that few statements hold them all.
     keys += keys[-1:] * (-len(keys) % _KEYS_AT_ONCE)
-    bulk.insert(db, _KEYS, keys, conflict=_UNLESS_KNOWN)
+    bulk.insert(db, _KEYS, keys)
 
 
 def _refuse_other(db: sqlite3.Connection, record: StoredRecord) -> None:

@@ -133,3 +133,18 @@ CREATE TABLE cache (
     value      BLOB NOT NULL
 );
 CREATE INDEX cache_by_end ON cache (expires_at, size);
+
+-- Version 3
+-- Where keys wait, in the order in which they come, until they are put in their places together: one
+-- after the other, each takes a page of its own to write, and a commit twice as long.
+CREATE TABLE waiting_keys (
+    key        BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    context_id TEXT NOT NULL
+);
+CREATE TRIGGER waiting_keys_are_many AFTER INSERT ON waiting_keys WHEN new.rowid >= 2048
+BEGIN
+    INSERT OR IGNORE INTO record_keys (key, created_at, context_id)
+    SELECT key, created_at, context_id FROM waiting_keys ORDER BY key, created_at, context_id;
+    DELETE FROM waiting_keys;
+END;
