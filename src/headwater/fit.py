@@ -160,7 +160,7 @@ class _Filling:
         self._needs: dict[int, int] = {}
         self._first: int | None = None
         for place in sorted(reserved):
-            self._keep(place, self._draft.tokens_with(place, self._edges[place]))
+            self._keep(place, self._draft.slot(place, self._edges[place]))
         self.reserved = self._least = self._draft.tokens
         ranks = [(not item.required, -item.priority, n) for n, item in enumerate(candidates)]
         for _, _, place in sorted(ranks):
@@ -170,15 +170,16 @@ class _Filling:
         counts = sum(edges.tokens for edges in self._edges)
         self.everything = sys.maxsize if policy.backfill else max(counts, self._draft.tokens)
 
-    def _keep(self, place: int, tokens: int) -> None:
+    def _keep(self, place: int, slot: Slot) -> None:
         self.emitted[place] = self._candidates[place].content
-        self._draft.add(place, self._edges[place], tokens)
+        self._draft.fill(slot, place, self._edges[place])
 
     def _offer(self, place: int) -> None:
-        tokens = self._draft.tokens_with(place, self._edges[place])
-        needed = max(self._least, tokens)
+        edges = self._edges[place]
+        slot = _, tokens = self._draft.slot(place, edges)
+        needed = tokens if tokens > self._least else self._least
         if needed <= self._limit:
-            self._keep(place, tokens)
+            self._keep(place, slot)
             return
         self._needs[place] = needed
         if self._first is None:
@@ -188,22 +189,23 @@ class _Filling:
         if not self._policy.backfill:
             # A lower one is kept only by a budget that keeps this one, too.
             self._least = needed
-            self._draft.add(place, self._edges[place], tokens)
+            self._draft.fill(slot, place, edges)
 
     def _shorten(self, place: int) -> None:
         """Emits as much of an item as there is room for."""
         content, separator = self._candidates[place].content, self._policy.separator
         # At its edges it may cost less than this supposes, hence the two; or more, hence the loop.
         empty = self._tokenizer.edges("", separator)
-        room = self._limit - self._draft.tokens_with(place, empty) + 2
+        _, tokens = self._draft.slot(place, empty)
+        room = self._limit - tokens + 2
         room = min(room, self._edges[place].tokens - 1)
         while room > 0 and (text := self._tokenizer.shorten(content, room)):
             edges = self._tokenizer.edges(text, separator)
-            tokens = self._draft.tokens_with(place, edges)
+            slot = _, tokens = self._draft.slot(place, edges)
             if tokens <= self._limit:
                 self.emitted[place] = text
                 if self._policy.backfill:
-                    self._draft.add(place, edges, tokens)
+                    self._draft.fill(slot, place, edges)
                 return
             room -= tokens - self._limit
 
@@ -225,6 +227,28 @@ class _Filling:
         return Choice("dropped", reason, None, tokens, 0, short_by)
 
 
+class _Seams(dict[tuple[str | None, str | None], int]):
+    """How many tokens two texts have with a separator between them, each counted once."""
+
+    def __init__(self, separator: str, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._separator = separator
+        self._tokenizer = tokenizer
+
+    def __missing__(self, sides: tuple[str | None, str | None]) -> int:
+        self[sides] = tokens = self._tokenizer.count(self.joined(*sides))
+        return tokens
+
+    def joined(self, before: str | None, after: str | None) -> str:
+        if before is None or after is None:
+            return before or after or ""
+        return before + self._separator + after
+
+
+Slot = tuple[int, int]
+"""A place in a draft, and how many tokens the draft has when it is filled."""
+
+
 class _Draft:
     """A text that grows by items in any order, and how many tokens it has.
 
@@ -234,28 +258,34 @@ class _Draft:
 
     def __init__(self, separator: str, tokenizer: Tokenizer) -> None:
         self.tokens = 0
-        self._separator = separator
-        self._tokenizer = tokenizer
         self._places: list[int] = []
         self._edges: list[Edges] = []
-        self._seams: dict[tuple[str | None, str | None], int] = {(None, None): 0}
+        self._seams = _Seams(separator, tokenizer)
 
-    def add(self, place: int, edges: Edges, tokens: int) -> None:
-        """Puts an item in its place, with which the draft has so many tokens."""
+    def slot(self, place: int, edges: Edges) -> Slot:
+        """Where an item belongs, and how many tokens the draft would have with it."""
         at = bisect_left(self._places, place)
+        return at, self._tokens_with(at, edges)
+
+    def fill(self, slot: Slot, place: int, edges: Edges) -> None:
+        """Puts an item into its slot."""
+        at, self.tokens = slot
         self._places.insert(at, place)
         self._edges.insert(at, edges)
-        self.tokens = tokens
 
-    def tokens_with(self, place: int, edges: Edges) -> int:
-        """How many tokens the draft would have with one more item."""
-        at = bisect_left(self._places, place)
-        before, after = self._before(at), self._after(at)
-        others = self.tokens - self._seam(before, after)
+    def _tokens_with(self, at: int, edges: Edges) -> int:
+        around, seams = self._edges, self._seams
+        before = after = None
+        if at:
+            side = around[at - 1]
+            before = side.right if side.breaks else self._before(at)
+        if at < len(around):
+            side = around[at]
+            after = side.left if side.breaks else self._after(at)
+        others = self.tokens - seams[before, after]
         if not edges.breaks:
-            return others + self._seam(self._joined(before, edges.left), after)
-        left, right = self._seam(before, edges.left), self._seam(edges.right, after)
-        return others + left + edges.inner + right
+            return others + seams[seams.joined(before, edges.left), after]
+        return others + seams[before, edges.left] + edges.inner + seams[edges.right, after]
 
     def _before(self, at: int) -> str | None:
         """What stands between a place and the last break before it."""
@@ -263,7 +293,7 @@ class _Draft:
         while at:
             at -= 1
             edges = self._edges[at]
-            text = edges.right if text is None else self._joined(edges.right, text)
+            text = edges.right if text is None else self._seams.joined(edges.right, text)
             if edges.breaks:
                 break
         return text
@@ -273,20 +303,8 @@ class _Draft:
         text = None
         while at < len(self._edges):
             edges = self._edges[at]
-            text = edges.left if text is None else self._joined(text, edges.left)
+            text = edges.left if text is None else self._seams.joined(text, edges.left)
             if edges.breaks:
                 break
             at += 1
         return text
-
-    def _seam(self, before: str | None, after: str | None) -> int:
-        tokens = self._seams.get((before, after))
-        if tokens is None:
-            tokens = self._tokenizer.count(self._joined(before, after))
-            self._seams[before, after] = tokens
-        return tokens
-
-    def _joined(self, before: str | None, after: str | None) -> str:
-        if before is None or after is None:
-            return before or after or ""
-        return before + self._separator + after
