@@ -44,13 +44,13 @@ class JsonError(ValueError):
 
 
 def canonical(value: Any) -> bytes:
-    """The RFC 8785 text of what `to_tagged` or `parse` gave."""
+    """The RFC 8785 text of what `to_tagged` or `parse` gave, or of Structs of that."""
     text = _ENCODE_SORTED(value)
     # RFC 8785 orders keys by UTF-16. That is the order of UTF-8, except between a character that
     # takes two UTF-16 units and one from U+E000 to U+FFFF.
     if text.isascii() or not (_BEYOND_16_BITS.search(text) and _LAST_OF_16_BITS.search(text)):
         return text
-    return _ENCODE(_by_utf16(value))
+    return _ENCODE(_by_utf16(msgspec.to_builtins(value)))
 
 
 def _by_utf16(value: Any) -> Any:

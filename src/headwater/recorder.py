@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -19,6 +20,7 @@ from headwater.settings import Settings
 from headwater.values import Part
 
 _KEY_BYTES = 16
+_KEYS_REMEMBERED = 8_192
 
 
 class Index:
@@ -28,6 +30,9 @@ class Index:
         short = len(secret) <= blake2b.MAX_KEY_SIZE
         key = secret if short else blake2b(secret).digest()
         self._empty = blake2b(key=key, digest_size=_KEY_BYTES)
+        # What contexts are made of is much the same from one to the next.
+        self.key = lru_cache(_KEYS_REMEMBERED)(self._hash)
+        """The key of one part."""
 
     def keys(self, made_of: Iterable[Part]) -> set[bytes]:
         """Every key of a record: of features, whose they were, entities and chunks."""
@@ -41,8 +46,7 @@ class Index:
                 found.add(part)
         return {self.key(*part) for part in found}
 
-    def key(self, *part: str) -> bytes:
-        """The key of one of them."""
+    def _hash(self, *part: str) -> bytes:
         hashed = self._empty.copy()
         # A text that no store can keep has a key as well, by which nothing is found.
         hashed.update("\0".join(part).encode(errors="surrogatepass"))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from headwater.canonical import LARGEST
 from headwater.lineage import FreshnessStatus
 
 SPEC = "CRS-001"
@@ -30,6 +31,9 @@ class Commitment(msgspec.Struct, frozen=True):
 
 Committed = Annotated[T | Commitment, COMMITTED]
 """A value that the core only commits to; a `Commitment` where it is not disclosed."""
+
+Exact = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+"""An integer that every reader of JSON keeps."""
 
 Decision = Literal["kept", "truncated", "dropped"]
 
@@ -53,12 +57,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that the fit and the freshness check followed."""
 
-    max_tokens: int | None
+    max_tokens: Exact | None
     separator: str
     on_overflow: str
     backfill: bool
     model: str | None
-    freshness_sla_ms: int | None
+    freshness_sla_ms: Exact | None
     freshness_strict: bool
 
 
@@ -67,7 +71,7 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     exact: bool
-    margin_percent: int
+    margin_percent: Exact
 
 
 class ItemSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,16 +90,16 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     content: Committed[str]
     emitted: Committed[str] | None = None
-    priority: int
+    priority: Exact
     required: bool
     truncate: bool
     section: Committed[str] | None = None
     source: ItemSource
-    tokens: int
-    emitted_tokens: int
+    tokens: Exact
+    emitted_tokens: Exact
     decision: Decision
     reason: str
-    short_by: int
+    short_by: Exact
 
 
 class FeatureRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +111,7 @@ class FeatureRead(msgspec.Struct, frozen=True, kw_only=True):
     value: Committed[Any]
     as_of: datetime | None
     written_at: datetime | None
-    age_ms: int | None
+    age_ms: Exact | None
     source: str
     fresh: bool
 
@@ -134,11 +138,11 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Committed[Any]
     index: IndexRead | None
     results: tuple[Result, ...]
-    count: int
+    count: Exact
     searched_at: datetime
-    age_ms: int
+    age_ms: Exact
     cache_hit: bool
-    latency_us: int
+    latency_us: Exact
     fresh: bool | None = None
 
 
@@ -157,8 +161,8 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["feature", "retrieval", "context"]
     name: str
     entity_id: Committed[str] | None = None
-    age_ms: int | None
-    sla_ms: int
+    age_ms: Exact | None
+    sla_ms: Exact
     reason: Literal["stale", "missing", "default"]
 
 
@@ -166,8 +170,8 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on everything that was read."""
 
     status: FreshnessStatus
-    sla_ms: int | None
-    stalest_ms: int | None
+    sla_ms: Exact | None
+    stalest_ms: Exact | None
     violations: tuple[Violation, ...] = ()
 
 
@@ -176,11 +180,11 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
     content: Committed[str]
     content_hash: str = ""
-    tokens: int
-    items_kept: int
-    items_dropped: int
-    items_truncated: int
-    cost_nano_usd: int | None
+    tokens: Exact
+    items_kept: Exact
+    items_dropped: Exact
+    items_truncated: Exact
+    cost_nano_usd: Exact | None
     overflow: bool
 
 
@@ -188,14 +192,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """When the assembly began and how long it took."""
 
     started_at: datetime
-    assembly_us: int
+    assembly_us: Exact
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one record says."""
 
     spec: str = SPEC
-    version: int = 1
+    version: Exact = 1
     context_id: str
     created_at: datetime
     environment: str

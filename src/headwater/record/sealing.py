@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from headwater.canonical import LARGEST, canonical, child, from_tagged, to_base64, to_tagged
+from headwater.canonical import canonical, child, from_tagged, to_base64, to_tagged
 from headwater.errors import RecordValueError
-from headwater.record.core import Commitment, Core
+from headwater.record.core import COMMITTED, Commitment, Core
 from headwater.record.parts import Disclosure, Record, content_hash, hash_of, moment_text
 
 Salts = Callable[[int], bytes]
@@ -44,7 +44,8 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
     to_tagged(text, "/output/content")
     output = msgspec.structs.replace(core.output, content_hash=content_hash(text))
     making = _Seal(salts)
-    raw = _bytes(_writer(type(core))(msgspec.structs.replace(core, output=output), "", making))
+    raw = _bytes(_sealed(msgspec.structs.replace(core, output=output), making))
+    _check(raw, type(core))
     return Record(
         context_id=core.context_id,
         record_hash=hash_of(raw),
@@ -54,12 +55,29 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
     )
 
 
-def _bytes(tree: dict[str, Any]) -> bytes:
+def _bytes(core: Core) -> bytes:
     try:
-        return canonical(tree)
+        return canonical(core)
     except UnicodeEncodeError:
-        to_tagged(tree)  # says where the lone surrogate is
+        to_tagged(core)  # says where the lone surrogate is
         raise
+
+
+def _check(raw: bytes, kind: type[Core]) -> None:
+    """Refuses a core that could not be opened, such as one with a fraction where it has none."""
+    try:
+        _decoder(kind).decode(raw)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        pointer = place.rstrip("`").replace("[", "/").replace("]", "").replace(".", "/")
+        raise RecordValueError(
+            pointer, f"it cannot stand in clear in a record: {problem}"
+        ) from error
+
+
+@cache
+def _decoder(kind: type[Core]) -> msgspec.json.Decoder[Core]:
+    return msgspec.json.Decoder(kind)
 
 
 class _Seal:
@@ -71,11 +89,11 @@ class _Seal:
         self._next_salt = _drawn(salts).__next__
         self.disclosures: list[Disclosure] = []
 
-    def commit(self, value: object, pointer: str) -> dict[str, str]:
+    def commit(self, value: object, pointer: str) -> Commitment:
         salt = self._next_salt()
         tagged = value if type(value) is str and value.isascii() else to_tagged(value, pointer)
         self.disclosures.append(Disclosure(pointer, salt, tagged))
-        return {MARK: digest(salt, pointer, tagged)}
+        return Commitment(digest(salt, pointer, tagged))
 
 
 def _drawn(salts: Salts) -> Iterator[str]:
@@ -86,12 +104,23 @@ def _drawn(salts: Salts) -> Iterator[str]:
             yield to_base64(block[start : start + SALT_BYTES])
 
 
+def _sealed(core: Core, seal: _Seal) -> Core:
+    """The core with commitments in place of values."""
+    write = _writer(type(core))
+    assert write is not None, "a core commits to its output"
+    sealed: Core = write(core, "", seal)
+    return sealed
+
+
 _Writer = Callable[[Any, str, _Seal], Any]
 
 
 @cache
-def _writer(annotation: Any) -> _Writer:
-    """How a field of this annotation is written, found once and not for each record."""
+def _writer(annotation: Any) -> _Writer | None:
+    """How a field of this annotation is written, found once and not for each record.
+
+    None if it is written as it stands, because nothing in it is committed to.
+    """
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return _optional(annotation)
@@ -99,37 +128,41 @@ def _writer(annotation: Any) -> _Writer:
         return _CONTAINERS[origin](annotation)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return _struct(annotation)
-    return _write_moment if annotation is datetime else _write_plain
+    return _write_moment if annotation is datetime else None
 
 
-def _optional(annotation: Any) -> _Writer:
+def _optional(annotation: Any) -> _Writer | None:
+    """How a value is written that need not be there; for None it is not asked."""
     inner = [member for member in get_args(annotation) if member is not NoneType]
-    if len(inner) != 1:
-        return _write_plain
-    write = _writer(inner[0])
-    return lambda value, pointer, seal: None if value is None else write(value, pointer, seal)
+    return _writer(inner[0]) if len(inner) == 1 else None
 
 
-def _committed(annotation: Any) -> _Writer:
+def _annotated(annotation: Any) -> _Writer | None:
+    if COMMITTED not in annotation.__metadata__:
+        return _writer(annotation.__origin__)
     return lambda value, pointer, seal: seal.commit(value, pointer)
 
 
-def _each(annotation: Any) -> _Writer:
+def _each(annotation: Any) -> _Writer | None:
     write = _writer(get_args(annotation)[0])
+    if write is None:
+        return None
     return lambda value, pointer, seal: [
         write(item, f"{pointer}/{at}", seal) for at, item in enumerate(value)
     ]
 
 
-def _named(annotation: Any) -> _Writer:
+def _named(annotation: Any) -> _Writer | None:
     write = _writer(get_args(annotation)[1])
+    if write is None:
+        return None
     return lambda value, pointer, seal: {
         key: write(item, child(pointer, key), seal) for key, item in _keys(value, pointer)
     }
 
 
-_CONTAINERS: dict[Any, Callable[[Any], _Writer]] = {
-    Annotated: _committed,
+_CONTAINERS: dict[Any, Callable[[Any], _Writer | None]] = {
+    Annotated: _annotated,
     tuple: _each,
     dict: _named,
 }
@@ -143,41 +176,27 @@ def _keys(value: Mapping[str, Any], pointer: str) -> Iterator[tuple[str, Any]]:
         yield key, item
 
 
-def _struct(kind: type[msgspec.Struct]) -> _Writer:
+def _struct(kind: type[msgspec.Struct]) -> _Writer | None:
     hints = get_type_hints(kind, include_extras=True)
-    writers = {field.name: _writer(hints[field.name]) for field in msgspec.structs.fields(kind)}
-    plain = [name for name, write in writers.items() if write is _write_plain]
-    others = [(n, f"/{n}", write) for n, write in writers.items() if write is not _write_plain]
-    # Two more than there are, so that they come in a tuple however few they are.
-    values = attrgetter(*plain, "__class__", "__class__")
+    writers = [
+        (name, f"/{name}", write, NoneType in get_args(hints[name]))
+        for name in kind.__struct_fields__
+        if (write := _writer(hints[name])) is not None
+    ]
+    if not writers:
+        return None
 
-    def write(value: Any, pointer: str, seal: _Seal) -> dict[str, Any]:
+    def write_all(value: Any, pointer: str, seal: _Seal) -> Any:
         if type(value) is not kind:
             raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
-        for name, item in zip(plain, values(value), strict=False):
-            if type(item) not in _CLEAR and not (type(item) is int and item in _EXACT):
-                _write_plain(item, f"{pointer}/{name}", seal)
-        tree = msgspec.structs.asdict(value)
-        for name, ending, write_other in others:
-            tree[name] = write_other(tree[name], pointer + ending, seal)
-        return tree
+        written: dict[str, Any] = {}
+        for name, ending, write, optional in writers:
+            item = getattr(value, name)
+            if item is not None or not optional:
+                written[name] = write(item, pointer + ending, seal)
+        return msgspec.structs.replace(value, **written) if written else value
 
-    return write
-
-
-_CLEAR = frozenset({str, bool, NoneType})
-_EXACT = range(-LARGEST, LARGEST + 1)
-
-
-def _write_plain(value: Any, pointer: str, seal: _Seal) -> Any:
-    kind = type(value)
-    if kind in _CLEAR or (kind is int and value in _EXACT):
-        return value
-    raise RecordValueError(
-        pointer,
-        f"{value!r} cannot stand in clear in a record; only text, booleans and integers within "
-        "±(2^53-1) can",
-    )
+    return write_all
 
 
 def _write_moment(value: datetime, pointer: str, seal: _Seal) -> str | datetime:
