@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 import redis
 
-from headwater.settings import load
+from headwater.configuration import load
 from tests.test_servers import ROOT, is_listening
 
 UP = (sys.executable, "-m", "dev.up")

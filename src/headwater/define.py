@@ -24,10 +24,9 @@ from headwater.errors import (
     DurationError,
     FeatureValueError,
     InvalidInputError,
-    Location,
     UnknownReferenceError,
-    nearest,
 )
+from headwater.names import Location, nearest
 from headwater.templates import Template, parse_template
 from headwater.values import INTERNAL, LONGEST_ID, LONGEST_NAME
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from headwater.calls import Raising
-from headwater.errors import DeclarationError, FeaturesFileError, Location
+from headwater.errors import DeclarationError, FeaturesFileError
+from headwater.names import Location
 from headwater.store import FeatureStore
 
 

@@ -10,9 +10,9 @@ from headwater.errors import (
     DeclarationError,
     DuplicateNameError,
     InvalidInputError,
-    Location,
     UnknownNameError,
 )
+from headwater.names import Location
 
 
 class Registry:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -16,9 +17,11 @@ from headwater.calls import Calls
 from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.define import EntityDef, FeatureDef
 from headwater.errors import FeatureFailedError
+from headwater.logs import log
 from headwater.origins import Origins
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
+from headwater.together import Together
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
 from headwater.workspace import (
     Past,
@@ -121,7 +124,7 @@ class Reader:
         self._clock = clock
         self._origins = origins
         self._plans: dict[tuple[int | str, ...], Plan] = {}
-        self._running: dict[tuple[int, str, str], asyncio.Future[FeatureValue]] = {}
+        self._together: Together[FeatureValue] = Together()
 
     async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[Row]:
         """The values of features for each entity, in the order asked."""
@@ -254,14 +257,9 @@ class Reader:
             # A handler's computations may rest on writes that nobody else sees yet, and those of
             # a past moment on what nobody sees any more.
             return await self._call(feature, entity_id)
-        key = (id(asyncio.get_running_loop()), feature.name, entity_id)
-        running = self._running.get(key)
-        if running is None:
-            running = asyncio.ensure_future(self._call(feature, entity_id))
-            self._running[key] = running
-            running.add_done_callback(lambda _: self._running.pop(key, None))
-        # One reader who gives up must not take the value from the others.
-        return await asyncio.shield(running)
+        key = f"{feature.name}\0{entity_id}"
+        begin = partial(self._call, feature, entity_id)
+        return await self._together.do(key, begin, partial(_unheard, feature))
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         before = _computing.set((*_computing.get(), (feature.name, entity_id)))
@@ -284,6 +282,10 @@ class Reader:
                 )
             await self._online.put([_cached(feature, entity_id, cell)])
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, made_of)
+
+
+def _unheard(feature: FeatureDef, error: BaseException) -> None:
+    log.warning("computation failed unheard", feature=feature.name, error=type(error).__name__)
 
 
 def _as_cell(feature: FeatureDef, past: PastValue) -> Cell:

@@ -1,8 +1,7 @@
-"""Settings: the only reader of the environment and of ``headwater.toml``.
+"""Settings: what there is to set, what each may be and what it is for.
 
-A variable wins over the file, the file over the default. The name of a variable is the path of its
-setting: ``worker.batch_size`` is ``HEADWATER_WORKER_BATCH_SIZE``, and ``batch_size`` in the table
-``[worker]`` of the file.
+The name of a variable is the path of its setting: ``worker.batch_size`` is
+``HEADWATER_WORKER_BATCH_SIZE``, and ``batch_size`` in the table ``[worker]`` of the file.
 """
 
 from __future__ import annotations
@@ -10,25 +9,19 @@ from __future__ import annotations
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from headwater.durations import format_duration, to_timedelta
-from headwater.errors import ConfigError, UnknownSettingError, nearest
-from headwater.logs import Format, Level, log
+from headwater.errors import ConfigError, UnknownSettingError
+from headwater.logs import Format, Level
 
-FILE = "headwater.toml"
 PREFIX = "HEADWATER_"
 
-Origin = Literal["default", "file", "environment"]
-
-_TESTS = PREFIX + "TEST_"
 _BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
     ("0", "false", "no", "off"), False
 )
@@ -235,9 +228,9 @@ class Settings(msgspec.Struct, frozen=True):
     def with_(self, **changes: object) -> Settings:
         """These settings with some replaced, checked as the file's are; a group is a mapping."""
         given = {
-            path: SETTINGS[path].check(value, path) for path, value in _flat(changes, "settings")
+            path: SETTINGS[path].check(value, path) for path, value in by_path(changes, "settings")
         }
-        return _replaced(self, given)
+        return replaced(self, given)
 
     # What is printed, or shown with a traceback, has no secrets in it.
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -347,86 +340,7 @@ SETTINGS = {setting.path: setting for setting in _walk(Settings)}
 _GROUPS = {path.partition(".")[0] for path in SETTINGS if "." in path}
 
 
-class Loaded(NamedTuple):
-    """Settings, and where each that is not a default was written."""
-
-    settings: Settings
-    origins: Mapping[str, Origin]
-
-
-class Described(NamedTuple):
-    """One setting as ``headwater config show`` lists it."""
-
-    path: str
-    variable: str | None
-    value: Any
-    origin: Origin
-    description: str
-
-
-def load(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
-    """The settings of this process: from its environment and working directory unless given."""
-    return load_with_origins(environ, directory).settings
-
-
-def load_with_origins(
-    environ: Mapping[str, str] | None = None, directory: Path | None = None
-) -> Loaded:
-    """The settings of this process, and where each was written."""
-    file = _from_file((directory or Path()) / FILE)
-    variables = _from_environment(os.environ if environ is None else environ)
-    origins: dict[str, Origin] = dict.fromkeys(file, "file")
-    origins |= dict.fromkeys(variables, "environment")
-    return Loaded(_replaced(Settings(), file | variables), origins)
-
-
-def environment_without_settings() -> dict[str, str]:
-    """The environment of a process that is to run with the defaults, such as the demo's."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-
-
-def describe(loaded: Loaded) -> Iterator[Described]:
-    """Lists every setting with its value, its origin and what it is for; secrets are masked."""
-    for setting in SETTINGS.values():
-        yield Described(
-            setting.path,
-            setting.variable,
-            setting.shown(setting.of(loaded.settings)),
-            loaded.origins.get(setting.path, "default"),
-            setting.description,
-        )
-
-
-def _from_file(file: Path) -> dict[str, Any]:
-    try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        # ValueError: TOML's own, which says line and column, or text that is not UTF-8.
-        raise ConfigError(f"{file} cannot be read: {error}") from error
-    return {
-        path: SETTINGS[path].check(value, f"{file}: {path}")
-        for path, value in _flat(tree, str(file))
-    }
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    known = {setting.variable: setting for setting in SETTINGS.values() if setting.variable}
-    values: dict[str, Any] = {}
-    for name, text in environ.items():
-        if name in known:
-            setting = known[name]
-            # A key or an address of "" says nothing, so that an empty variable cannot take away
-            # the key that the file sets.
-            if text or setting.of(Settings()) != "":
-                values[setting.path] = setting.check_text(text, name)
-        elif name.startswith(PREFIX) and not name.startswith(_TESTS):
-            log.warning("unknown environment variable", name=name, hint=nearest(name, known))
-    return values
-
-
-def _flat(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def by_path(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every written setting by its path."""
     for key, value in tree.items():
         path = prefix + key
@@ -435,7 +349,7 @@ def _flat(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tup
         elif path not in _GROUPS:
             raise UnknownSettingError(path, where, [*SETTINGS, *_GROUPS])
         elif isinstance(value, Mapping):
-            yield from _flat(value, where, path + ".")
+            yield from by_path(value, where, path + ".")
         else:
             raise ConfigError(f"{where}: {path} is a table of settings, not {value!r}")
 
@@ -443,12 +357,13 @@ def _flat(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tup
 _Group = TypeVar("_Group", bound=msgspec.Struct)
 
 
-def _replaced(group: _Group, values: Mapping[str, Any], prefix: str = "") -> _Group:
+def replaced(group: _Group, values: Mapping[str, Any], prefix: str = "") -> _Group:
+    """Settings with some replaced, given by their paths and checked already."""
     changes: dict[str, Any] = {}
     for name in group.__struct_fields__:
         path, current = prefix + name, getattr(group, name)
         if isinstance(current, msgspec.Struct):
-            changes[name] = _replaced(current, values, path + ".")
+            changes[name] = replaced(current, values, path + ".")
         elif path in values:
             changes[name] = values[path]
     return msgspec.structs.replace(group, **changes)

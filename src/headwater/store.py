@@ -13,6 +13,7 @@ import msgspec
 from headwater import graph
 from headwater.blocking import Blocking
 from headwater.clock import Clock, SystemClock, to_micros
+from headwater.configuration import load
 from headwater.contexts import Chunk, ContextDef, Overrides, RetrieverDef
 from headwater.define import EntityDef, FeatureDef
 from headwater.encoding import UnstorableError, encode_exact
@@ -28,7 +29,7 @@ from headwater.record.verify import Report
 from headwater.registry import Registry
 from headwater.repair import Audit, Progress, Rebuilt, Repair
 from headwater.serve import Row
-from headwater.settings import Settings, load
+from headwater.settings import Settings
 from headwater.values import INTERNAL, ServiceEvent, is_moment
 from headwater.worker import Worker
 from headwater.workspace import current_turn, make_cell, make_change

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headwater.errors import Location, TemplateError
+from headwater.errors import TemplateError
+from headwater.names import Location
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

@@ -21,6 +21,7 @@ from headwater import (
     TokenBudgetError,
     context,
 )
+from headwater.configuration import load
 from headwater.errors import (
     BackendError,
     ConfigError,
@@ -30,7 +31,7 @@ from headwater.errors import (
     RecordValueError,
 )
 from headwater.record.parts import content_hash
-from headwater.settings import Settings, load
+from headwater.settings import Settings
 from headwater.testing import ManualClock
 from headwater.tokens import tokenizer_for
 from tests.contexts.support import recorded

@@ -12,8 +12,9 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.clock import SystemClock
+from headwater.configuration import load
 from headwater.errors import UnknownNameError
-from headwater.settings import Settings, load
+from headwater.settings import Settings
 from headwater.testing import ManualClock
 from tests.engine import program
 from tests.engine.processes import Fleet

@@ -21,10 +21,11 @@ from headwater.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from headwater.logs import log
 from headwater.settings import Settings
 from headwater.testing import ManualClock
 from headwater.workspace import at_moment
-from tests.engine.support import past, until
+from tests.engine.support import past, records, until
 
 
 async def test_a_value_past_its_time_to_live_counts_as_absent(
@@ -180,6 +181,61 @@ async def test_a_reader_who_gives_up_does_not_take_the_value_from_the_others(
         await impatient
     go_on.set()
     assert await patient == 1
+
+
+async def test_what_fails_after_all_readers_have_given_up_is_told(
+    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @feature(entity=user)
+    async def slow(user_id: str) -> int:
+        begun.set()
+        await go_on.wait()
+        raise LookupError("nobody knows")
+
+    impatient = asyncio.create_task(store.get_feature("slow", "u1"))
+    await begun.wait()
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    go_on.set()
+    written = ""
+
+    def told() -> bool:
+        nonlocal written
+        log.flush()
+        written += capsys.readouterr().err
+        return bool(records(written, "computation failed unheard"))
+
+    await until(told)
+    (record,) = records(written, "computation failed unheard")
+    assert record["feature"] == "slow"
+
+
+async def test_computations_that_wait_for_each_other_fail_and_do_not_hang(
+    store: FeatureStore, user: type
+) -> None:
+    both = asyncio.Barrier(2)
+
+    @feature(entity=user)
+    async def left(user_id: str) -> int:
+        await both.wait()
+        return int(await store.get_feature("right", user_id))
+
+    @feature(entity=user)
+    async def right(user_id: str) -> int:
+        await both.wait()
+        return int(await store.get_feature("left", user_id))
+
+    async with asyncio.timeout(5):
+        ends = await asyncio.gather(
+            store.get_feature("left", "u1"),
+            store.get_feature("right", "u1"),
+            return_exceptions=True,
+        )
+    assert all(isinstance(end, FeatureFailedError) for end in ends)
+    assert any("calls itself" in str(end) for end in ends)
 
 
 async def test_a_failed_computation_fails_the_read_with_the_features_name(

@@ -13,16 +13,10 @@ from typing import Any
 
 import pytest
 
+from headwater.configuration import Described, describe, load, load_with_origins
 from headwater.errors import ConfigError, UnknownSettingError
 from headwater.logs import log
-from headwater.settings import (
-    SETTINGS,
-    Described,
-    Settings,
-    describe,
-    load,
-    load_with_origins,
-)
+from headwater.settings import SETTINGS, Settings
 
 
 def written(folder: Path, text: str) -> Path:

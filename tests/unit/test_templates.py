@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import Location, TemplateError
+from headwater.errors import TemplateError
+from headwater.names import Location
 from headwater.templates import parse_template
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)

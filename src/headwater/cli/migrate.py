@@ -6,9 +6,9 @@ import typer
 
 from headwater.cli.options import AsJson, verbs
 from headwater.cli.output import print_json
+from headwater.configuration import load
 from headwater.connect import migrate as migrate_backends
 from headwater.connect import on_servers
-from headwater.settings import load
 
 app = verbs("Bring the tables of Postgres up to date.")
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from headwater.configuration import load
 from headwater.durations import to_timedelta
 from headwater.errors import DurationError
 from headwater.loader import load_store
-from headwater.settings import load
 from headwater.store import FeatureStore
 
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"

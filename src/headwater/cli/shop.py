@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headwater.configuration import environment_without_settings
 from headwater.errors import HeadwaterError
-from headwater.settings import Settings, environment_without_settings
+from headwater.settings import Settings
 from headwater.store import FeatureStore
 
 _TIMEOUT_SECONDS = 30.0

@@ -8,8 +8,9 @@ from pathlib import Path
 from headwater.cli.options import declared_store
 from headwater.cli.output import note
 from headwater.define import EntityDef
-from headwater.errors import DeclarationError, InvalidInputError, nearest
+from headwater.errors import DeclarationError, InvalidInputError
 from headwater.evidence import Wanted
+from headwater.names import nearest
 from headwater.registry import Registry
 
 

@@ -25,12 +25,8 @@ from headwater.contexts.definitions import (
 )
 from headwater.define import location_of
 from headwater.durations import Duration, to_timedelta
-from headwater.errors import (
-    DeclarationError,
-    InvalidInputError,
-    RecordValueError,
-    nearest,
-)
+from headwater.errors import DeclarationError, InvalidInputError, RecordValueError
+from headwater.names import nearest
 from headwater.values import LONGEST_NAME
 
 

@@ -13,8 +13,9 @@ import msgspec
 from headwater.canonical import LARGEST
 from headwater.contexts.items import Chunk
 from headwater.durations import Duration, to_timedelta
-from headwater.errors import DurationError, InvalidInputError, Location
+from headwater.errors import DurationError, InvalidInputError
 from headwater.lineage import Context
+from headwater.names import Location
 
 P = ParamSpec("P")
 

@@ -8,8 +8,9 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError, nearest
+from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError
 from headwater.lineage import FreshnessStatus
+from headwater.names import nearest
 from headwater.ports import RecordLog, RecordSummary, StoredRecord
 from headwater.recorder import Index, index_of
 from headwater.settings import Settings

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from headwater.contexts import ContextDef, reference
 from headwater.contexts.definitions import is_text
-from headwater.errors import InvalidInputError, Location
+from headwater.errors import InvalidInputError
+from headwater.names import Location
 from headwater.values import LONGEST_NAME
 
 

@@ -18,15 +18,10 @@ from msgspec.inspect import is_struct_type
 from headwater.canonical import to_tagged
 from headwater.clock import Clock, to_micros
 from headwater.contexts import ContextDef, Overrides, annotations_of
-from headwater.errors import (
-    InvalidInputError,
-    RecordValueError,
-    RehearsalError,
-    ReplayError,
-    nearest,
-)
+from headwater.errors import InvalidInputError, RecordValueError, RehearsalError, ReplayError
 from headwater.evidence.proof import whole
 from headwater.lineage import Context
+from headwater.names import nearest
 from headwater.ports import RecordLog, StoredRecord
 from headwater.record.core import Commitment, Core
 from headwater.record.replay import Mode, Replay, reassemble, rerun, show

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from headwater.contexts import ContextDef, annotations_of
-from headwater.errors import closest
 from headwater.http.problems import FieldError
+from headwater.names import closest
 
 _REFERENCE = "interaction_ref"
 

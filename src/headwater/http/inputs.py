@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 import msgspec
 from starlette.types import Receive, Scope
 
-from headwater.errors import closest
 from headwater.http.problems import FieldError, MalformedError, MediaTypeError, TooLargeError
+from headwater.names import closest
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _FIELD = re.compile(r"(?:required field|unknown field) `(.*?)`|at `\$\.?(.*?)`$")

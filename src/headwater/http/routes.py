@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import msgspec
 from starlette.types import Receive, Scope
 
-from headwater.errors import closest
 from headwater.http.answers import Answer
 from headwater.http.inputs import Upload, converted, decode_json, query_of, read_upload, unquoted
 from headwater.http.problems import FieldError, MethodError, NoRouteError, RequestError
+from headwater.names import closest
 
 JSON_TYPES = ("application/json",)
 
