@@ -13,7 +13,7 @@ from headwater.backends.postgres import drain
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.errors import BackendError
-from headwater.ports import Point
+from headwater.ports import LogKind, Parcel, Point
 from tests.postgres.outbox import MemoryOutbox, event_row, value_row
 from tests.postgres.story import Open, after, rows, until, value_at, values
 
@@ -298,6 +298,47 @@ async def test_a_drain_that_fails_in_one_partition_takes_the_others(
         await past.offline.maintain()
     assert await outbox.filled() == {1}
     assert await database.fetchval("SELECT count(*) FROM _history") == 2
+
+
+async def test_trouble_with_one_partition_of_the_source_keeps_the_others_from_nothing(
+    past: PostgresEnvironment,
+    outbox: MemoryOutbox,
+    database: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = outbox.fetch
+
+    async def fetch(kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
+        if partition == 1:
+            raise BackendError("its server is down")
+        return await whole(kind, partition, after, limit)
+
+    monkeypatch.setattr(outbox, "fetch", fetch)
+    for partition in range(4):
+        outbox.put(value_row(partition, partition), partition=partition)
+    with pytest.raises(BackendError, match="its server is down"):
+        await past.offline.maintain()
+    assert await outbox.filled() == {1}
+    assert await database.fetchval("SELECT count(*) FROM _history") == 3
+
+
+async def test_partitions_are_taken_in_few_transactions_each_row_in_its_order(
+    past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection
+) -> None:
+    for number in range(400):
+        outbox.put(value_row(number, number), partition=number % 16)
+        outbox.put(event_row(number), kind="events", partition=number % 16)
+    before = await database.fetchval("SELECT pg_current_xact_id()::text::bigint")
+    await past.offline.maintain()
+    afterwards = await database.fetchval("SELECT pg_current_xact_id()::text::bigint")
+    assert afterwards - before < 8
+    found = await database.fetch("SELECT value::text::int AS n FROM _history ORDER BY seq")
+    by_partition = [[row["n"] for row in found if row["n"] % 16 == p] for p in range(16)]
+    assert by_partition == [list(range(p, 400, 16)) for p in range(16)]
+    kept = await database.fetch("SELECT partition, event_id FROM _events")
+    assert {(row["partition"], row["event_id"]) for row in kept} == {
+        (number % 16, f"e{number}") for number in range(400)
+    }
 
 
 # Who takes, and who waits

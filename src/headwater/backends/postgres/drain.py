@@ -1,6 +1,6 @@
 """Taking what the present has committed, each row once.
 
-The rows and how far they go become durable in one transaction, which holds the partition's row in
+The rows and how far they go become durable in one transaction, which holds the partitions' rows in
 ``_outbox``. Whoever dies before its end leaves nothing behind, and whoever dies after it leaves
 rows at their source that the next one knows to be here.
 """
@@ -8,6 +8,9 @@ rows at their source that the next one knows to be here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -22,8 +25,10 @@ from headwater.ports import LogKind, Outbox, Parcel
 # Rows are taken apart by the server: json_array_elements, unlike every operator, neither refuses
 # U+0000 nor rewrites a number. OFFSET 0 keeps each row from being taken apart once per column.
 _ROWS = """
-SELECT n, ARRAY(SELECT item::text FROM json_array_elements(given) AS item) AS f
-FROM json_array_elements($1::json) WITH ORDINALITY AS parcel (given, n)
+SELECT partition, (p << 32) + n AS n,
+       ARRAY(SELECT item::text FROM json_array_elements(given) AS item) AS f
+FROM unnest($1::json[], $2::integer[]) WITH ORDINALITY AS parcels (parcel, partition, p),
+     json_array_elements(parcel) WITH ORDINALITY AS parted (given, n)
 OFFSET 0
 """
 
@@ -40,29 +45,43 @@ WITH given AS MATERIALIZED (
     "events": f"""
 INSERT INTO _events
     (partition, position, received_at, event_type, entity_id, event_id, "timestamp", payload)
-SELECT $2, f[1]::json #>> '{{}}', _moment(f[2]::bigint), f[3]::json #>> '{{}}',
+SELECT partition, f[1]::json #>> '{{}}', _moment(f[2]::bigint), f[3]::json #>> '{{}}',
        f[4]::json #>> '{{}}', f[5]::json #>> '{{}}', _moment(f[6]::bigint), f[7]::json
 FROM ({_ROWS}) AS parcel ORDER BY n
 """,
 }
 
 _FOUND = "INSERT INTO _outbox (partition) SELECT unnest($1::integer[]) ON CONFLICT DO NOTHING"
-_LOCK = "SELECT history, events FROM _outbox WHERE partition = $1 FOR UPDATE"
+# In one order, so that two who take the same partitions do not wait for each other.
+_LOCK = """
+SELECT partition, history, events FROM _outbox WHERE partition = ANY ($1::integer[])
+ORDER BY partition FOR UPDATE
+"""
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
-_ADVANCE = "UPDATE _outbox SET history = $2, events = $3 WHERE partition = $1"
+_ADVANCE = """
+UPDATE _outbox SET history = taken.history, events = taken.events
+FROM unnest($1::integer[], $2::text[], $3::text[]) AS taken (partition, history, events)
+WHERE _outbox.partition = taken.partition
+"""
 
 LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 # Far below the gigabyte that Postgres takes at once.
 LARGEST_PARCEL = 64 << 20
-_PARTITIONS_AT_ONCE = 4
+# A transaction costs as much as some hundred rows, and most partitions have fewer.
+_PARTITIONS_TOGETHER = 8
+_TRANSACTIONS_AT_ONCE = 4
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """How far a partition was taken, and whether there was more."""
+    """What there was of a partition, and how far it is taken with it."""
 
-    history: str
-    events: str
-    more: bool
+    partition: int
+    parcels: dict[LogKind, Parcel]
+    upto: dict[LogKind, str]
+
+    @property
+    def more(self) -> bool:
+        return any(parcel.more for parcel in self.parcels.values())
 
 
 class Drain:
@@ -71,7 +90,7 @@ class Drain:
     def __init__(self, postgres: Postgres, outbox: Outbox, pool_size: int) -> None:
         self._postgres = postgres
         self._outbox = outbox
-        self._slots = asyncio.Semaphore(min(_PARTITIONS_AT_ONCE, pool_size))
+        self._slots = asyncio.Semaphore(min(_TRANSACTIONS_AT_ONCE, pool_size))
         # Whoever takes what is free has events to handle beside it, and nobody waits for the rest.
         self._slot_beside = asyncio.Semaphore(1)
         self._shared = Shared(lambda: self._take_all(wait=True))
@@ -88,71 +107,92 @@ class Drain:
         await self._shared.close()
 
     async def _take_all(self, *, wait: bool) -> None:
-        filled = await self._outbox.filled()
+        filled = sorted(await self._outbox.filled())
         if not filled:
             return
-        await self._postgres.run(lambda connection: connection.execute(_FOUND, sorted(filled)))
-        ends = await asyncio.gather(
-            *(self._drain(partition, wait=wait) for partition in sorted(filled)),
-            return_exceptions=True,
-        )
-        # One partition's trouble does not keep the others from being taken.
-        for end in ends:
-            if end is not None:
-                raise end
+        await self._postgres.run(lambda connection: connection.execute(_FOUND, filled))
+        groups = [
+            filled[start : start + _PARTITIONS_TOGETHER]
+            for start in range(0, len(filled), _PARTITIONS_TOGETHER)
+        ]
+        await _all(self._drain(group, wait=wait) for group in groups)
 
-    async def _drain(self, partition: int, *, wait: bool) -> None:
-        async with self._slots if wait else self._slot_beside:
-            more = True
-            while more:
-                taken = await self._postgres.run(
-                    lambda connection: self._take(connection, partition, wait=wait)
+    async def _drain(self, partitions: Sequence[int], *, wait: bool) -> None:
+        try:
+            async with self._slots if wait else self._slot_beside:
+                await self._drain_together(partitions, wait=wait)
+        except BackendError:
+            if len(partitions) == 1:
+                raise
+            # One partition's trouble does not keep the others from being taken.
+            await _all(self._drain([partition], wait=wait) for partition in partitions)
+
+    async def _drain_together(self, partitions: Sequence[int], *, wait: bool) -> None:
+        while partitions:
+            taken = await self._postgres.run(partial(self._take, partitions=partitions, wait=wait))
+            await asyncio.gather(
+                *(
+                    self._outbox.settle(own.partition, own.upto["history"], own.upto["events"])
+                    for own in taken
                 )
-                if taken is None:
-                    return
-                await self._outbox.settle(partition, taken.history, taken.events)
-                more = taken.more
+            )
+            partitions = [own.partition for own in taken if own.more]
 
-    async def _take(self, connection: Connection, partition: int, *, wait: bool) -> _Taken | None:
-        """Takes the next rows of one partition, unless somebody else is at it."""
+    async def _take(
+        self, connection: Connection, *, partitions: Sequence[int], wait: bool
+    ) -> list[_Taken]:
+        """Takes the next rows of partitions, but of those that somebody else is at."""
         async with connection.transaction():
-            marks = await connection.fetchrow(_LOCK if wait else _LOCK_IF_FREE, partition)
-            if marks is None:
-                return None
-            history, events = await asyncio.gather(
-                self._fetch("history", partition, marks["history"]),
-                self._fetch("events", partition, marks["events"]),
-            )
-            await _keep(connection, partition, history, events)
-            taken = _Taken(
-                history.upto if history else marks["history"],
-                events.upto if events else marks["events"],
-                more=any(parcel is not None and parcel.more for parcel in (history, events)),
-            )
-            if history is not None or events is not None:
-                await connection.execute(_ADVANCE, partition, taken.history, taken.events)
+            marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, partitions)
+            taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
+            for kind in _KEEP:
+                await _keep(connection, kind, taken)
+            if advanced := [own for own in taken if own.parcels]:
+                await connection.execute(
+                    _ADVANCE,
+                    [own.partition for own in advanced],
+                    [own.upto["history"] for own in advanced],
+                    [own.upto["events"] for own in advanced],
+                )
             return taken
 
-    async def _fetch(self, kind: LogKind, partition: int, after: str) -> Parcel | None:
+    async def _fetch_next(self, mark: asyncpg.Record, beside: int) -> _Taken:
+        """The next rows of one partition of so many."""
+        upto: dict[LogKind, str] = {"history": mark["history"], "events": mark["events"]}
+        found = await asyncio.gather(
+            *(self._fetch(kind, mark["partition"], upto[kind], beside) for kind in upto)
+        )
+        parcels = {kind: own for kind, own in zip(upto, found, strict=True) if own is not None}
+        upto |= {kind: parcel.upto for kind, parcel in parcels.items()}
+        return _Taken(mark["partition"], parcels, upto)
+
+    async def _fetch(self, kind: LogKind, partition: int, after: str, beside: int) -> Parcel | None:
         """The next rows, as many as can be taken at once."""
-        limit = LIMITS[kind]
+        limit, largest = max(1, LIMITS[kind] // beside), LARGEST_PARCEL // beside
         while True:
             parcel = await self._outbox.fetch(kind, partition, after, limit)
-            if parcel is None or len(parcel.rows) <= LARGEST_PARCEL or limit == 1:
+            if parcel is None or len(parcel.rows) <= largest or limit == 1:
                 return parcel
-            limit = max(1, limit * LARGEST_PARCEL // len(parcel.rows) // 2)
+            limit = max(1, limit * largest // len(parcel.rows) // 2)
 
 
-async def _keep(
-    connection: Connection, partition: int, history: Parcel | None, events: Parcel | None
-) -> None:
+async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) -> None:
+    filled = [own for own in taken if kind in own.parcels]
+    if not filled:
+        return
+    rows = [own.parcels[kind].rows.decode() for own in filled]
     try:
-        if history is not None:
-            await connection.execute(_KEEP["history"], history.rows.decode())
-        if events is not None:
-            await connection.execute(_KEEP["events"], events.rows.decode(), partition)
+        await connection.execute(_KEEP[kind], rows, [own.partition for own in filled])
     except asyncpg.DataError as error:
+        partitions = " and ".join(str(own.partition) for own in filled)
         raise BackendError(
-            f"rows of partition {partition} cannot be kept in Postgres: {headline(error)}; they "
+            f"rows of partition {partitions} cannot be kept in Postgres: {headline(error)}; they "
             "stay where they are until they are corrected there"
         ) from error
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Does all of them, whatever becomes of some; then raises what the first one did."""
+    for end in await asyncio.gather(*works, return_exceptions=True):
+        if end is not None:
+            raise end
