@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import settings as hypothesis
 
+from headwater import FeatureStore
 from headwater.settings import Settings
+from headwater.testing import ManualClock
 from tests.cluster import cluster
 from tests.servers import postgres, valkey
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
 # `pytest --hypothesis-profile=explore` looks for new ones.
-settings.register_profile("steady", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None, max_examples=1_000)
-settings.load_profile("steady")
+hypothesis.register_profile("steady", derandomize=True, deadline=None)
+hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
+hypothesis.load_profile("steady")
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +52,32 @@ def cluster_url() -> Iterator[str]:
     """One of three masters of a real cluster."""
     with cluster() as url:
         yield url
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that is wound by hand."""
+    return ManualClock()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder with a short path, so that workers are woken by datagrams as in real life."""
+    with TemporaryDirectory(prefix="hw-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["embedded", "production"])
+def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
+    """The settings of a store of its own, in each environment."""
+    own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
+    chosen: Settings = own.with_(home=home, partitions=4)
+    return chosen
+
+
+@pytest.fixture
+async def store(settings: Settings, clock: ManualClock) -> AsyncIterator[FeatureStore]:
+    """A store of its own."""
+    opened = FeatureStore(settings=settings, clock=clock)
+    yield opened
+    await opened.close()

@@ -39,7 +39,7 @@ class Verbs(Protocol):
     async def publish(
         self,
         event_type: str,
-        entity_id: str,
+        entity_id: str | int,
         payload: Mapping[str, Any] | None = None,
         *,
         timestamp: datetime | None = None,
@@ -140,7 +140,7 @@ class Blocking:
     def publish(
         self,
         event_type: str,
-        entity_id: str,
+        entity_id: str | int,
         payload: Mapping[str, Any] | None = None,
         *,
         timestamp: datetime | None = None,
@@ -280,7 +280,7 @@ class Blocking:
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self.loop.run_forever, name="headwater-sync-verbs", daemon=True
+                    target=self.loop.run_forever, name="headwater-verbs", daemon=True
                 )
                 self._thread.start()
             return self.loop

@@ -20,7 +20,6 @@ from headwater.ports import (
     Backends,
     Change,
     Health,
-    Lifecycle,
     LogKind,
     OfflineStore,
     PastValue,
@@ -60,10 +59,10 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     async def greet(past: Any) -> None:
         # Before anything of this store is taken there; two who do so do the same.
         known = await past.store_id()
-        if known != present.store_id:
+        if known is None:
             await past.adopt_store_id(present.store_id)
-            if known is not None:
-                await present.note_loss()
+        elif known != present.store_id:
+            await present.note_loss()
 
     async with AsyncExitStack() as undo:
         undo.push_async_callback(present.close)
@@ -77,14 +76,14 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         offline=past.offline,
         records=past.records,
         cache=present.cache,
-        lifecycle=Both(present, past),
+        lifecycle=_Both(present, past),
     )
 
 
-class Both:
+class _Both:
     """The lifecycles of two servers as one."""
 
-    def __init__(self, present: Lifecycle, past: Lifecycle) -> None:
+    def __init__(self, present: Any, past: Any) -> None:
         self._present = present
         self._past = past
 
@@ -92,6 +91,8 @@ class Both:
         return [*await self._present.health(), *await self._past.health()]
 
     async def restored(self) -> None:
+        # From now on this is the past of that store, whichever it was before.
+        await self._past.adopt_store_id(self._present.store_id)
         await self._present.restored()
 
     async def close(self) -> None:

@@ -53,9 +53,8 @@ class EntityDef(msgspec.Struct, frozen=True):
         if type(entity_id) is int and self.id_type is int:
             return str(entity_id)
         if type(entity_id) is not str or not entity_id:
-            raise InvalidInputError(
-                f"{self.id_field} must be a text that is not empty, not {entity_id!r}"
-            )
+            wanted = "a whole number" if self.id_type is int else "a text that is not empty"
+            raise InvalidInputError(f"{self.id_field} must be {wanted}, not {entity_id!r}")
         if len(entity_id) > LONGEST_ID or not entity_id.isprintable():
             # As for events: what no event can be about is no entity.
             raise InvalidInputError(
@@ -77,7 +76,8 @@ class EntityDef(msgspec.Struct, frozen=True):
         # "07" and "+7" would be other entities under the same number.
         if number is None or str(number) != entity_id:
             raise InvalidInputError(
-                f"{self.id_field} of {self.name} must be a whole number, not {entity_id!r}"
+                f"{self.id_field} of {self.name} must be a whole number such as 7, not "
+                f"{entity_id!r}"
             )
         return number
 
@@ -134,6 +134,8 @@ _entities: WeakKeyDictionary[type, _Declared] = WeakKeyDictionary()
 
 def entity(store: Declares, *, name: str | None = None) -> Callable[[C], C]:
     """Declares a class with one id field, such as ``user_id: str``, as an entity of the store."""
+    if isinstance(store, type):
+        raise DeclarationError("@entity needs the store; write @entity(store)")
     frame = inspect.currentframe()
     caller = frame.f_back if frame else None
 

@@ -46,7 +46,7 @@ async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
 class _Sharing(Generic[T]):
     """A stock and those who take from it.
 
-    Nothing in it leads back to itself once it is done with: a worker makes one for each batch, and
+    Nothing in it leads back to itself when all went well: a worker makes one for each batch, and
     what the collector has to find holds everything else up.
     """
 
@@ -79,7 +79,11 @@ class _Sharing(Generic[T]):
 
     def _follow(self, number: int) -> None:
         self._following = None
-        self.group.create_task(self.take(number))
+        taking = self.take(number)
+        try:
+            self.group.create_task(taking)
+        except RuntimeError:
+            taking.close()  # another has failed in this very turn, and the group is ending
 
 
 class Caller(NamedTuple):

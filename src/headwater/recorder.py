@@ -21,6 +21,17 @@ from headwater.values import Part
 
 _KEY_BYTES = 16
 _KEYS_REMEMBERED = 8_192
+_MIDDLING = 256
+
+
+def _key(secret: bytes, text: str) -> bytes:
+    hashed = blake2b(key=secret, digest_size=_KEY_BYTES)
+    # A text that no store can keep has a key as well, by which nothing is found.
+    hashed.update(text.encode(errors="surrogatepass"))
+    return hashed.digest()
+
+
+_known_key = lru_cache(_KEYS_REMEMBERED)(_key)
 
 
 class Index:
@@ -28,11 +39,7 @@ class Index:
 
     def __init__(self, secret: bytes) -> None:
         short = len(secret) <= blake2b.MAX_KEY_SIZE
-        key = secret if short else blake2b(secret).digest()
-        self._empty = blake2b(key=key, digest_size=_KEY_BYTES)
-        # What contexts are made of is much the same from one to the next.
-        self.key = lru_cache(_KEYS_REMEMBERED)(self._hash)
-        """The key of one part."""
+        self._secret = secret if short else blake2b(secret).digest()
 
     def keys(self, made_of: Iterable[Part]) -> set[bytes]:
         """Every key of a record: of features, whose they were, entities and chunks."""
@@ -46,11 +53,13 @@ class Index:
                 found.add(part)
         return {self.key(*part) for part in found}
 
-    def _hash(self, *part: str) -> bytes:
-        hashed = self._empty.copy()
-        # A text that no store can keep has a key as well, by which nothing is found.
-        hashed.update("\0".join(part).encode(errors="surrogatepass"))
-        return hashed.digest()
+    def key(self, *part: str) -> bytes:
+        """The key of one of them."""
+        text = "\0".join(part)
+        # What contexts are made of is much the same from one to the next.
+        return (
+            _known_key(self._secret, text) if len(text) <= _MIDDLING else _key(self._secret, text)
+        )
 
 
 def index_of(settings: Settings) -> Index | None:

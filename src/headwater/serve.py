@@ -16,7 +16,7 @@ from headwater import graph
 from headwater.calls import Calls
 from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.define import EntityDef, FeatureDef
-from headwater.errors import FeatureFailedError
+from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.logs import log
 from headwater.origins import Origins
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
@@ -271,7 +271,10 @@ class Reader:
         now = self._clock.now()
         # What was made from a default speaks of no moment, and is not kept as if it did.
         as_of = None if reads.incomplete else reads.oldest or now
-        cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
+        try:
+            cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
+        except FeatureValueError as error:
+            raise FeatureFailedError(feature.name, entity_id, str(error)) from error
         made_of = frozenset(reads.made_of)
         present = current_turn() is None and not is_alone()
         if feature.kept and as_of is not None and present:

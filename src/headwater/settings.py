@@ -178,7 +178,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     env: Annotated[
         Literal["development", "production"],
-        Meta(description="development is embedded, production uses Redis and Postgres"),
+        Meta(description="production insists on Redis and Postgres, and makes no tables by itself"),
     ] = "development"
     home: Annotated[str, Meta(min_length=1, description="the embedded store's folder")] = (
         ".headwater"

@@ -128,7 +128,7 @@ class FeatureStore:
     async def publish(
         self,
         event_type: str,
-        entity_id: str,
+        entity_id: str | int,
         payload: Mapping[str, Any] | None = None,
         *,
         timestamp: datetime | None = None,
@@ -138,7 +138,8 @@ class FeatureStore:
         given: dict[str, Any] = {"timestamp": timestamp or self.clock.now()}
         if event_id is not None:
             given["event_id"] = event_id
-        event = ServiceEvent(event_type, entity_id, dict(payload or {}), **given)
+        text: Any = str(entity_id) if type(entity_id) is int else entity_id
+        event = ServiceEvent(event_type, text, dict(payload or {}), **given)
         await self.publish_events([event], dedup=event_id is not None)
         return event
 
@@ -191,9 +192,10 @@ class FeatureStore:
         refuse_rehearsal("set_feature")
         feature = self.registry.feature(name)
         if not feature.kept:
+            remedy = "set those" if feature.template else "give it a ttl, a trigger or a refresh"
+            made = "composed of others" if feature.template else "made anew"
             raise InvalidInputError(
-                f"feature {name!r} is made anew at every read and cannot be set; give it a ttl, a "
-                "trigger or a refresh interval"
+                f"feature {name!r} is {made} at every read and cannot be set; {remedy}"
             )
         entity_id = feature.entity.text_id(entity_id)
         turn = current_turn()

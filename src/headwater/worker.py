@@ -273,7 +273,7 @@ class Worker:
         if self._stopping.is_set():
             return
         # One partition beyond the entities' own carries the ticks of SQL features.
-        share = wanted_by(self.name, living, range(bus.partitions + 1))
+        share = wanted_by(self.name, living, bus.partitions + 1)
         surplus = [
             lane
             for partition, lane in self._lanes.items()

@@ -1,35 +1,10 @@
-"""A store of its own for every test of contexts, in each environment, with a hand-wound clock."""
+"""The entity that tests of contexts are about."""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.settings import Settings
-from headwater.testing import ManualClock
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["embedded", "production"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """The settings of a store of its own, in each environment."""
-    own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
-    chosen: Settings = own.with_(home=tmp_path, partitions=4)
-    return chosen
-
-
-@pytest.fixture
-async def store(settings: Settings, clock: ManualClock) -> AsyncIterator[FeatureStore]:
-    opened = FeatureStore(settings=settings, clock=clock)
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

@@ -90,3 +90,11 @@ def test_two_stores_may_each_have_an_entity_of_one_name(store: FeatureStore) -> 
             user_id: str
 
     assert list(store.registry.entities) == list(other.registry.entities) == ["User"]
+
+
+def test_a_decorator_without_its_store_is_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"@entity needs the store; write @entity\(store\)"):
+
+        @entity  # type: ignore[arg-type]
+        class User:
+            user_id: str

@@ -492,6 +492,36 @@ async def test_what_cannot_be_kept_is_refused_with_the_features_name(
     assert await store.get_feature("whole", "u1") is None
 
 
+async def test_a_computed_value_that_does_not_fit_is_its_functions_failure(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    async def whole(user_id: str) -> int:
+        return "seven"  # type: ignore[return-value]
+
+    with pytest.raises(FeatureFailedError, match=r"'whole' failed for 'u1': .*cannot keep 'seven'"):
+        await store.get_feature("whole", "u1")
+
+
+async def test_an_id_that_is_a_whole_number_may_be_given_as_one(store: FeatureStore) -> None:
+    @entity(store)
+    class Device:
+        device_id: int
+
+    @feature(entity=Device, trigger="reading")
+    async def last(device_id: int, event: ServiceEvent) -> int:
+        return device_id + int(event.payload["more"])
+
+    event = await store.publish("reading", 7, {"more": 1})
+    assert event.entity_id == "7"
+    await store.drain()
+    assert await store.get_feature("last", 7) == await store.get_feature("last", "7") == 8
+    with pytest.raises(InvalidInputError, match="device_id must be a whole number, not True"):
+        await store.get_features(["last"], [True])
+    with pytest.raises(InvalidInputError, match=r"must be a whole number such as 7, not '07'"):
+        await store.get_feature("last", "07")
+
+
 async def test_set_feature_writes_online_and_to_history(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -507,7 +537,7 @@ async def test_set_feature_writes_online_and_to_history(
     (row,) = await store.read(["plan"], ["u1"])
     assert row["plan"] == FeatureValue("gold", at, "online", clock.now())
     assert await past(store, "plan") == ["gold"]
-    with pytest.raises(InvalidInputError, match="made anew at every read"):
+    with pytest.raises(InvalidInputError, match=r"composed of others at every read .* set those"):
         await store.set_feature("line", "u1", "x")
     with pytest.raises(InvalidInputError, match="time zone"):
         await store.set_feature("plan", "u1", "x", as_of=at.replace(tzinfo=None))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,25 +11,6 @@ from headwater.settings import Settings
 from headwater.testing import ManualClock
 from tests.evidence.database import Database
 from tests.evidence.shop import Opens, Shop, declare
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="hw-") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(params=["embedded", "production"])
-def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
-    """The settings of a store of its own, in each environment."""
-    own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
-    chosen: Settings = own.with_(home=home, partitions=4)
-    return chosen
 
 
 @pytest.fixture

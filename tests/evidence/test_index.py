@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore
+from headwater.recorder import Index, _known_key
 from headwater.settings import Settings
 from headwater.testing import ManualClock
 from tests.evidence.database import Database
@@ -73,3 +74,9 @@ async def test_a_signing_key_that_is_exchanged_or_taken_away_leaves_all_to_be_fo
     old = await before.asks()
     page = await opens(**changes).store.find_contexts(entity="User", entity_id="u1")
     assert [each.context_id for each in page.contexts] == [old.context_id]
+
+
+def test_long_ids_are_not_remembered() -> None:
+    index, before = Index(b"secret"), _known_key.cache_info().currsize
+    assert index.key("chunk", "x" * 10_000) != index.key("chunk", "y" * 10_000)
+    assert _known_key.cache_info().currsize == before

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.keys import Keys
 from headwater.errors import BackendError, ConfigError
@@ -193,6 +193,68 @@ async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
     await store.rebuild()
     assert await store.get_feature("total", "u1") == 5
     assert all(health.ok for health in await store.health())
+
+
+async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
+    store: FeatureStore, user: type, redis: Redis, keys: Keys, settings: Settings
+) -> None:
+    declare_total(store, user)
+    await store.rebind(settings.with_(worker={"lease_ttl": 1}), store.clock)
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    await store.publish("buy", "u1", {"amount": 5})
+
+    async def total() -> bool:
+        return bool(await store.get_feature("total", "u1") == 5)
+
+    await until(total)
+    await (await store.open()).backends.offline.maintain()
+    for part in keys.parts:
+        own = (part.events, part.changes, part.outbox, part.group, part.lease, part.idle)
+        for key in (*own, part.entity + "User:u1", keys.meta):
+            await redis.call(asking(key, "DEL", key))
+    await store.publish("buy", "u1", {"amount": 2})
+
+    async def unowned() -> bool:
+        return all(lag.owner is None for lag in await store.lag())
+
+    await until(unowned)
+    assert await store.get_feature("total", "u1") is None
+    async with FeatureStore(settings=settings) as operator:
+
+        @entity(operator)
+        class User:
+            user_id: str
+
+        declare_total(operator, User)
+        assert await backlog(operator) == 1
+        await operator.rebuild()
+    await until(lambda: seven(store))
+    worker.stop()
+    await running
+
+
+async def seven(store: FeatureStore) -> bool:
+    return bool(await store.get_feature("total", "u1") == 7)
+
+
+async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
+    store: FeatureStore, user: type, settings: Settings
+) -> None:
+    declare_total(store, user)
+    await store.publish("buy", "u1", {"amount": 5})
+    await store.drain()
+    mistyped = settings.with_(redis={"prefix": settings.redis.prefix + "-typo"})
+    async with FeatureStore(settings=mistyped) as other:
+        await other.publish("buy", "u1", {"amount": 100})
+        assert await other.dead_letters() == []
+        assert "redis.prefix names another" in (await other.health())[0].detail
+        await (await other.open()).backends.offline.maintain()
+        with pytest.raises(BackendError, match=r"redis\.prefix names another"):
+            await (await other.open()).backends.roster.claim("somebody", [0])
+    async with FeatureStore(settings=settings) as again:
+        assert all(health.ok for health in await again.health())
+    assert await query(store, "SELECT count(*) FROM events") == [(1,)]
 
 
 async def test_a_store_made_with_another_number_of_partitions_is_refused(

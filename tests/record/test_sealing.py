@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.canonical import canonical, from_base64, to_tagged
 from headwater.errors import RecordValueError
-from headwater.record.core import Commitment, Core, Item, Timing, decimal_text
+from headwater.record.core import Commitment, Core, Exact, Item, Policy, Timing, decimal_text
 from headwater.record.parts import (
     content_hash,
     decode_disclosures,
@@ -110,6 +111,21 @@ def test_a_value_of_none_is_committed_to_like_any_other() -> None:
     assert tree["items"][0]["emitted"] is None
 
 
+class _Text(str):
+    """What looks like text, and is written by nobody but its own class."""
+
+
+class _OwnPolicy(Policy, frozen=True, kw_only=True):
+    temperature: float = 0.7
+
+
+_OWN_POLICY = _OwnPolicy(**msgspec.structs.asdict(_CORE.policy))
+
+
+def _with_output(**changes: Any) -> Core:
+    return sample(output=msgspec.structs.replace(_CORE.output, **changes))
+
+
 def _with_item(**changes: Any) -> Core:
     item = msgspec.structs.replace(_CORE.items[0], **changes)
     return sample(items=(item,))
@@ -119,7 +135,18 @@ def _with_item(**changes: Any) -> Core:
     ("core", "pointer"),
     [
         (sample(environment=1.5), "/environment"),
+        (sample(environment=b"production"), "/environment"),
+        (sample(environment=Decimal(1)), "/environment"),
+        (sample(environment=None), "/environment"),
+        (sample(environment=_Text("production")), "/environment"),
+        (sample(environment=msgspec.Raw(b' "production" ')), "/environment"),
         (sample(version=2**53), "/version"),
+        (sample(version=True), "/version"),
+        (sample(policy=_OWN_POLICY), "/policy"),
+        (sample(policy=msgspec.structs.asdict(_CORE.policy)), "/policy"),
+        (_with_output(cost_nano_usd=float("nan")), "/output/cost_nano_usd"),
+        (_with_output(overflow=msgspec.UNSET), "/output/overflow"),
+        (_with_item(decision="perhaps"), "/items/0/decision"),
         (sample(inputs={"x": [object()]}), "/inputs/x/0"),
         (sample(inputs={"$sd": 1}), "/inputs"),
         (sample(inputs={1: 1}), "/inputs"),
@@ -141,6 +168,16 @@ def test_what_cannot_be_recorded_is_refused_with_its_place(core: Core, pointer: 
     with pytest.raises(RecordValueError) as refused:
         seal(core)
     assert refused.value.pointer == pointer
+
+
+class _Later(Core, frozen=True, kw_only=True):
+    temperature: float = 0.7
+
+
+def test_a_field_that_could_not_be_checked_is_refused_whatever_it_holds() -> None:
+    later = _Later(**{name: getattr(_CORE, name) for name in _CORE.__struct_fields__})
+    with pytest.raises(TypeError, match=r"float.* cannot stand in clear"):
+        seal(later)
 
 
 def test_a_core_that_is_none_cannot_be_opened() -> None:
@@ -166,7 +203,7 @@ def test_a_value_that_was_altered_is_never_shown_as_the_record_s_own(pointer: st
 
 
 class LaterTiming(Timing, frozen=True, kw_only=True):
-    queued_us: int = 0
+    queued_us: Exact = 0
 
 
 class LaterItem(Item, frozen=True, kw_only=True):

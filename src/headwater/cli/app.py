@@ -11,7 +11,7 @@ from typer.main import get_command
 # Each is a module of this package. Only the one that is used is imported, so that `--help` does
 # not wait for a web framework.
 VERBS = {
-    "demo": "Show events changing features, on a real server.",
+    "demo": "Show events changing features and a context being proved.",
     "serve": "Serve a features file: API, worker and scheduler in one process.",
     "worker": "Add a worker process to the store of a features file.",
     "features": "Read and list features.",

@@ -11,6 +11,7 @@ from headwater.cli.output import print_json_line
 from headwater.cli.reload import keep_serving
 from headwater.cli.running import run_long
 from headwater.cli.suggestions import suggestions
+from headwater.connect import on_servers
 from headwater.http.server import serve as serve_http
 from headwater.loader import load_store
 from headwater.store import FeatureStore
@@ -63,7 +64,7 @@ def serve(
 
 def _greet(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
     settings = store.settings
-    where = f"home {settings.home}" if settings.env == "development" else settings.env
+    where = "on Redis and Postgres" if on_servers(settings) else f"home {settings.home}"
     typer.echo(f"Headwater serves the features of {path} at {url} ({where}).")
     if not worker:
         typer.echo(f"Nothing handles events here; start `headwater worker {quote(str(path))}`.")

@@ -15,7 +15,8 @@ import msgspec
 
 from headwater.canonical import canonical, child, from_tagged, to_base64, to_tagged
 from headwater.errors import RecordValueError
-from headwater.record.core import COMMITTED, Commitment, Core
+from headwater.record.core import Commitment, Core, Exact
+from headwater.record.misfits import is_leaf, refuse_misfit
 from headwater.record.parts import Disclosure, Record, content_hash, hash_of, moment_text
 
 Salts = Callable[[int], bytes]
@@ -45,7 +46,6 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
     output = msgspec.structs.replace(core.output, content_hash=content_hash(text))
     making = _Seal(salts)
     raw = _bytes(_sealed(msgspec.structs.replace(core, output=output), making))
-    _check(raw, type(core))
     return Record(
         context_id=core.context_id,
         record_hash=hash_of(raw),
@@ -55,24 +55,18 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
     )
 
 
-def _bytes(core: Core) -> bytes:
+def _bytes(sealed: Core) -> bytes:
+    """The text of a core, refused unless reading it gives the same core back."""
     try:
-        return canonical(core)
-    except UnicodeEncodeError:
-        to_tagged(core)  # says where the lone surrogate is
+        raw = canonical(sealed)
+        same = _decoder(type(sealed)).decode(raw) == sealed
+    except (UnicodeEncodeError, TypeError, msgspec.MsgspecError):
+        refuse_misfit(type(sealed), sealed)
         raise
-
-
-def _check(raw: bytes, kind: type[Core]) -> None:
-    """Refuses a core that could not be opened, such as one with a fraction where it has none."""
-    try:
-        _decoder(kind).decode(raw)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$")
-        pointer = place.rstrip("`").replace("[", "/").replace("]", "").replace(".", "/")
-        raise RecordValueError(
-            pointer, f"it cannot stand in clear in a record: {problem}"
-        ) from error
+    if not same:
+        # It may differ by right: a moment of a whole second is written as text.
+        refuse_misfit(type(sealed), sealed)
+    return raw
 
 
 @cache
@@ -89,11 +83,11 @@ class _Seal:
         self._next_salt = _drawn(salts).__next__
         self.disclosures: list[Disclosure] = []
 
-    def commit(self, value: object, pointer: str) -> Commitment:
+    def commit(self, value: object, pointer: str) -> str:
         salt = self._next_salt()
         tagged = value if type(value) is str and value.isascii() else to_tagged(value, pointer)
         self.disclosures.append(Disclosure(pointer, salt, tagged))
-        return Commitment(digest(salt, pointer, tagged))
+        return digest(salt, pointer, tagged)
 
 
 def _drawn(salts: Salts) -> Iterator[str]:
@@ -128,6 +122,8 @@ def _writer(annotation: Any) -> _Writer | None:
         return _CONTAINERS[origin](annotation)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return _struct(annotation)
+    if not is_leaf(annotation):
+        raise TypeError(f"a field of {annotation} cannot stand in clear in a record; see Exact")
     return _write_moment if annotation is datetime else None
 
 
@@ -138,18 +134,21 @@ def _optional(annotation: Any) -> _Writer | None:
 
 
 def _annotated(annotation: Any) -> _Writer | None:
-    if COMMITTED not in annotation.__metadata__:
-        return _writer(annotation.__origin__)
-    return lambda value, pointer, seal: seal.commit(value, pointer)
+    if annotation == Exact:
+        return None
+    if Any in get_args(annotation.__origin__):
+        # As it is read back where anything may stand.
+        return lambda value, pointer, seal: {MARK: seal.commit(value, pointer)}
+    return lambda value, pointer, seal: Commitment(seal.commit(value, pointer))
 
 
 def _each(annotation: Any) -> _Writer | None:
     write = _writer(get_args(annotation)[0])
     if write is None:
         return None
-    return lambda value, pointer, seal: [
-        write(item, f"{pointer}/{at}", seal) for at, item in enumerate(value)
-    ]
+    return lambda value, pointer, seal: tuple(
+        [write(item, f"{pointer}/{at}", seal) for at, item in enumerate(value)]
+    )
 
 
 def _named(annotation: Any) -> _Writer | None:

@@ -12,6 +12,7 @@ from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.loss import LOST, refuse_lost
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.parcels import Parcels
@@ -25,10 +26,6 @@ from headwater.settings import Settings
 from headwater.values import new_id
 
 _FORMAT = 1
-_LOST = (
-    "Postgres holds history of a store that Redis does not have: it lost its data, or redis.url or "
-    "redis.prefix names another; put that right, or run `headwater rebuild`"
-)
 
 
 class RedisEnvironment:
@@ -55,12 +52,9 @@ class RedisEnvironment:
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            key = self.keys.meta
-            store_id, lost = await self.redis.call(asking(key, "HMGET", key, "store", "lost"))
+            await refuse_lost(self.redis, self.keys)
         except BackendError as error:
             return [Health("redis", ok=False, detail=str(error))]
-        if store_id is None or lost is not None:
-            return [Health("redis", ok=False, detail=_LOST)]
         return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
 
     async def _weaknesses(self) -> list[str]:
@@ -82,8 +76,12 @@ class RedisEnvironment:
         return weak
 
     async def note_loss(self) -> None:
-        """Takes note that Postgres holds the past of another store than this one."""
-        log.error("Redis has lost its data", remedy=_LOST)
+        """Takes note that Postgres holds the past of another store than this one.
+
+        Until that is put right, nothing is taken there and no worker is given a partition: on an
+        empty store it would take every entity for a new one.
+        """
+        log.error("Redis has lost its data", remedy=LOST)
         await self.redis.call(asking(self.keys.meta, "HSET", self.keys.meta, "lost", 1))
 
     async def restored(self) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from headwater.backends.redis.client import Redis, running, script
 from headwater.backends.redis.entries import Entry, read_event, received_at
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.loss import is_lost
 from headwater.backends.redis.streams import next_entries
 from headwater.clock import to_micros
 from headwater.ports import LogKind, Parcel
@@ -29,6 +30,8 @@ class RedisOutbox:
         self._keys = keys
 
     async def filled(self) -> set[int]:
+        if await is_lost(self._redis, self._keys):
+            return set()  # what is here is not of the past that would take it
         answers = await self._redis.calls(
             [
                 running(script("filled"), [keys.changes, keys.events, keys.outbox])

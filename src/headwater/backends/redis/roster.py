@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from headwater.backends.redis.client import Call, Redis, running, script
 from headwater.backends.redis.entries import lease_text
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.loss import refuse_lost
 from headwater.backends.redis.wakes import Wakes
 from headwater.errors import BackendError
 from headwater.ports import Lease
@@ -47,6 +48,7 @@ class RedisRoster:
         return running(script("prolong"), [keys.group, keys.lease], *arguments)
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
+        await refuse_lost(self._redis, self._keys)
         wanted = sorted(partitions)
         calls = [self._claiming(worker, partition) for partition in wanted]
         answers = await self._redis.calls_apart(calls, self._patience)

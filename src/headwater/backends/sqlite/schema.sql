@@ -142,7 +142,7 @@ CREATE TABLE waiting_keys (
     created_at INTEGER NOT NULL,
     context_id TEXT NOT NULL
 );
-CREATE TRIGGER waiting_keys_are_many AFTER INSERT ON waiting_keys WHEN new.rowid >= 2048
+CREATE TRIGGER waiting_keys_are_many AFTER INSERT ON waiting_keys WHEN new.rowid >= 512
 BEGIN
     INSERT OR IGNORE INTO record_keys (key, created_at, context_id)
     SELECT key, created_at, context_id FROM waiting_keys ORDER BY key, created_at, context_id;
