@@ -86,6 +86,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def home(folder: Path) -> Path:
+    """The home of a store in which nothing has happened yet."""
+    home = folder / ".headwater"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in this process, from its arguments to its exit code."""
 

@@ -134,6 +134,7 @@ def test_a_context_as_json_has_everything(run: Run, made: Context) -> None:
     assert [result["id"] for result in trace["retrievers"][0]["results"]] == ["page-1", "page-2"]
 
 
+@pytest.mark.usefixtures("home")
 def test_a_context_that_was_never_recorded_is_named_with_a_remedy(run: Run) -> None:
     for verb in ("show", "export", "verify", "replay"):
         refused = run("context", verb, "sha256:" + "0" * 64)
@@ -142,6 +143,7 @@ def test_a_context_that_was_never_recorded_is_named_with_a_remedy(run: Run) -> N
         assert "`headwater context list`" in refused.err
 
 
+@pytest.mark.usefixtures("home")
 def test_contexts_are_listed_newest_first_page_by_page(folder: Path, run: Run) -> None:
     assert run("context", "list").out == "No contexts.\n"
     ids = [assemble(folder).context_id for _ in range(3)]
@@ -194,9 +196,11 @@ def test_contexts_are_found_by_what_went_into_them(folder: Path, run: Run) -> No
     assert found("--chunk", "page-9") == []
     assert first.context_id in run("context", "find", "--chunk", "page-1").out
     refused = run("context", "find")
-    assert refused.code == 1
-    assert "feature, entity_id or chunk" in refused.err
-    assert "give entity_id as well" in run("context", "find", "--entity", "User").err
+    assert refused.code == 2
+    assert "--feature, --entity-id or --chunk" in refused.err
+    refused = run("context", "find", "--entity", "User")
+    assert refused.code == 2
+    assert "give --entity-id as well" in refused.err
 
 
 def test_a_whole_record_verifies_and_every_rung_is_printed(run: Run, made: Context) -> None:
@@ -365,8 +369,12 @@ def test_what_is_no_document_is_refused(folder: Path, run: Run) -> None:
         refused = run("context", "verify", "--document", file)
         assert refused.code == 1
         assert told in refused.err
-    assert run("context", "verify").code == 2
-    assert run("context", "verify", "abc", "--document", "other.json").code == 2
+    neither = run("context", "verify")
+    assert neither.code == 2
+    assert "name the record, or pass --document" in neither.err
+    both = run("context", "verify", "abc", "--document", "other.json")
+    assert both.code == 2
+    assert "both a record and --document were given" in both.err
 
 
 def test_yaml_says_the_same_as_json_with_the_core_laid_open(run: Run, made: Context) -> None:

@@ -49,6 +49,7 @@ def test_lag_shows_each_partition_and_all_of_them(folder: Path, run: Run) -> Non
     assert (shown["waiting"], shown["oldest_at"], shown["age_ms"]) == (0, None, None)
 
 
+@pytest.mark.usefixtures("home")
 def test_lag_is_watched_at_a_terminal_until_ctrl_c(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_an_audit_as_json_has_both_sides_and_says_when_there_is_more(
     assert "more than 1 difference;" in run("audit", "--limit", "1").err
 
 
+@pytest.mark.usefixtures("home")
 def test_what_is_kept_as_a_cache_is_said_not_to_be_compared(folder: Path, run: Run) -> None:
     cached = (
         (folder / "features.py")
@@ -186,12 +188,31 @@ def test_a_dead_letter_is_shown_with_its_place_in_the_log(run: Run, letters: lis
 
 
 def test_dead_letters_are_settled_by_filter(run: Run, letters: list[str]) -> None:
-    assert run("dlq", "discard", "--all", "--before", "1h").out == "0 dead letters discarded.\n"
+    none = run("dlq", "discard", "--all", "--before", "1h", "--yes")
+    assert none.out == "0 dead letters discarded.\n"
     assert run("dlq", "redrive", "--all", "--entity-id", "u2").out.startswith("1 dead letter ")
-    assert run("dlq", "discard", "--all", "--since", "1h", "--entity-id", "u1").out == (
-        "2 dead letters discarded.\n"
-    )
+    discarded = run("dlq", "discard", "--all", "--since", "1h", "--entity-id", "u1", "--yes")
+    assert discarded.out == "2 dead letters discarded.\n"
     assert run("dlq", "list").out == "No dead letters.\n"
+
+
+def test_a_feature_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
+    folder: Path, run: Run, letters: list[str]
+) -> None:
+    slip = run("dlq", "list", "--feature", "total_spent")
+    assert (slip.code, slip.out) == (0, "No dead letters.\n")
+    assert slip.err == (
+        "No feature 'total_spent' is declared now, and one that is gone is found by its old name; "
+        "did you mean 'total_spend'?\n"
+    )
+    slip = run("dlq", "list", "--feature", "total_spent", "--json")
+    assert slip.json == []
+    assert "did you mean 'total_spend'?" in slip.err
+    for right in ([], ["--feature", "visits"], ["--feature", "total_spend"]):
+        assert run("dlq", "list", "--before", "1h", *right).err == ""
+    (folder / "features.py").unlink()
+    assert run("dlq", "list", "--feature", "total_spent").err == ""
+    assert len(run("dlq", "list", "--feature", "total_spend", "--json").json) == len(letters)
 
 
 @pytest.mark.parametrize(

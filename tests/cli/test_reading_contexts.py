@@ -208,6 +208,7 @@ def test_a_name_that_nobody_declares_is_doubted(folder: Path, run: Run, made: Co
     assert found.err == ""
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     "whose", [("--feature", "total_spend"), ("--entity", "User"), ()], ids=" ".join
 )
@@ -217,10 +218,28 @@ def test_an_id_that_nothing_can_have_is_doubted(
     (folder / "features.py").write_text(DESK.replace("user_id: str", "user_id: int"))
     slip = run("context", "find", *whose, "--entity-id", "07")
     assert (slip.code, slip.out) == (0, "No contexts.\n")
-    assert "user_id of User must be a whole number, not '07'" in slip.err
+    assert "user_id of User must be a whole number" in slip.err
+    assert "not '07'" in slip.err
     assert run("context", "find", *whose, "--entity-id", "7").err == ""
 
 
+def test_a_context_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
+    folder: Path, run: Run, made: Context
+) -> None:
+    slip = run("context", "list", "--name", "suport")
+    assert (slip.code, slip.out) == (0, "No contexts.\n")
+    assert slip.err == (
+        "No context 'suport' is declared now, and one that is gone is found by its old name; "
+        "did you mean 'support'?\n"
+    )
+    assert run("context", "list", "--name", "support", "--before", "1h").err == ""
+    assert run("context", "list", "--before", "1h").err == ""
+    assert run("context", "list", "--name", "suport", "--cursor", made.context_id).err == ""
+    (folder / "features.py").unlink()
+    assert run("context", "list", "--name", "suport").err == ""
+
+
+@pytest.mark.usefixtures("home")
 def test_names_that_cannot_be_checked_are_said_to_be_unchecked(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text("print('loaded'); 1 / 0")
     slip = run("context", "find", "--feature", "total_spend", "--json")
@@ -232,6 +251,7 @@ def test_names_that_cannot_be_checked_are_said_to_be_unchecked(folder: Path, run
     assert "there is no features file 'features.py'" in slip.err
 
 
+@pytest.mark.usefixtures("home")
 def test_a_reference_is_answered_as_it_was_written(run: Run) -> None:
     for verb in ("verify", "show"):
         assert "no recorded context 'ID'; " in run("context", verb, "ID").err

@@ -1,10 +1,12 @@
 """What a server suggests to try: names and payloads of the file that it serves."""
 
+import shlex
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -53,6 +55,34 @@ def test_an_event_is_suggested_with_what_its_handler_looks_up(store: FeatureStor
     features = store.registry.features
     assert payload_of(features["points"]) == {"amount": 1}
     assert payload_of(features["visits"]) == {}
+
+
+async def test_an_event_is_suggested_with_what_all_its_handlers_look_up() -> None:
+    store = FeatureStore()
+
+    @entity(store)
+    class Device:
+        device_id: str
+
+    @feature(entity=Device, trigger="reading")
+    def last_unit(device_id: str, event: ServiceEvent) -> str:
+        return f"{event.payload['temp']} {event.payload['unit']}"
+
+    @feature(entity=Device, trigger=["started", "reading"])
+    def warmth(device_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["temp"] + event.payload["offset"])
+
+    @feature(entity=Device, trigger="started")
+    def boots(device_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["boot"])
+
+    suggested = shlex.split(next(suggestions(store, FILE, URL)))
+    payload = msgspec.json.decode(suggested[-1])["payload"]
+    assert payload == {"temp": 1, "unit": "some unit", "offset": 1}
+    async with temporary(store):
+        await store.publish("reading", "1", payload)
+        await store.drain()
+        assert await store.dead_letters() == []
 
 
 def test_a_handler_without_source_is_sent_an_empty_payload(store: FeatureStore) -> None:

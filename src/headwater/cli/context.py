@@ -19,7 +19,7 @@ from headwater.cli.options import (
 )
 from headwater.cli.output import note, on_terminal, print_json
 from headwater.cli.running import run
-from headwater.cli.unfound import note_doubts
+from headwater.cli.unfound import Named, note_doubts, note_doubts_at_hand
 from headwater.cli.yaml_text import for_people
 from headwater.errors import InvalidInputError
 from headwater.evidence import LARGEST_PAGE, ContextPage, Wanted, spelled
@@ -109,6 +109,8 @@ def list_(
         ),
     )
     _print_page(page, as_json=as_json)
+    if not page.contexts and cursor is None:
+        note_doubts_at_hand(Named(context=name), file)
 
 
 @app.command()
@@ -130,14 +132,20 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find the contexts that something went into: a feature, an entity's, or a chunk."""
+    if entity is not None and entity_id is None:
+        raise typer.BadParameter(
+            "--entity says what --entity-id is the id of; give --entity-id as well"
+        )
     wanted = Wanted(feature, entity, entity_id, chunk)
+    if not any(part is not None for part in wanted):
+        raise typer.BadParameter("say what to find contexts by: --feature, --entity-id or --chunk")
     page = run(
         bare_store(file),
         lambda store: store.find_contexts(**wanted._asdict(), limit=limit, cursor=cursor),
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
-        note_doubts(wanted, file)
+        note_doubts(Named(feature, entity, entity_id), file)
 
 
 @app.command()
@@ -212,8 +220,10 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Verify a record: its hash, signature, values and text. Exits with 1 if one fails."""
-    if (ref is None) == (document is None):
+    if ref is None and document is None:
         raise typer.BadParameter("name the record, or pass --document FILE.json")
+    if ref is not None and document is not None:
+        raise typer.BadParameter("both a record and --document were given; give only one of them")
     store = bare_store(file)
     if document is not None:
         report = _verify_document(document, store.settings, expect, signed=signed)

@@ -8,6 +8,7 @@ import typer
 from headwater.cli.options import AsJson, StoreOption, bare_store, moment, verbs
 from headwater.cli.output import counted, on_terminal, print_json, print_table, shown
 from headwater.cli.running import run
+from headwater.cli.unfound import Named, note_doubts_at_hand
 from headwater.durations import format_duration
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
@@ -68,7 +69,9 @@ class Selection(NamedTuple):
     filters: Filters
 
     def check(self) -> None:
-        if bool(self.ids) == self.every:
+        if self.ids and self.every:
+            raise typer.BadParameter("both ids and --all were given; give only one of them")
+        if not self.ids and not self.every:
             raise typer.BadParameter("name the dead letters by id, or pass --all")
         if self.ids and any(self.filters):
             raise typer.BadParameter("filters go with --all, not with ids")
@@ -101,6 +104,8 @@ def list_(
         print_letters(letters, store.clock.now())
     else:
         typer.echo("No dead letters.")
+    if not letters:
+        note_doubts_at_hand(Named(feature=feature, entity_id=entity_id), file)
 
 
 @app.command()
@@ -211,6 +216,8 @@ def _settle(
 ) -> list[str]:
     """Redrives or discards what is selected; gives the ids."""
     selection.check()
+    if ask and verb == "discard" and selection.every and not on_terminal():
+        raise typer.BadParameter("nobody can be asked without a terminal; pass --yes to discard")
 
     async def settle(store: FeatureStore) -> list[str]:
         ids = await selection.among(store)

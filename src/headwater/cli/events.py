@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs
-from headwater.cli.output import print_json, print_table
+from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs, without_zone
+from headwater.cli.output import note, print_json, print_table
 from headwater.cli.running import run
 from headwater.errors import EventError
 from headwater.ports import Published
@@ -34,6 +34,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     event_id: str | msgspec.UnsetType = msgspec.UNSET
 
     def event(self) -> ServiceEvent:
+        if isinstance(self.timestamp, datetime) and self.timestamp.tzinfo is None:
+            raise EventError(without_zone(self.timestamp))
         given = {field: getattr(self, field) for field in self.__struct_fields__}
         return ServiceEvent(**{k: v for k, v in given.items() if v is not msgspec.UNSET})
 
@@ -75,11 +77,16 @@ def publish(
         events = read_lines(sys.stdin)
     else:
         events = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
+    if not events:
+        note("Nothing was read from stdin, and nothing published.")
+        if as_json:
+            print_json([])
+        return
 
     async def publish_all(store: FeatureStore) -> list[Published]:
         return await store.publish_events(events, dedup=batch or event_id is not None)
 
-    answers = _answers(events, run(bare_store(file), publish_all))
+    answers = _answers(events, run(bare_store(file), publish_all, make=True))
     if as_json:
         print_json(answers if batch else answers[0])
         return
@@ -132,13 +139,19 @@ def read_payload(words: Sequence[str]) -> dict[str, Any]:
             return msgspec.json.decode(words[0], type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise typer.BadParameter(f"the payload is not JSON: {error}") from error
-    pairs = [word.partition("=") for word in words]
-    for (key, equals, _), word in zip(pairs, words, strict=True):
+    payload: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
         if not key or not equals:
             raise typer.BadParameter(
                 f"{word!r} is no payload; write key=value pairs or one JSON object"
             )
-    return {key: _json_or_text(value) for key, _, value in pairs}
+        if key in payload:
+            raise typer.BadParameter(
+                f"{key!r} is given twice; give it once, or a list as in {key}='[1, 2]'"
+            )
+        payload[key] = _json_or_text(value)
+    return payload
 
 
 def _json_or_text(text: str) -> Any:

@@ -81,11 +81,19 @@ def moment(text: str, now: datetime) -> datetime:
 
 
 def read_time(text: str) -> datetime:
-    """A time in the form of ISO 8601."""
+    """A time in the form of ISO 8601, with its zone."""
     try:
-        return datetime.fromisoformat(text)
+        given = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is no time; write it as in {EXAMPLE_TIME}") from error
+    if given.tzinfo is None:
+        raise typer.BadParameter(without_zone(given))
+    return given
+
+
+def without_zone(given: datetime) -> str:
+    """What is said of a time that is another moment in every zone."""
+    return f"{given.isoformat()} has no time zone; add one, as in {given.isoformat()}Z"
 
 
 def verbs(summary: str) -> typer.Typer:

@@ -7,13 +7,17 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater.errors import HungHandlerError
+from headwater.connect import on_servers
+from headwater.errors import HomeError, HungHandlerError
 from headwater.logs import log
 from headwater.offload import THREAD_NAME
+from headwater.settings import Settings
 from headwater.store import FeatureStore
 
 T = TypeVar("T")
@@ -25,14 +29,36 @@ _THREADS_SECONDS = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(store: FeatureStore, verb: Callable[[FeatureStore], Awaitable[T]]) -> T:
-    """Opens the store, runs one verb and closes the store, whatever becomes of the verb."""
+def run(
+    store: FeatureStore, verb: Callable[[FeatureStore], Awaitable[T]], *, make: bool = False
+) -> T:
+    """Opens the store, runs one verb and closes the store, whatever becomes of the verb.
+
+    Only a verb that puts something into a store makes one where there is none.
+    """
+    if not make:
+        _refuse_absent(store.settings)
 
     async def closing() -> T:
         async with store:
             return await verb(store)
 
     return asyncio.run(closing())
+
+
+def _refuse_absent(settings: Settings) -> None:
+    """Refuses an embedded store that nobody has made: an empty one would answer for another."""
+    if on_servers(settings):
+        return
+    home = Path(settings.home).absolute()
+    with suppress(OSError):  # opening it says what keeps us from looking
+        if not home.exists():
+            raise HomeError(
+                str(home),
+                "is not there",
+                "run this where it is, or set HEADWATER_HOME to its folder; "
+                "`headwater serve` and `headwater events publish` make a new one",
+            )
 
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:

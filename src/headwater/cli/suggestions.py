@@ -27,9 +27,10 @@ def suggestions(store: FeatureStore, path: Path, url: str) -> Iterator[str]:
     curl = "curl -H 'X-API-Key: …'" if store.settings.api_keys else "curl"
     features = list(declared.features.values())
     triggered = [feature for feature in features if feature.triggers]
-    for feature in triggered[:1]:
-        body = _text({"entity_id": _ID, "payload": payload_of(feature)})
-        yield f"{curl} {_JSON} {url}/ingest/{quote(feature.triggers[0])} -d {quote(body)}"
+    for event_type in [feature.triggers[0] for feature in triggered[:1]]:
+        handlers = [feature for feature in triggered if event_type in feature.triggers]
+        body = _text({"entity_id": _ID, "payload": payload_of(*handlers)})
+        yield f"{curl} {_JSON} {url}/ingest/{quote(event_type)} -d {quote(body)}"
     for feature in (triggered or features)[:1]:
         yield f"{curl} {quote(f'{url}/v1/features/{feature.name}?entity_id={_ID}')}"
         yield f"headwater features get {feature.name} {_ID} --file {file}"
@@ -41,8 +42,19 @@ def suggestions(store: FeatureStore, path: Path, url: str) -> Iterator[str]:
     yield f"headwater graph {file}"
 
 
-def payload_of(feature: FeatureDef) -> dict[str, object]:
-    """A payload with the names that a handler looks up in its event's."""
+def payload_of(*handlers: FeatureDef) -> dict[str, object]:
+    """A payload with the names that the handlers of an event look up in it."""
+    payload: dict[str, object] = {}
+    for handler in handlers:
+        for name, value in _read_by(handler).items():
+            # A number can be put into a text, but no text can be added to a number.
+            if name not in payload or isinstance(value, int):
+                payload[name] = value
+    return payload
+
+
+def _read_by(feature: FeatureDef) -> dict[str, int | str]:
+    """The names that one handler looks up, each with a value that its type suggests."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(feature.function)))
     except (OSError, TypeError, SyntaxError):

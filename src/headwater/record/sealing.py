@@ -130,7 +130,9 @@ def _writer(annotation: Any) -> _Writer | None:
 def _optional(annotation: Any) -> _Writer | None:
     """How a value is written that need not be there; for None it is not asked."""
     inner = [member for member in get_args(annotation) if member is not NoneType]
-    return _writer(inner[0]) if len(inner) == 1 else None
+    if len(inner) > 1:
+        raise TypeError(f"a field of {annotation} would be read back as any of them")
+    return _writer(inner[0])
 
 
 def _annotated(annotation: Any) -> _Writer | None:

@@ -1,0 +1,69 @@
+"""What verbs do where there is no store: those that read refuse, those that write make one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, Start
+
+READING = [
+    ["features", "get", "shout", "u1"],
+    ["context", "list"],
+    ["context", "find", "--feature", "shout"],
+    ["context", "show", "01a1de13-6731"],
+    ["context", "verify", "01a1de13-6731"],
+    ["context", "redact", "01a1de13-6731", "/inputs/question", "--reason", "asked", "--yes"],
+    ["dlq", "list"],
+    ["dlq", "show", "1"],
+    ["dlq", "redrive", "1"],
+    ["dlq", "discard", "1"],
+    ["lag"],
+    ["rebuild"],
+    ["audit"],
+]
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_a_verb_that_reads_makes_no_store(folder: Path, run: Run, arguments: list[str]) -> None:
+    refused = run(*arguments)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith(f"error: the store in {folder / '.headwater'} is not there; ")
+    assert "set HEADWATER_HOME to its folder" in refused.err
+    assert not (folder / ".headwater").exists()
+
+
+def test_the_home_that_a_features_file_names_is_the_one_looked_for(folder: Path, run: Run) -> None:
+    elsewhere = folder / "elsewhere"
+    declared = (folder / "features.py").read_text()
+    named = declared.replace("FeatureStore()", f"FeatureStore(home={str(elsewhere)!r})")
+    (folder / "features.py").write_text(named)
+    assert f"the store in {elsewhere} is not there" in run("lag", "features.py").err
+    run("events", "publish", "visit", "u1", "--file", "features.py")
+    assert run("lag", "features.py", "--json").json["waiting"] == 1
+
+
+def test_a_home_that_cannot_be_looked_at_is_not_said_to_be_absent(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    (folder / "closed").write_text("no folder")
+    monkeypatch.setenv("HEADWATER_HOME", str(folder / "closed" / "home"))
+    monkeypatch.setattr(Path, "exists", denied)
+    refused = run("lag")
+    assert refused.code == 1
+    assert refused.err.startswith("error: the store in ")
+    assert "is not there" not in refused.err
+
+
+def test_a_verb_that_writes_makes_the_store(folder: Path, run: Run, start: Start) -> None:
+    assert run("events", "publish", "visit", "u1").code == 0
+    assert run("dlq", "list").out == "No dead letters.\n"
+    for verb in (("serve", "--port", "0"), ("worker",)):
+        home = folder / verb[0]
+        process = start(*verb, HEADWATER_HOME=str(home))
+        process.next_line()
+        assert process.end().code == 0
+        assert home.is_dir()
