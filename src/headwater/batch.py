@@ -114,7 +114,10 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
     else:
         features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
         names = [feature.name for feature in features]
-    problem = f"the worker died {deaths} times while it ran this event"
+    problem = (
+        f"the worker died {deaths} times while it ran this event; its log says how: killed, "
+        "crashed, or ended because a sync handler hung for longer than worker.handler_timeout"
+    )
     failures = [Failure(name, problem, "", deaths, now) for name in names]
     handled = Handled(delivery.event, 0.0, (), failures, triggered=bool(names))
     return Outcome(

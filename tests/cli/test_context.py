@@ -363,6 +363,30 @@ def test_a_document_may_come_from_a_pipe(folder: Path, made: Context) -> None:
     assert msgspec.json.decode(done.stdout)["ok"] is True
 
 
+@pytest.mark.parametrize(
+    ("options", "file", "told"),
+    [
+        (["--bundle"], "record.zip", "record.zip is a bundle; unzip it"),
+        (["--format", "yaml"], "record.yaml", "record.yaml is for people"),
+    ],
+)
+def test_another_form_of_a_record_is_named_for_what_it_is(
+    run: Run, made: Context, options: list[str], file: str, told: str
+) -> None:
+    option = [*options, file] if options == ["--bundle"] else [*options, "--output", file]
+    assert run("context", "export", made.context_id, *option).code == 0
+    refused = run("context", "verify", "--document", file)
+    assert refused.code == 1
+    assert told in refused.err
+
+
+def test_what_was_asked_for_and_is_not_there_is_not_called_broken(run: Run, made: Context) -> None:
+    verified = run("context", "verify", made.context_id, "--signed")
+    assert verified.code == 1
+    assert "UNMET  signature" in verified.out
+    assert "BROKEN" not in verified.out
+
+
 def test_what_is_no_document_is_refused(folder: Path, run: Run) -> None:
     (folder / "other.json").write_text("{}")
     for file, told in (("other.json", "not the document of a record"), ("none.json", "cannot be")):

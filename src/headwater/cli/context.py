@@ -36,6 +36,7 @@ from headwater.record.verify import verify as verify_record
 from headwater.settings import Settings
 from headwater.store import FeatureStore
 
+_ZIP = b"PK\x03\x04"
 _STANDARD = Path("-")
 
 app = verbs("Show, verify, export and compare recorded contexts.")
@@ -372,8 +373,16 @@ async def _explained(store: FeatureStore, ref: str) -> tuple[ContextTrace, Recor
 def _verify_document(
     document: Path, settings: Settings, expect: str | None, *, signed: bool
 ) -> Report:
+    content = _read(document)
+    if content.startswith(_ZIP):
+        raise InvalidInputError(f"{document} is a bundle; unzip it, and verify its record.json")
+    if document.suffix in (".yaml", ".yml"):
+        raise InvalidInputError(
+            f"{document} is for people; what is verified is the JSON that `headwater context "
+            "export` writes"
+        )
     return verify_record(
-        from_document(_read(document)),
+        from_document(content),
         parse_keyring(settings.signing_key),
         expect=None if expect is None else spelled(expect),
         signed=signed or settings.signature_mode == "required",

@@ -15,7 +15,7 @@ from headwater.record.diff import Change, Diff, FeatureSide, ItemDiff, ItemSide,
 from headwater.record.parts import Redaction, moment_text
 from headwater.record.verify import Report
 
-_MARKS = {True: "ok", False: "BROKEN", None: "-"}
+_MARKS = {True: "ok", False: "UNMET", None: "-"}
 _SHORT = 60
 _TO_THE_SECOND = len("2026-01-31T12:00:00")
 TEXT = "/output/content"
@@ -31,7 +31,8 @@ def print_contexts(contexts: Sequence[RecordSummary]) -> None:
 def print_ladder(report: Report) -> None:
     """Prints every rung: whether it holds, and why."""
     for check in report.checks:
-        typer.echo(f"{_MARKS[check.ok]:<7}{check.check:<13}{check.detail}")
+        mark = "BROKEN" if check.fault == "altered" else _MARKS[check.ok]
+        typer.echo(f"{mark:<7}{check.check:<13}{check.detail}")
     typer.echo(report.verdict)
 
 
