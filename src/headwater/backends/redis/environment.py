@@ -12,7 +12,7 @@ from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import LOST, refuse_lost
+from headwater.backends.redis.loss import LOST, is_lost
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.parcels import Parcels
@@ -52,7 +52,8 @@ class RedisEnvironment:
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            await refuse_lost(self.redis, self.keys)
+            if await is_lost(self.redis, self.keys):
+                return [Health("redis", ok=False, detail=LOST)]
         except BackendError as error:
             return [Health("redis", ok=False, detail=str(error))]
         return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]

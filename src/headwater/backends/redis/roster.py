@@ -48,7 +48,7 @@ class RedisRoster:
         return running(script("prolong"), [keys.group, keys.lease], *arguments)
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        await refuse_lost(self._redis, self._keys)
+        await refuse_lost(self._redis, self._keys, self._patience)
         wanted = sorted(partitions)
         calls = [self._claiming(worker, partition) for partition in wanted]
         answers = await self._redis.calls_apart(calls, self._patience)
