@@ -57,12 +57,11 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     present = await redis.open_redis(settings, clock)
 
     async def greet(past: Any) -> None:
-        # Before anything of this store is taken there; two who do so do the same.
-        known = await past.store_id()
-        if known is None:
-            await past.adopt_store_id(present.store_id)
-        elif known != present.store_id:
-            await present.note_loss()
+        # Before anything of this store is taken there; of two that are new, the first wins.
+        if await past.agree_to(present.store_id):
+            await present.note_agreement()
+        else:
+            await present.note_other()
 
     async with AsyncExitStack() as undo:
         undo.push_async_callback(present.close)
@@ -92,8 +91,8 @@ class _Both:
 
     async def restored(self) -> None:
         # From now on this is the past of that store, whichever it was before.
-        await self._past.adopt_store_id(self._present.store_id)
-        await self._present.restored()
+        await self._past.adopt_store_id(await self._present.found_again())
+        await self._present.note_agreement()
 
     async def close(self) -> None:
         try:

@@ -57,6 +57,7 @@ class Worker:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._store = store
         self._lanes: dict[int, Lane] = {}
+        self._share: frozenset[int] = frozenset()
         self._alive_until = 0.0
         self._draining = False
         self._stopping = asyncio.Event()
@@ -189,7 +190,12 @@ class Worker:
             if suspect:
                 return suspect
             lane.alone = 0
-        idle = [lane.lease for lane in self._lanes.values() if lane.task is None]
+        # What is another's by right gets no further batch, and is given back at the next beat.
+        idle = [
+            lane.lease
+            for partition, lane in self._lanes.items()
+            if lane.task is None and partition in self._share
+        ]
         return await bus.read(idle, engine.settings.worker.batch_size, touches)
 
     async def _run(self, engine: Engine, lane: Lane, batch: Batch) -> None:
@@ -214,6 +220,8 @@ class Worker:
         finally:
             lane.task = None
             self._changed.set()
+            if lane.lease.partition not in self._share:
+                self._roster_changed.set()
 
     def _lose(self, error: LeaseLostError) -> None:
         log.warning("lease lost", partition=error.partition, worker=self.name)
@@ -273,7 +281,7 @@ class Worker:
         if self._stopping.is_set():
             return
         # One partition beyond the entities' own carries the ticks of SQL features.
-        share = wanted_by(self.name, living, bus.partitions + 1)
+        share = self._share = wanted_by(self.name, living, bus.partitions + 1)
         surplus = [
             lane
             for partition, lane in self._lanes.items()

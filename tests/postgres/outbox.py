@@ -21,6 +21,7 @@ class MemoryOutbox:
 
     def __init__(self, partitions: int = 4) -> None:
         self.partitions = partitions
+        self.store_id: str | None = None
         self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
         self.settled: list[tuple[int, str, str]] = []
         self.least = 0

@@ -9,6 +9,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.environment import _found
 from headwater.backends.redis.keys import Keys
 from headwater.errors import BackendError, ConfigError
 from headwater.partitions import partition_of
@@ -236,6 +237,58 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
 
 async def seven(store: FeatureStore) -> bool:
     return bool(await store.get_feature("total", "u1") == 7)
+
+
+async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhile(
+    store: FeatureStore, user: type, redis: Redis, keys: Keys
+) -> None:
+    declare_total(store, user)
+    await store.publish("buy", "u1", {"amount": 5})
+    await store.drain()
+    roster = (await store.open()).backends.roster
+    await redis.call(asking(keys.meta, "DEL", keys.meta))
+    await _found(redis, store.settings)
+    with pytest.raises(BackendError, match="this store is new in Redis"):
+        await roster.claim("somebody", [0])
+
+
+async def test_a_rebuild_in_a_process_that_had_the_store_open_heals_it(
+    store: FeatureStore, user: type, redis: Redis, keys: Keys
+) -> None:
+    declare_total(store, user)
+    await store.publish("buy", "u1", {"amount": 5})
+    await store.drain()
+    await (await store.open()).backends.offline.maintain()
+    for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
+        await redis.call(asking(key, "DEL", key))
+    await store.rebuild()
+    assert all(health.ok for health in await store.health())
+    await store.publish("buy", "u1", {"amount": 2})
+    await store.drain()
+    assert await store.get_feature("total", "u1") == 7
+    assert await past(store, "total") == [5, 7]
+
+
+async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
+    store: FeatureStore, user: type, settings: Settings
+) -> None:
+    declare_total(store, user)
+    await store.publish("buy", "u1", {"amount": 5})
+    await store.drain()
+    schema = settings.postgres.schema + "_other"
+    elsewhere = settings.with_(
+        postgres={"schema": schema}, redis={"prefix": settings.redis.prefix + "-other"}
+    )
+    async with FeatureStore(settings=elsewhere) as other:
+        await other.open()
+    async with FeatureStore(settings=settings.with_(postgres={"schema": schema})) as mixed:
+        await mixed.publish("buy", "u1", {"amount": 1})
+        with pytest.raises(BackendError, match="history of another store"):
+            await (await mixed.open()).backends.offline.maintain()
+    assert all(health.ok for health in await store.health())
+    await store.drain()
+    assert await store.get_feature("total", "u1") == 6
+    assert await past(store, "total") == [5, 6]
 
 
 async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(

@@ -172,6 +172,8 @@ class Outbox(Protocol):
     """
 
     partitions: int
+    store_id: str | None
+    """The store that it was of when it was last asked; only its own past takes anything."""
 
     async def filled(self) -> set[int]:
         """The partitions that may have something to take."""

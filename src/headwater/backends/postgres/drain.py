@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
@@ -57,6 +57,7 @@ _LOCK = """
 SELECT partition, history, events FROM _outbox WHERE partition = ANY ($1::integer[])
 ORDER BY partition FOR UPDATE
 """
+_OWNER = "SELECT store_id FROM _meta FOR SHARE"
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
 _ADVANCE = """
 UPDATE _outbox SET history = taken.history, events = taken.events
@@ -69,6 +70,12 @@ LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 LARGEST_PARCEL = 64 << 20
 # A transaction costs as much as some hundred rows, and most partitions have fewer.
 _PARTITIONS_TOGETHER = 8
+T = TypeVar("T")
+
+_FOREIGN = (
+    "Postgres holds the history of another store, so nothing of this one is taken there; see that "
+    "redis.prefix, postgres.url and postgres.schema are right, or run `headwater rebuild`"
+)
 _TRANSACTIONS_AT_ONCE = 4
 
 
@@ -118,31 +125,46 @@ class Drain:
         await _all(self._drain(group, wait=wait) for group in groups)
 
     async def _drain(self, partitions: Sequence[int], *, wait: bool) -> None:
-        try:
-            async with self._slots if wait else self._slot_beside:
-                await self._drain_together(partitions, wait=wait)
-        except BackendError:
-            if len(partitions) == 1:
-                raise
-            # One partition's trouble does not keep the others from being taken.
-            await _all(self._drain([partition], wait=wait) for partition in partitions)
+        async with self._slots if wait else self._slot_beside:
+            try:
+                left = await self._drain_free(partitions)
+            except BackendError:
+                if len(partitions) == 1:
+                    raise
+                # One partition's trouble does not keep the others from being taken.
+                alone = [self._drain_free([partition]) for partition in partitions]
+                left = {partition for held in await _all(alone) for partition in held}
+            # What somebody else is taking is waited for one by one, with nothing else in hand.
+            for partition in left if wait else ():
+                await self._take_and_settle([partition], wait=True)
+                await self._drain_free([partition])
 
-    async def _drain_together(self, partitions: Sequence[int], *, wait: bool) -> None:
+    async def _drain_free(self, partitions: Sequence[int]) -> set[int]:
+        """Takes all that waits in partitions; gives those that somebody else is taking from."""
+        held: set[int] = set()
         while partitions:
-            taken = await self._postgres.run(partial(self._take, partitions=partitions, wait=wait))
-            await asyncio.gather(
-                *(
-                    self._outbox.settle(own.partition, own.upto["history"], own.upto["events"])
-                    for own in taken
-                )
-            )
+            taken = await self._take_and_settle(partitions, wait=False)
+            held |= {*partitions} - {own.partition for own in taken}
             partitions = [own.partition for own in taken if own.more]
+        return held
+
+    async def _take_and_settle(self, partitions: Sequence[int], *, wait: bool) -> list[_Taken]:
+        taken = await self._postgres.run(partial(self._take, partitions=partitions, wait=wait))
+        await asyncio.gather(
+            *(
+                self._outbox.settle(own.partition, own.upto["history"], own.upto["events"])
+                for own in taken
+            )
+        )
+        return taken
 
     async def _take(
         self, connection: Connection, *, partitions: Sequence[int], wait: bool
     ) -> list[_Taken]:
         """Takes the next rows of partitions, but of those that somebody else is at."""
         async with connection.transaction():
+            if await connection.fetchval(_OWNER) != self._outbox.store_id:
+                raise BackendError(_FOREIGN)
             marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, partitions)
             taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
             for kind in _KEEP:
@@ -191,8 +213,11 @@ async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) 
         ) from error
 
 
-async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Does all of them, whatever becomes of some; then raises what the first one did."""
-    for end in await asyncio.gather(*works, return_exceptions=True):
-        if end is not None:
+    ends = await asyncio.gather(*works, return_exceptions=True)
+    done = [end for end in ends if not isinstance(end, BaseException)]
+    for end in ends:
+        if isinstance(end, BaseException):
             raise end
+    return done

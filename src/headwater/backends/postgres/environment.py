@@ -23,6 +23,7 @@ from headwater.logs import log
 from headwater.ports import Health, Outbox
 from headwater.settings import Settings
 
+_AGREE = "UPDATE _meta SET store_id = $1 WHERE store_id IS NULL"
 # Positions of another store mean nothing here.
 _ADOPT = """
 WITH adopted AS (
@@ -58,6 +59,11 @@ class PostgresEnvironment:
             return found
 
         return await self._postgres.reach(select)
+
+    async def agree_to(self, store_id: str) -> bool:
+        """Makes this the past of a store, if it is that of no other; says whether it is."""
+        await self._postgres.reach(lambda connection: connection.execute(_AGREE, store_id))
+        return await self.store_id() == store_id
 
     async def adopt_store_id(self, store_id: str) -> None:
         """Makes this the past of a store; what is here stays, and its outbox is taken anew."""

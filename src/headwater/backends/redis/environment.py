@@ -9,10 +9,10 @@ from headwater.backends.redis.ahead import Ahead
 from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, asking, running, script
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import LOST, is_lost
+from headwater.backends.redis.loss import LOST, note_agreement, note_loss, standing
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.parcels import Parcels
@@ -26,6 +26,10 @@ from headwater.settings import Settings
 from headwater.values import new_id
 
 _FORMAT = 1
+_FOREIGN = (
+    "events are handled, but nothing is taken to history: see that postgres.url and "
+    "postgres.schema are right, or run `headwater rebuild`"
+)
 
 
 class RedisEnvironment:
@@ -35,6 +39,7 @@ class RedisEnvironment:
         keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
         appending = Appending(keys, clock, settings.ingest.dedup_limit)
         self.store_id = store_id
+        self._settings = settings
         self.redis = redis
         self.keys = keys
         self._wakes = Wakes(redis, keys.wake)
@@ -52,10 +57,11 @@ class RedisEnvironment:
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            if await is_lost(self.redis, self.keys):
-                return [Health("redis", ok=False, detail=LOST)]
+            _, problem = await standing(self.redis, self.keys)
         except BackendError as error:
-            return [Health("redis", ok=False, detail=str(error))]
+            problem = str(error)
+        if problem:
+            return [Health("redis", ok=False, detail=problem)]
         return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
 
     async def _weaknesses(self) -> list[str]:
@@ -76,17 +82,21 @@ class RedisEnvironment:
             weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
         return weak
 
-    async def note_loss(self) -> None:
-        """Takes note that Postgres holds the past of another store than this one.
+    async def note_other(self) -> None:
+        """Takes note that Postgres holds the past of another store than this one."""
+        if await note_loss(self.redis, self.keys):
+            log.error("Redis has lost its data", remedy=LOST)
+        else:
+            log.error("Postgres has the past of another store", remedy=_FOREIGN)
 
-        Until that is put right, nothing is taken there and no worker is given a partition: on an
-        empty store it would take every entity for a new one.
-        """
-        log.error("Redis has lost its data", remedy=LOST)
-        await self.redis.call(asking(self.keys.meta, "HSET", self.keys.meta, "lost", 1))
+    async def note_agreement(self) -> None:
+        """Takes note that Postgres holds the past of this store, and of no other."""
+        await note_agreement(self.redis, self.keys)
 
-    async def restored(self) -> None:
-        await self.redis.call(asking(self.keys.meta, "HDEL", self.keys.meta, "lost"))
+    async def found_again(self) -> str:
+        """The id of the store that is there now; one that was lost meanwhile is founded anew."""
+        self.store_id = await _found(self.redis, self._settings)
+        return self.store_id
 
     async def close(self) -> None:
         await self._wakes.close()
@@ -110,13 +120,13 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
 
 async def _found(redis: Redis, settings: Settings) -> str:
     """Writes down what is fixed when a store is made, or checks it where it was."""
-    key = f"{settings.redis.prefix}:meta"
-    fixed = {"format": _FORMAT, "partitions": settings.partitions, "store": new_id()}
-    known = await redis.call(asking(key, "HMGET", key, *fixed))
-    if None in known:
-        found = [asking(key, "HSETNX", key, name, value) for name, value in fixed.items()]
-        await redis.calls(found)
-        known = await redis.call(asking(key, "HMGET", key, *fixed))
+    known = await redis.call(
+        running(
+            script("found"),
+            [f"{settings.redis.prefix}:meta"],
+            *(_FORMAT, settings.partitions, new_id()),
+        )
+    )
     version, partitions, store_id = known
     if int(version) > _FORMAT:
         raise BackendError(

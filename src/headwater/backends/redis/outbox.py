@@ -9,9 +9,10 @@ import msgspec
 from headwater.backends.redis.client import Redis, running, script
 from headwater.backends.redis.entries import Entry, read_event, received_at
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import is_lost
+from headwater.backends.redis.loss import standing
 from headwater.backends.redis.streams import next_entries
 from headwater.clock import to_micros
+from headwater.errors import BackendError
 from headwater.ports import LogKind, Parcel
 from headwater.values import ServiceEvent
 
@@ -26,11 +27,13 @@ class RedisOutbox:
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self.partitions = keys.partitions
+        self.store_id: str | None = None
         self._redis = redis
         self._keys = keys
 
     async def filled(self) -> set[int]:
-        if await is_lost(self._redis, self._keys):
+        self.store_id, problem = await standing(self._redis, self._keys)
+        if problem:
             return set()  # what is here is not of the past that would take it
         answers = await self._redis.calls(
             [
@@ -48,7 +51,13 @@ class RedisOutbox:
         entries, more = await next_entries(self._redis, key, after, count)
         if not entries:
             return None
-        rows = _change_rows(entries) if history else _event_rows(entries)
+        try:
+            rows = _change_rows(entries) if history else _event_rows(entries)
+        except msgspec.DecodeError as error:
+            raise BackendError(
+                f"what partition {partition} has for history cannot be read: {error}; it stays in "
+                f"{key} until it is corrected there"
+            ) from error
         return Parcel(_encode(rows), len(rows), entries[-1][0].decode(), more)
 
     async def settle(self, partition: int, history: str, events: str) -> None:
