@@ -237,3 +237,39 @@ def nobody_can_wake(home: Path) -> bool:
 
 async def has_total(store: FeatureStore) -> bool:
     return bool(await store.get_feature("total", "u1") == 1)
+
+
+async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
+    store: FeatureStore, user: type, settings: Settings
+) -> None:
+    await store.rebind(settings.with_(worker={"batch_size": 1, "lease_ttl": 2}), store.clock)
+    may_end = asyncio.Semaphore(0)
+
+    @feature(entity=user, trigger="seen")
+    async def slow(user_id: str, event: ServiceEvent) -> int:
+        await may_end.acquire()
+        return 1
+
+    await store.publish_events([ServiceEvent("seen", f"u{number}") for number in range(2_000)])
+    first, second = Worker(store), Worker(store)
+    running = [asyncio.create_task(first.run())]
+
+    async def owned_by(worker: Worker) -> int:
+        return [lag.owner for lag in await store.lag()].count(worker.name)
+
+    async def all_by_the_first() -> bool:
+        return await owned_by(first) == 5
+
+    async def some_by_the_second() -> bool:
+        may_end.release()
+        return await owned_by(second) >= 2
+
+    await until(all_by_the_first)
+    running.append(asyncio.create_task(second.run()))
+    await until(some_by_the_second)
+    assert sum(lag.waiting for lag in await store.lag()) > 1_000
+    for _ in range(2_000):
+        may_end.release()
+    for worker in (first, second):
+        worker.stop()
+    await asyncio.gather(*running)

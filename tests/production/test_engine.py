@@ -285,6 +285,7 @@ async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
         await mixed.publish("buy", "u1", {"amount": 1})
         with pytest.raises(BackendError, match="history of another store"):
             await (await mixed.open()).backends.offline.maintain()
+        assert [health.ok for health in await mixed.health()] == [True, False]
     assert all(health.ok for health in await store.health())
     await store.drain()
     assert await store.get_feature("total", "u1") == 6

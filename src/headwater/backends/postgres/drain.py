@@ -72,7 +72,7 @@ LARGEST_PARCEL = 64 << 20
 _PARTITIONS_TOGETHER = 8
 T = TypeVar("T")
 
-_FOREIGN = (
+FOREIGN = (
     "Postgres holds the history of another store, so nothing of this one is taken there; see that "
     "redis.prefix, postgres.url and postgres.schema are right, or run `headwater rebuild`"
 )
@@ -164,7 +164,7 @@ class Drain:
         """Takes the next rows of partitions, but of those that somebody else is at."""
         async with connection.transaction():
             if await connection.fetchval(_OWNER) != self._outbox.store_id:
-                raise BackendError(_FOREIGN)
+                raise BackendError(FOREIGN)
             marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, partitions)
             taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
             for kind in _KEEP:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from headwater.backends.postgres.drain import Drain
+from headwater.backends.postgres.drain import FOREIGN, Drain
 from headwater.backends.postgres.line import Line
 from headwater.backends.postgres.migrate import (
     VERSION,
@@ -41,6 +41,7 @@ class PostgresEnvironment:
     ) -> None:
         self._postgres = postgres
         self._schema = settings.postgres.schema
+        self._outbox = outbox
         self._drain = Drain(postgres, outbox, settings.postgres.pool_size)
         self.records = PostgresRecordLog(
             Line(postgres, settings.postgres, settings.record.timeout), postgres
@@ -76,6 +77,8 @@ class PostgresEnvironment:
             version = await self.version()
             refuse_newer(version, self._schema)
             refuse_older(version, self._schema)
+            if self._outbox.store_id not in (None, await self.store_id()):
+                raise BackendError(FOREIGN)
         except BackendError as error:
             return [Health("postgres", ok=False, detail=str(error), needed=False)]
         return [Health("postgres", ok=True)]

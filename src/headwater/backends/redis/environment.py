@@ -51,7 +51,7 @@ class RedisEnvironment:
             redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
         )
         self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
-        self.outbox = RedisOutbox(redis, keys)
+        self.outbox = RedisOutbox(redis, keys, store_id)
         self.cache = RedisCache(redis, keys, clock)
 
     async def health(self) -> list[Health]:

@@ -25,9 +25,9 @@ _encode = msgspec.json.Encoder().encode
 class RedisOutbox:
     """Hands rows over, and lets go of them when told that they have arrived."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, store_id: str) -> None:
         self.partitions = keys.partitions
-        self.store_id: str | None = None
+        self.store_id: str | None = store_id
         self._redis = redis
         self._keys = keys
 
