@@ -33,14 +33,6 @@ def test_a_verb_that_reads_makes_no_store(folder: Path, run: Run, arguments: lis
     assert not (folder / ".headwater").exists()
 
 
-def test_a_folder_that_holds_no_store_is_not_made_one(folder: Path, run: Run) -> None:
-    (folder / ".headwater").mkdir()
-    refused = run("lag")
-    assert refused.code == 1
-    assert "has no store; " in refused.err
-    assert not any((folder / ".headwater").iterdir())
-
-
 def test_the_home_that_a_features_file_names_is_the_one_looked_for(folder: Path, run: Run) -> None:
     elsewhere = folder / "elsewhere"
     declared = (folder / "features.py").read_text()

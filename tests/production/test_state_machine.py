@@ -67,6 +67,7 @@ class Engine(RuleBasedStateMachine):
         self.failing: set[int] = set()
         self.dead: list[int] = []
         self.observer = self.run(open_redis(self.settings, SystemClock()))
+        self.run(self.observer.note_agreement())
         self.workers = [self.hire(0), self.hire(1)]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

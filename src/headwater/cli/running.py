@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater.backends.sqlite.home import DATABASE
 from headwater.connect import on_servers
 from headwater.errors import HomeError, HungHandlerError
 from headwater.logs import log
@@ -53,10 +52,10 @@ def _refuse_absent(settings: Settings) -> None:
         return
     home = Path(settings.home).absolute()
     with suppress(OSError):  # opening it says what keeps us from looking
-        if not home.exists() or (home.is_dir() and not (home / DATABASE).exists()):
+        if not home.exists():
             raise HomeError(
                 str(home),
-                "has no store" if home.exists() else "is not there",
+                "is not there",
                 "run this where it is, or set HEADWATER_HOME, or the home= of the features file, "
                 "to its folder; `headwater serve` and `headwater events publish` make a new one",
             )

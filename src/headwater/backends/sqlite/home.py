@@ -26,7 +26,6 @@ _PARTS = _parts()
 SCHEMA_VERSION = max(_PARTS)
 """The version of the tables that this version of Headwater works with."""
 
-DATABASE = "headwater.db"
 CHECKPOINT_BYTES = 8 << 20
 BUSY_SECONDS = 30.0
 
@@ -57,7 +56,7 @@ class Home:
     def __init__(self, path: Path, partitions: int) -> None:
         self.path = path
         self.partitions = partitions
-        self.database = path / DATABASE
+        self.database = path / "headwater.db"
         self.segments = path / "segments"
         self.workers = path / "workers"
         self.scratch = path / "scratch"
