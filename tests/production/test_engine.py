@@ -176,15 +176,24 @@ async def test_the_oldest_event_ids_are_forgotten_when_there_are_too_many(
     assert [answer.duplicate for answer in again] == [True, True, True, False, False]
 
 
-async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
-    store: FeatureStore, user: type, redis: Redis, keys: Keys
-) -> None:
+async def spend_five(store: FeatureStore, user: type) -> None:
     declare_total(store, user)
     await store.publish("buy", "u1", {"amount": 5})
     await store.drain()
+
+
+async def lose(store: FeatureStore, redis: Redis, keys: Keys) -> None:
+    """Removes the store and its values from Redis, when its history has been taken."""
     await (await store.open()).backends.offline.maintain()
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
         await redis.call(asking(key, "DEL", key))
+
+
+async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
+    store: FeatureStore, user: type, redis: Redis, keys: Keys
+) -> None:
+    await spend_five(store, user)
+    await lose(store, redis, keys)
     assert "it lost its data" in (await store.health())[0].detail
     await store.close()
     assert await store.get_feature("total", "u1") is None
@@ -242,9 +251,7 @@ async def seven(store: FeatureStore) -> bool:
 async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhile(
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
-    declare_total(store, user)
-    await store.publish("buy", "u1", {"amount": 5})
-    await store.drain()
+    await spend_five(store, user)
     roster = (await store.open()).backends.roster
     await redis.call(asking(keys.meta, "DEL", keys.meta))
     await _found(redis, store.settings)
@@ -255,12 +262,8 @@ async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhi
 async def test_a_rebuild_in_a_process_that_had_the_store_open_heals_it(
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
-    declare_total(store, user)
-    await store.publish("buy", "u1", {"amount": 5})
-    await store.drain()
-    await (await store.open()).backends.offline.maintain()
-    for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
-        await redis.call(asking(key, "DEL", key))
+    await spend_five(store, user)
+    await lose(store, redis, keys)
     await store.rebuild()
     assert all(health.ok for health in await store.health())
     await store.publish("buy", "u1", {"amount": 2})
@@ -272,9 +275,7 @@ async def test_a_rebuild_in_a_process_that_had_the_store_open_heals_it(
 async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
-    declare_total(store, user)
-    await store.publish("buy", "u1", {"amount": 5})
-    await store.drain()
+    await spend_five(store, user)
     schema = settings.postgres.schema + "_other"
     elsewhere = settings.with_(
         postgres={"schema": schema}, redis={"prefix": settings.redis.prefix + "-other"}
@@ -295,9 +296,7 @@ async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
 async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
-    declare_total(store, user)
-    await store.publish("buy", "u1", {"amount": 5})
-    await store.drain()
+    await spend_five(store, user)
     mistyped = settings.with_(redis={"prefix": settings.redis.prefix + "-typo"})
     async with FeatureStore(settings=mistyped) as other:
         await other.publish("buy", "u1", {"amount": 100})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -52,12 +52,13 @@ FROM ({_ROWS}) AS parcel ORDER BY n
 }
 
 _FOUND = "INSERT INTO _outbox (partition) SELECT unnest($1::integer[]) ON CONFLICT DO NOTHING"
+# Held to the end, so that nobody makes this another store's past meanwhile.
+_OWNER = "SELECT store_id FROM _meta FOR SHARE"
 # In one order, so that two who take the same partitions do not wait for each other.
 _LOCK = """
 SELECT partition, history, events FROM _outbox WHERE partition = ANY ($1::integer[])
 ORDER BY partition FOR UPDATE
 """
-_OWNER = "SELECT store_id FROM _meta FOR SHARE"
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
 _ADVANCE = """
 UPDATE _outbox SET history = taken.history, events = taken.events
@@ -70,13 +71,12 @@ LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 LARGEST_PARCEL = 64 << 20
 # A transaction costs as much as some hundred rows, and most partitions have fewer.
 _PARTITIONS_TOGETHER = 8
-T = TypeVar("T")
+_TRANSACTIONS_AT_ONCE = 4
 
 FOREIGN = (
     "Postgres holds the history of another store, so nothing of this one is taken there; see that "
     "redis.prefix, postgres.url and postgres.schema are right, or run `headwater rebuild`"
 )
-_TRANSACTIONS_AT_ONCE = 4
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -125,19 +125,24 @@ class Drain:
         await _all(self._drain(group, wait=wait) for group in groups)
 
     async def _drain(self, partitions: Sequence[int], *, wait: bool) -> None:
-        async with self._slots if wait else self._slot_beside:
-            try:
-                left = await self._drain_free(partitions)
-            except BackendError:
-                if len(partitions) == 1:
-                    raise
-                # One partition's trouble does not keep the others from being taken.
-                alone = [self._drain_free([partition]) for partition in partitions]
-                left = {partition for held in await _all(alone) for partition in held}
-            # What somebody else is taking is waited for one by one, with nothing else in hand.
-            for partition in left if wait else ():
-                await self._take_and_settle([partition], wait=True)
-                await self._drain_free([partition])
+        try:
+            async with self._slots if wait else self._slot_beside:
+                held = await self._drain_free(partitions)
+                if wait:
+                    await self._drain_held(held)
+        except BackendError:
+            if len(partitions) == 1:
+                raise
+            # One partition's trouble does not keep the others from being taken.
+            await _all(self._drain([partition], wait=wait) for partition in partitions)
+
+    async def _drain_held(self, partitions: Iterable[int]) -> None:
+        """Waits for those who take from partitions, one by one, with nothing else in hand."""
+        for partition in partitions:
+            more = True
+            while more:
+                taken = await self._take_and_settle([partition], wait=True)
+                more = any(own.more for own in taken)
 
     async def _drain_free(self, partitions: Sequence[int]) -> set[int]:
         """Takes all that waits in partitions; gives those that somebody else is taking from."""
@@ -213,11 +218,8 @@ async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) 
         ) from error
 
 
-async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Does all of them, whatever becomes of some; then raises what the first one did."""
-    ends = await asyncio.gather(*works, return_exceptions=True)
-    done = [end for end in ends if not isinstance(end, BaseException)]
-    for end in ends:
-        if isinstance(end, BaseException):
+    for end in await asyncio.gather(*works, return_exceptions=True):
+        if end is not None:
             raise end
-    return done
