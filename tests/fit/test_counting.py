@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.tokens import Tokenizer, _Recent, tokenizer_for
-from tests.fit.texts import ESTIMATE, EXACT, fresh_count, texts
+from tests.fit.texts import ESTIMATE, EXACT, fresh_count, special_tokens, texts
 
 O200K, CL100K = EXACT
 
@@ -52,6 +52,15 @@ KNOWN = [
     ("\x00\x01\x1f", 3, 3),
     ("\ufeffe\u0301\u200d", 4, 5),
 ]
+
+
+@pytest.mark.parametrize("tokenizer", EXACT, ids=lambda tokenizer: tokenizer.name)
+def test_no_special_token_is_more_than_its_text(tokenizer: Tokenizer) -> None:
+    special = special_tokens(tokenizer)
+    assert "<|endoftext|>" in special
+    for token in special:
+        text = f"a {token} b"
+        assert tokenizer.count(text) == fresh_count(tokenizer, text), token
 
 
 @pytest.mark.parametrize(("text", "o200k", "cl100k"), KNOWN)

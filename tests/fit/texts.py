@@ -48,6 +48,11 @@ def fresh_count(tokenizer: Tokenizer, text: str) -> int:
     return len(_encoding(tokenizer.name).encode_ordinary(whole))
 
 
+def special_tokens(tokenizer: Tokenizer) -> list[str]:
+    """All that its vocabulary knows."""
+    return list(_encoding(tokenizer.name).special_tokens())
+
+
 @cache
 def _encoding(name: str) -> splintr.AnyTokenizer:
     return splintr.Tokenizer.from_pretrained(name)
