@@ -40,9 +40,9 @@ def record() -> Row:
     texts = paragraphs()
     content = "\n\n".join(texts)
     tokens = len(encode(content)) // TOKEN_BYTES
-    for text in texts:
+    for text in (*texts, content):
         sha256(text.encode()).digest()
-    for _ in range(COMMITMENTS - len(texts)):
+    for _ in range(COMMITMENTS - len(texts) - 1):
         sha256(b"a value and its salt").digest()
     raw = content.encode()
     context_id = str(uuid4())
