@@ -45,8 +45,8 @@ _TEXTS_REMEMBERED = 8_192
 _HASHES_REMEMBERED = 32_768
 _NEARBY = 32
 
-_SPECIAL = "<|"
-"""What every special token begins with."""
+_SPECIAL = "|"
+"""What every special token has in it."""
 _TOKEN_BYTES = 4
 
 _WIDE = "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
