@@ -116,7 +116,8 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
         names = [feature.name for feature in features]
     problem = (
         f"the worker died {deaths} times while it ran this event; its log says how: killed, "
-        "crashed, or ended because a sync handler hung for longer than worker.handler_timeout"
+        "crashed, stopped before it was done, stuck for longer than worker.lease_ttl, or ended "
+        "because a sync handler hung for longer than worker.handler_timeout"
     )
     failures = [Failure(name, problem, "", deaths, now) for name in names]
     handled = Handled(delivery.event, 0.0, (), failures, triggered=bool(names))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args
@@ -55,17 +55,9 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     redis = _load("headwater.backends.redis.environment", "Redis")
     postgres = _load("headwater.backends.postgres.environment", "Postgres")
     present = await redis.open_redis(settings, clock)
-
-    async def greet(past: Any) -> None:
-        # Before anything of this store is taken there; of two that are new, the first wins.
-        if await past.agree_to(present.store_id):
-            await present.note_agreement()
-        else:
-            await present.note_other()
-
     async with AsyncExitStack() as undo:
         undo.push_async_callback(present.close)
-        past = await postgres.open_postgres(settings, clock, present.outbox, greet)
+        past = await postgres.open_postgres(settings, clock, present.outbox)
         undo.pop_all()
     return Backends(
         bus=present.bus,
@@ -87,12 +79,19 @@ class _Both:
         self._past = past
 
     async def health(self) -> list[Health]:
-        return [*await self._present.health(), *await self._past.health()]
+        # The past first: what is new in the present is not so any more when it has agreed.
+        past = await self._past.health()
+        return [*await self._present.health(), *past]
 
-    async def restored(self) -> None:
-        # From now on this is the past of that store, whichever it was before.
-        await self._past.adopt_store_id(await self._present.found_again())
-        await self._present.note_agreement()
+    async def refuse_lost(self) -> None:
+        await self._present.refuse_lost()
+
+    @asynccontextmanager
+    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+        await self._present.found_again()
+        owned = await self._past.ownership.take_over(adopt=adopt)
+        yield
+        await self._past.ownership.restored(owned)
 
     async def close(self) -> None:
         try:

@@ -46,12 +46,12 @@ HeadwaterError
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
     ├── AwayError               a server cannot be reached at present
     ├── SchemaError             the tables in Postgres are missing, older or newer
+    ├── ForeignPastError        Postgres holds another store's history, or another holds this one's
     └── ClosedError             the store was closed, or opened before a fork
 """
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -169,12 +169,9 @@ class EventError(InvalidInputError, ValueError):
 class FeatureValueError(InvalidInputError, ValueError):
     """A value does not fit its feature's annotated type."""
 
-    def __init__(self, feature: str, value: object, expected: str, reason: str) -> None:
+    def __init__(self, feature: str, problem: str) -> None:
         self.feature = feature
-        super().__init__(
-            f"feature {feature!r} cannot keep {reprlib.repr(value)} as {expected}: {reason}; "
-            "return the annotated type or change the annotation"
-        )
+        super().__init__(f"feature {feature!r} {problem}")
 
 
 class RecordValueError(InvalidInputError, ValueError):
@@ -229,7 +226,7 @@ class ReplayError(InvalidInputError):
         shown = ", ".join(self.withheld[:4]) + (", …" if len(self.withheld) > 4 else "")
         super().__init__(
             f"context {context_id} cannot be replayed in mode {mode!r}, because its record "
-            f"withholds {shown}; mode 'show' gives what there is"
+            f"withholds {shown}; `headwater context show {context_id}` shows what there is"
         )
 
 
@@ -464,6 +461,25 @@ class SchemaError(BackendError):
     def __init__(self, schema: str, problem: str, remedy: str) -> None:
         self.schema = schema
         super().__init__(f"the tables in the Postgres schema {schema!r} {problem}; {remedy}")
+
+
+class ForeignPastError(BackendError):
+    """Postgres holds the history of another store, or another Postgres that of this one."""
+
+    def __init__(self, owner: str | None) -> None:
+        self.owner = owner
+        if owner is None:
+            problem = "the history of this store is in another Postgres than in this one"
+            remedy = "postgres.url and postgres.schema are right"
+            outcome = "goes on with this one and leaves there what the other has"
+        else:
+            problem = f"Postgres holds the history of another store ({owner})"
+            remedy = "redis.url, redis.prefix, postgres.url and postgres.schema are right"
+            outcome = "makes it the history of this one and takes it away from the other"
+        super().__init__(
+            f"{problem}, so nothing is taken there and nothing is read from there; see that "
+            f"{remedy}; if they are, `headwater rebuild --adopt` {outcome}"
+        )
 
 
 class ClosedError(BackendError):

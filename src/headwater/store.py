@@ -8,18 +8,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from headwater import graph
 from headwater.blocking import Blocking
 from headwater.clock import Clock, SystemClock, to_micros
 from headwater.configuration import load
 from headwater.contexts import Chunk, ContextDef, Overrides, RetrieverDef
 from headwater.define import EntityDef, FeatureDef
-from headwater.encoding import UnstorableError, encode_exact
 from headwater.engine import Engine, Engines
-from headwater.errors import EventError, InvalidInputError
-from headwater.evidence import ContextPage, Receipt, Wanted, current_rehearsal, refuse_rehearsal
+from headwater.errors import InvalidInputError
+from headwater.evidence import (
+    ContextPage,
+    Receipt,
+    Wanted,
+    current_rehearsal,
+    note_search,
+    refuse_rehearsal,
+)
+from headwater.given import check_events, payload_of, refuse_text
 from headwater.lineage import Context, ContextTrace, PastContext
 from headwater.ports import DeadLetter, Health, Lag, Published
 from headwater.record.diff import Diff
@@ -30,13 +35,11 @@ from headwater.registry import Registry
 from headwater.repair import Audit, Progress, Rebuilt, Repair
 from headwater.serve import Row
 from headwater.settings import Settings
-from headwater.values import INTERNAL, ServiceEvent, is_moment
+from headwater.values import ServiceEvent, is_moment
 from headwater.worker import Worker
 from headwater.workspace import current_turn, make_cell, make_change
 
 Id = TypeVar("Id", str, int)
-
-_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class PublicBus:
@@ -139,7 +142,7 @@ class FeatureStore:
         if event_id is not None:
             given["event_id"] = event_id
         text: Any = str(entity_id) if type(entity_id) is int else entity_id
-        event = ServiceEvent(event_type, text, dict(payload or {}), **given)
+        event = ServiceEvent(event_type, text, payload_of(payload), **given)
         await self.publish_events([event], dedup=event_id is not None)
         return event
 
@@ -149,9 +152,7 @@ class FeatureStore:
         """Publishes events, all or none; a repeated event id within the window counts once."""
         refuse_rehearsal("publish")
         ingest = self.settings.ingest
-        latest = self.clock.now() + ingest.future_tolerance
-        for index, event in enumerate(events):
-            _check_event(event, latest, ingest.max_event_bytes, index if len(events) > 1 else None)
+        check_events(events, self.clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
         engine = await self.open()
         window = self.settings.ingest.dedup_window if dedup else None
         return await engine.backends.bus.publish(events, dedup_window=window)
@@ -172,12 +173,14 @@ class FeatureStore:
         self, names: Sequence[str], entity_ids: Sequence[Id]
     ) -> dict[Id, dict[str, Any]]:
         """Many features of many entities in one round trip: values by entity id, then by name."""
+        refuse_text(names, entity_ids)
         engine = self._engines.current() or await self.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
 
     async def read(self, names: Sequence[str], entity_ids: Sequence[str | int]) -> list[Row]:
         """Like get_features, with each value's age and where it came from, in the order asked."""
+        refuse_text(names, entity_ids)
         engine = await self.open()
         return await engine.reader.read(names, entity_ids)
 
@@ -352,6 +355,7 @@ class FeatureStore:
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
         """Runs a retriever; calling the decorated function does."""
+        note_search(retriever.name)
         engine = await self.open()
         return await engine.retrieve.run(retriever, arguments, named)
 
@@ -393,6 +397,7 @@ class FeatureStore:
     async def drain(self) -> None:
         """Handles every waiting event and due tick here, then returns; for tests and scripts."""
         refuse_rehearsal("drain")
+        await (await self.open()).backends.lifecycle.refuse_lost()
         await Worker(self).drain()
 
     async def lag(self) -> list[Lag]:
@@ -400,12 +405,15 @@ class FeatureStore:
         engine = await self.open()
         return await engine.backends.bus.lag()
 
-    async def rebuild(self, *, progress: Progress | None = None) -> Rebuilt:
-        """Restores online values from history; newer ones stay, so workers may be running."""
+    async def rebuild(self, *, adopt: bool = False, progress: Progress | None = None) -> Rebuilt:
+        """Restores online values from history; newer ones stay, so workers may be running.
+
+        History of another store is refused unless this one is to adopt it.
+        """
         refuse_rehearsal("rebuild")
-        rebuilt = await (await self._repair()).rebuild(progress)
-        await (await self.open()).backends.lifecycle.restored()
-        return rebuilt
+        engine = await self.open()
+        async with engine.backends.lifecycle.restoring(adopt=adopt):
+            return await (await self._repair()).rebuild(progress)
 
     async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> Audit:
         """Compares online values with history; gives the differences, at most so many."""
@@ -420,23 +428,3 @@ class FeatureStore:
         """Whether each part of the store can do its work."""
         engine = await self.open()
         return await engine.backends.lifecycle.health()
-
-
-def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
-    if event.event_type.startswith(INTERNAL):
-        raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
-    if event.timestamp > latest:
-        raise EventError(
-            f"timestamp {event.timestamp.isoformat()} lies in the future; check the sender's clock",
-            index,
-        )
-    try:
-        size = len(encode_exact(event.payload, _decode_payload))
-    except UnstorableError as error:
-        raise EventError(f"payload cannot be kept: {error}", index) from error
-    if size > largest:
-        raise EventError(
-            f"payload is {size} bytes long, more than the {largest} that an event may have; keep "
-            "what is large elsewhere and send where it is",
-            index,
-        )

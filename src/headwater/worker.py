@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from headwater.alike import Alike
 from headwater.batch import give_up, run_batch
 from headwater.engine import Engine
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
@@ -24,6 +25,7 @@ _LONGEST_BEAT = 0.5
 _MAINTENANCE_SECONDS = 5.0
 _BACKEND_PAUSE = 1.0
 _CONFLICTS_BETWEEN_WARNINGS = 10
+_TURN_SECONDS = 0.5
 
 
 class Opens(Protocol):
@@ -43,6 +45,36 @@ class Lane:
         self.conflicts = 0
         self.counted = ""
         self.attempts = 0
+        self.waits = False
+        """Whether an event is known to be there that has to run alone."""
+
+
+class Turns:
+    """Events that run alone and the other lanes take turns, each for as long as the other."""
+
+    def __init__(self) -> None:
+        self._alone_since: float | None = None
+        self._others_until = 0.0
+
+    def is_of_others(self) -> bool:
+        return time.monotonic() < self._others_until
+
+    def begin_alone(self) -> None:
+        """The others get no further batch, until an event that ran alone has its outcome."""
+        self._others_until = 0.0
+        if self._alone_since is None:
+            self._alone_since = time.monotonic()
+
+    def ran_alone(self) -> None:
+        """One has its outcome: it is the others' turn if they have stood still for long enough."""
+        now = time.monotonic()
+        since = now if self._alone_since is None else self._alone_since
+        if now - since >= _TURN_SECONDS:
+            self._alone_since, self._others_until = None, now + (now - since)
+
+    def end_alone(self) -> None:
+        """None is left that has to run alone."""
+        self._alone_since = None
 
 
 class Worker:
@@ -57,6 +89,7 @@ class Worker:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._store = store
         self._lanes: dict[int, Lane] = {}
+        self._turns = Turns()
         self._share: frozenset[int] = frozenset()
         self._alive_until = 0.0
         self._draining = False
@@ -85,6 +118,13 @@ class Worker:
         """Consumes events until stopped, then finishes what it has begun."""
         engine = await self._store.open()
         scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock, self._outage)
+        alike = Alike(
+            engine.registry,
+            engine.backends.cache,
+            engine.clock,
+            self.name,
+            engine.settings.worker.consumer_group,
+        )
         await engine.backends.roster.join(self.name)
         log.info("worker started", worker=self.name)
         log.flush()
@@ -101,6 +141,7 @@ class Worker:
                         keep_current(engine.backends, engine.clock, self._lanes, self._outage)
                     ),
                     group.create_task(scheduler.run(self._stopping)),
+                    group.create_task(alike.watch(self._outage)),
                 ]
                 await self._read(engine, group)
                 await self._finish(engine)
@@ -180,23 +221,38 @@ class Worker:
             await engine.backends.roster.release(leases)
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
-        bus, touches = engine.backends.bus, engine.registry.touches
-        at_work = any(lane.task for lane in self._lanes.values())
-        for lane in [lane for lane in self._lanes.values() if lane.alone]:
-            suspect = [] if lane.task else await bus.read([lane.lease], 1, touches)
-            if at_work and (lane.task or suspect):
-                # Whatever ran beside it would be blamed for a death that it did not cause.
-                return []
-            if suspect:
-                return suspect
-            lane.alone = 0
+        at_work = [lane for lane in self._lanes.values() if lane.task]
+        if any(lane.alone for lane in at_work):
+            return []
+        if not self._turns.is_of_others():
+            alone = await self._next_alone(engine, beside=at_work)
+            if alone is not None:
+                return alone
         # What is another's by right gets no further batch, and is given back at the next beat.
         idle = [
             lane.lease
             for partition, lane in self._lanes.items()
-            if lane.task is None and partition in self._share
+            if not (lane.task or lane.alone) and partition in self._share
         ]
-        return await bus.read(idle, engine.settings.worker.batch_size, touches)
+        size, touches = engine.settings.worker.batch_size, engine.registry.touches
+        batches = await engine.backends.bus.read(idle, size, touches)
+        if batches or at_work:
+            return batches
+        return await self._next_alone(engine, beside=[]) or []
+
+    async def _next_alone(self, engine: Engine, *, beside: Sequence[Lane]) -> list[Batch] | None:
+        """The next event that has to run alone, when nothing is at work; None if there is none."""
+        bus, touches = engine.backends.bus, engine.registry.touches
+        for lane in [lane for lane in self._lanes.values() if lane.alone]:
+            found = [] if beside and lane.waits else await bus.read([lane.lease], 1, touches)
+            lane.waits = bool(found or (beside and lane.waits))
+            if lane.waits:
+                self._turns.begin_alone()
+                # Whatever ran beside it would be blamed for a death that it did not cause.
+                return [] if beside else found
+            lane.alone = 0
+        self._turns.end_alone()
+        return None
 
     async def _run(self, engine: Engine, lane: Lane, batch: Batch) -> None:
         """Runs one batch; whatever keeps it from being committed, it is read again."""
@@ -204,6 +260,7 @@ class Worker:
             if lane.alone:
                 await engine.backends.bus.commit(await self._run_alone(engine, lane, batch))
                 lane.alone -= 1
+                self._turns.ran_alone()
             else:
                 await engine.backends.bus.commit(await run_batch(engine, batch))
             lane.conflicts = 0
@@ -234,6 +291,8 @@ class Worker:
         if lane.counted != delivery.position:
             lane.attempts = await engine.backends.bus.attempt(lane.lease, delivery.position)
             lane.counted = delivery.position
+        if not lane.attempts:
+            lane.alone = 1  # the owners that were taken for dead live: it is the last to run alone
         if lane.attempts > engine.settings.worker.max_deliveries:
             log.error(
                 "event given up",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from headwater import FeatureStore, ServiceEvent, feature
+from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater.logs import log
+from headwater.ports import Cache
 from headwater.settings import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import metric, records
+from tests.engine.support import metric, records, until
 
 
 async def test_each_processed_event_is_one_log_record_with_these_fields(
@@ -156,3 +160,42 @@ async def test_the_log_level_is_a_setting(
     await store.publish("buy", "u1")
     await store.drain()
     assert capsys.readouterr().err == ""
+
+
+async def test_a_worker_that_runs_other_features_than_another_says_so(
+    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def first(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    other = FeatureStore(settings=store.settings, clock=store.clock)
+    said = ""
+
+    def warned() -> bool:
+        nonlocal said
+        log.flush()
+        said += capsys.readouterr().err
+        return bool(records(said, "another worker runs other features"))
+
+    async with running(Worker(store)), other:
+        cache = (await store.open()).backends.cache
+        await until(lambda: _is_there(cache))
+        async with running(Worker(other)):
+            await until(warned)
+    (told,) = records(said, "another worker runs other features")
+    assert (told["only_here"], told["only_there"]) == ([], ["first (buy)"])
+
+
+async def _is_there(cache: Cache) -> bool:
+    return await cache.get(f"declared:{Settings().worker.consumer_group}") is not None
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[None]:
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await task

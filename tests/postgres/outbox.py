@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.clock import to_micros
 from headwater.encoding import Kind
-from headwater.ports import LogKind, Parcel
+from headwater.ports import LogKind, News, Parcel, Standing
 from tests.postgres.story import START, after
 
 Row = Sequence[Any]
@@ -19,9 +19,10 @@ Row = Sequence[Any]
 class MemoryOutbox:
     """Keeps rows by partition until they are settled; positions grow and never come back."""
 
-    def __init__(self, partitions: int = 4) -> None:
+    def __init__(self, partitions: int = 4, name: str = "present") -> None:
         self.partitions = partitions
-        self.store_id: str | None = None
+        self.name = name
+        self.now = Standing(name, None, "new")
         self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
         self.settled: list[tuple[int, str, str]] = []
         self.least = 0
@@ -40,6 +41,18 @@ class MemoryOutbox:
         """Adds a row as its JSON text; one that is None is passed by, as a redriven event is."""
         self._position += 1
         self.rows[kind, partition].append((self._position, row))
+
+    async def standing(self) -> Standing:
+        return self.now
+
+    async def note(self, store_id: str, past_id: str, news: News) -> bool:
+        if store_id != self.now.store_id:
+            return False
+        if news != "lost":
+            self.now = Standing(store_id, past_id, "known")
+        elif self.now.state == "new":
+            self.now = Standing(store_id, None, "lost")
+        return True
 
     async def filled(self) -> set[int]:
         self.asked += 1

@@ -169,20 +169,18 @@ async def test_an_id_that_postgres_cannot_hold_keeps_nobody_waiting(
     assert await value_at(past, 0, entity_id="a\ufffdb") == 1
 
 
-async def test_a_parcel_that_is_too_large_is_taken_in_parts(
-    past: PostgresEnvironment, outbox: MemoryOutbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drain, "LARGEST_PARCEL", 3_000)
-    outbox.put(*(value_row("x" * 1_000, number, kind="text") for number in range(9)))
-    outbox.put(value_row("y" * 10_000, 9, kind="text"))
-    found = await rows(past, "SELECT length(value_text) FROM feature_history ORDER BY as_of")
-    assert [length for (length,) in found] == [1_000] * 9 + [10_000]
+async def test_large_rows_are_fetched_once(past: PostgresEnvironment, outbox: MemoryOutbox) -> None:
+    text = "x" * 5_000_000
+    for number in range(16):
+        outbox.put(event_row(number, {"text": text}), kind="events", partition=number % 8)
+    assert await rows(past, "SELECT count(*) FROM events") == [(16,)]
+    assert outbox.fetched == 16
 
 
-async def test_a_commit_that_is_larger_than_a_parcel_is_taken_whole(
+async def test_a_commit_of_more_rows_than_are_taken_at_once_is_taken_whole(
     past: PostgresEnvironment, outbox: MemoryOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "LARGEST_PARCEL", 100)
+    monkeypatch.setitem(drain.LIMITS, "history", 7)
     outbox.least = 30
     outbox.put(*(value_row(number, number) for number in range(30)))
     assert await values(past) == list(range(30))

@@ -71,8 +71,10 @@ async def test_two_schemas_of_one_database_do_not_meet(
     one = await opening()
     await one.offline.append([change(1)])
     other_schema = settings.postgres.schema + "_b"
-    other = await opening(postgres={"schema": other_schema})
+    elsewhere = settings.with_(postgres={"schema": other_schema})
+    other = await open_postgres(elsewhere, SystemClock(), MemoryOutbox())
     assert await values(other) == []
+    await other.close()
     await database.execute(f"DROP SCHEMA {other_schema} CASCADE")
 
 
@@ -365,61 +367,3 @@ async def test_closing_waits_for_what_runs(past: PostgresEnvironment, outbox: Me
     go_on.set()
     await closing
     assert await outbox.filled() == set()
-
-
-# Whose past this is
-
-
-async def test_a_store_of_the_present_is_adopted(opening: Open, outbox: MemoryOutbox) -> None:
-    past = await opening()
-    assert await past.store_id() is None
-    outbox.store_id = "a"
-    await past.adopt_store_id("a")
-    outbox.put(value_row(1))
-    await past.offline.maintain()
-    await past.adopt_store_id("a")
-    outbox.put(value_row(2, 1))
-    assert await values(past) == [1, 2]
-    assert await (await opening()).store_id() == "a"
-
-
-async def test_of_two_stores_that_are_new_the_first_is_agreed_to(opening: Open) -> None:
-    pasts = [await opening() for _ in range(4)]
-    agreed = await asyncio.gather(
-        *(past.agree_to(id_) for past, id_ in zip(pasts, "abcd", strict=True))
-    )
-    assert agreed.count(True) == 1
-    assert await pasts[0].store_id() == "abcd"[agreed.index(True)]
-    assert await pasts[1].agree_to("abcd"[agreed.index(True)])
-
-
-async def test_nothing_of_another_store_is_taken(
-    past: PostgresEnvironment, outbox: MemoryOutbox
-) -> None:
-    outbox.put(value_row(1))
-    await past.adopt_store_id("another")
-    with pytest.raises(BackendError, match="Postgres holds the history of another store"):
-        await past.offline.maintain()
-    assert await outbox.filled() == {0}
-    outbox.store_id = "another"
-    assert await values(past) == [1]
-
-
-async def test_positions_of_another_store_count_for_nothing(
-    opening: Open, outbox: MemoryOutbox, settings: Settings
-) -> None:
-    past = await opening()
-    await past.adopt_store_id("a")
-    outbox.store_id = "a"
-    outbox.put(*(value_row(number, number) for number in range(5)))
-    await past.offline.maintain()
-
-    await past.adopt_store_id("b")
-    fresh = MemoryOutbox()
-    fresh.store_id = "b"
-    fresh.put(value_row(9, 9))
-    successor = await open_postgres(settings, SystemClock(), fresh)
-    try:
-        assert await values(successor) == [0, 1, 2, 3, 4, 9]
-    finally:
-        await successor.close()

@@ -297,12 +297,14 @@ async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
     await spend_five(store, user)
+    await (await store.open()).backends.offline.maintain()
     mistyped = settings.with_(redis={"prefix": settings.redis.prefix + "-typo"})
     async with FeatureStore(settings=mistyped) as other:
         await other.publish("buy", "u1", {"amount": 100})
         assert await other.dead_letters() == []
         assert "redis.prefix names another" in (await other.health())[0].detail
-        await (await other.open()).backends.offline.maintain()
+        with pytest.raises(BackendError, match="history of another store"):
+            await (await other.open()).backends.offline.maintain()
         with pytest.raises(BackendError, match=r"redis\.prefix names another"):
             await (await other.open()).backends.roster.claim("somebody", [0])
     async with FeatureStore(settings=settings) as again:

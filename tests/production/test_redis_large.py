@@ -15,18 +15,19 @@ from headwater.partitions import partition_of
 from headwater.ports import Change, LogKind, Outcome
 from headwater.settings import Settings
 from headwater.values import Cell
+from tests.production.agreeing import agree
 
 EVENTS = 60
 LARGE = 500_000
 READ_BYTES = 4 << 20
-FETCH_BYTES = 8 << 20
+FETCH_BYTES = 1 << 20
 
 
 @pytest.fixture
 async def redis(settings: Settings) -> AsyncIterator[RedisEnvironment]:
     """A store with many large events of one entity."""
     opened = await open_redis(settings, SystemClock())
-    await opened.note_agreement()
+    await agree(opened)
     for number in range(EVENTS):
         event = ServiceEvent("buy", "u1", {"number": number, "pad": "y" * LARGE})
         await opened.bus.publish([event], dedup_window=None)
@@ -48,7 +49,7 @@ async def test_a_read_gives_a_few_large_events_and_the_next_one_goes_on_after_th
 async def test_a_fetch_gives_a_few_large_events_and_says_that_there_are_more(
     redis: RedisEnvironment,
 ) -> None:
-    assert await fetched(redis, "events") == [17, 17, 17, 9]
+    assert await fetched(redis, "events") == [2] * 30
 
 
 async def test_a_fetch_gives_a_few_large_changes_likewise(redis: RedisEnvironment) -> None:
@@ -56,7 +57,7 @@ async def test_a_fetch_gives_a_few_large_changes_likewise(redis: RedisEnvironmen
     for number in range(EVENTS):
         cell = Cell(value, number, number)
         await redis.online.put([Change("note", "User", "u1", "text", cell, f"c{number}")])
-    assert await fetched(redis, "history", limit=100_000) == [17, 17, 17, 9]
+    assert await fetched(redis, "history", limit=100_000) == [2] * 30
 
 
 async def fetched(redis: RedisEnvironment, kind: LogKind, limit: int = 1_000) -> list[int]:
@@ -65,7 +66,7 @@ async def fetched(redis: RedisEnvironment, kind: LogKind, limit: int = 1_000) ->
     for partition in range(redis.outbox.partitions):
         after, more = "", True
         while more and (parcel := await redis.outbox.fetch(kind, partition, after, limit)):
-            assert len(parcel.rows) < FETCH_BYTES + 2 * LARGE
+            assert len(parcel.rows) < FETCH_BYTES + 1_000
             counts.append(parcel.count)
             after, more = parcel.upto, parcel.more
     return counts
@@ -73,9 +74,9 @@ async def fetched(redis: RedisEnvironment, kind: LogKind, limit: int = 1_000) ->
 
 async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings) -> None:
     redis = await open_redis(settings, SystemClock())
-    await redis.note_agreement()
+    await agree(redis)
     for _ in range(2):
-        huge = ServiceEvent("buy", "u1", {"pad": "y" * (FETCH_BYTES + 1)})
+        huge = ServiceEvent("buy", "u1", {"pad": "y" * (READ_BYTES + 1)})
         await redis.bus.publish([huge], dedup_window=None)
     await redis.roster.join("w1")
     leases = await redis.roster.claim("w1", range(redis.bus.partitions))
@@ -94,7 +95,7 @@ async def test_events_of_entities_with_large_states_come_in_portions_too(
     settings: Settings,
 ) -> None:
     redis = await open_redis(settings, SystemClock())
-    await redis.note_agreement()
+    await agree(redis)
     ids = (f"u{number}" for number in count())
     own = list(islice((i for i in ids if partition_of(i, redis.bus.partitions) == 0), 130))
     value = msgspec.Raw(b'"' + b"y" * (READ_BYTES // 60) + b'"')

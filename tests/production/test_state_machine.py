@@ -28,6 +28,7 @@ from headwater.ports import Batch, Change, Delivery, Handled, Lease, Outcome
 from headwater.settings import Settings
 from headwater.testing.conformance.suite import START, dead_letter
 from headwater.values import Cell, Cells, EntityKey, ServiceEvent
+from tests.production.agreeing import agree
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class Engine(RuleBasedStateMachine):
         self.failing: set[int] = set()
         self.dead: list[int] = []
         self.observer = self.run(open_redis(self.settings, SystemClock()))
-        self.run(self.observer.note_agreement())
+        self.run(agree(self.observer))
         self.workers = [self.hire(0), self.hire(1)]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

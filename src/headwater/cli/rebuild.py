@@ -1,25 +1,53 @@
 """`headwater rebuild`: online values from history."""
 
+from typing import Annotated
+
 import typer
 
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
-from headwater.cli.output import counted, print_json, progress_bar
+from headwater.cli.output import counted, on_terminal, print_json, progress_bar
 from headwater.cli.running import run
+from headwater.errors import ForeignPastError
+from headwater.repair import Rebuilt
+from headwater.store import FeatureStore
 
 app = verbs("Restore online values from history.")
 
 
 @app.command()
-def rebuild(file: FileArgument = None, *, as_json: AsJson = False) -> None:
+def rebuild(
+    file: FileArgument = None,
+    *,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Make the history in Postgres that of this store, if it is another's by now: the "
+            "other keeps its values, and has no history from then on.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Restore the online values of every declared feature from history.
 
     A newer value online stays, so it may run beside workers; it can be run again at any time.
     """
-    with progress_bar("Rebuilding") as tell:
-        done = run(declared_store(file), lambda store: store.rebuild(progress=tell))
+    store = declared_store(file)
+    try:
+        done = _rebuilt(store, adopt=adopt)
+    except ForeignPastError as error:
+        if as_json or not on_terminal():
+            raise
+        typer.confirm(f"{error}.\nAdopt it now?", abort=True)
+        done = _rebuilt(store, adopt=True)
     if as_json:
         print_json(done)
     else:
         values = counted(done.values, "value")
         entities = counted(done.entity_ids, "entity", "entities")
         typer.echo(f"The online store has the last {values} of {entities} in history, or newer.")
+
+
+def _rebuilt(store: FeatureStore, *, adopt: bool) -> Rebuilt:
+    with progress_bar("Rebuilding") as tell:
+        return run(store, lambda store: store.rebuild(adopt=adopt, progress=tell))

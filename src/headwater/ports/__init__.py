@@ -33,6 +33,7 @@ from headwater.ports.events import (
 )
 from headwater.ports.history import (
     LogKind,
+    News,
     OfflineStore,
     Outbox,
     Parcel,
@@ -41,6 +42,7 @@ from headwater.ports.history import (
     Rows,
     Segment,
     Snapshot,
+    Standing,
     Tail,
 )
 from headwater.ports.records import (
@@ -71,6 +73,7 @@ __all__ = [
     "Lease",
     "Lifecycle",
     "LogKind",
+    "News",
     "OfflineStore",
     "OnlineStore",
     "Outbox",
@@ -85,6 +88,7 @@ __all__ = [
     "Rows",
     "Segment",
     "Snapshot",
+    "Standing",
     "StoredRecord",
     "Tail",
     "Tick",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import msgspec
@@ -42,8 +43,16 @@ class Lifecycle(Protocol):
 
     async def health(self) -> list[Health]: ...
 
-    async def restored(self) -> None:
-        """Takes note that the present values were restored from history."""
+    async def refuse_lost(self) -> None:
+        """Raises if history is of another store than the one that is there, or of a lost one."""
+        ...
+
+    def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[None]:
+        """Makes history that of this store, lets present values be restored, and takes note of it.
+
+        Another store's is refused unless it is to be adopted, and so is a store that is no longer
+        the same one at the end.
+        """
         ...
 
     async def close(self) -> None: ...

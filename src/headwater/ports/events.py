@@ -154,7 +154,10 @@ class Bus(Protocol):
         ...
 
     async def attempt(self, lease: Lease, position: str) -> int:
-        """Counts a run of a suspect event durably before it runs; gives the count."""
+        """Counts a run of a suspect event durably before it runs; gives the count.
+
+        It is 0 when the owners that were taken for dead have shown since that they live.
+        """
         ...
 
     async def commit(self, outcome: Outcome) -> None:

@@ -164,6 +164,20 @@ class Parcel(msgspec.Struct, frozen=True):
     """Whether there may be more behind it."""
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """Which store a server of the present has, and which past that one calls its own."""
+
+    store_id: str | None
+    past_id: str | None
+    state: Literal["known", "new", "lost"]
+    """Whether its past knows it, has not been asked yet, or holds what it does not have."""
+
+
+News = Literal["agreed", "lost", "adopted", "restored"]
+"""What a store is told by its past: that both know nobody else, that it is that of another, that it
+is its own from now on, that what was lost is here again."""
+
+
 class Outbox(Protocol):
     """What a server of the present has committed and a server of the past has yet to take.
 
@@ -172,15 +186,26 @@ class Outbox(Protocol):
     """
 
     partitions: int
-    store_id: str | None
-    """The store that it was of when it was last asked; only its own past takes anything."""
+    name: str
+    """Where its store is, by which one that lost its data knows what was its own."""
+
+    async def standing(self) -> Standing:
+        """Whose outbox it is at present; only its own past takes anything."""
+        ...
+
+    async def note(self, store_id: str, past_id: str, news: News) -> bool:
+        """Tells a store; says whether it is so: not if another one is there by now."""
+        ...
 
     async def filled(self) -> set[int]:
         """The partitions that may have something to take."""
         ...
 
     async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
-        """The next rows after a position ("" for the start), none if there are none."""
+        """The next rows after a position ("" for the start), none if there are none.
+
+        They are about as many as the limit says and of about a megabyte, but at least one.
+        """
         ...
 
     async def settle(self, partition: int, history: str, events: str) -> None:

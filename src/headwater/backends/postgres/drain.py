@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 
 from headwater.backends.postgres.keeping import KEEP_GIVEN
+from headwater.backends.postgres.ownership import Ownership
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.sharing import Shared
 from headwater.backends.postgres.translate import headline
@@ -51,32 +52,26 @@ FROM ({_ROWS}) AS parcel ORDER BY n
 """,
 }
 
-_FOUND = "INSERT INTO _outbox (partition) SELECT unnest($1::integer[]) ON CONFLICT DO NOTHING"
-# Held to the end, so that nobody makes this another store's past meanwhile.
-_OWNER = "SELECT store_id FROM _meta FOR SHARE"
+_FOUND = """
+INSERT INTO _outbox (store_id, partition) SELECT $1, unnest($2::integer[]) ON CONFLICT DO NOTHING
+"""
 # In one order, so that two who take the same partitions do not wait for each other.
 _LOCK = """
-SELECT partition, history, events FROM _outbox WHERE partition = ANY ($1::integer[])
+SELECT partition, history, events FROM _outbox
+WHERE store_id = $1 AND partition = ANY ($2::integer[])
 ORDER BY partition FOR UPDATE
 """
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
 _ADVANCE = """
 UPDATE _outbox SET history = taken.history, events = taken.events
-FROM unnest($1::integer[], $2::text[], $3::text[]) AS taken (partition, history, events)
-WHERE _outbox.partition = taken.partition
+FROM unnest($2::integer[], $3::text[], $4::text[]) AS taken (partition, history, events)
+WHERE _outbox.store_id = $1 AND _outbox.partition = taken.partition
 """
 
 LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
-# Far below the gigabyte that Postgres takes at once.
-LARGEST_PARCEL = 64 << 20
 # A transaction costs as much as some hundred rows, and most partitions have fewer.
 _PARTITIONS_TOGETHER = 8
 _TRANSACTIONS_AT_ONCE = 4
-
-FOREIGN = (
-    "Postgres holds the history of another store, so nothing of this one is taken there; see that "
-    "redis.prefix, postgres.url and postgres.schema are right, or run `headwater rebuild`"
-)
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -94,9 +89,12 @@ class _Taken(msgspec.Struct, frozen=True):
 class Drain:
     """Brings the outbox's rows here, however many do so at once."""
 
-    def __init__(self, postgres: Postgres, outbox: Outbox, pool_size: int) -> None:
+    def __init__(
+        self, postgres: Postgres, outbox: Outbox, ownership: Ownership, pool_size: int
+    ) -> None:
         self._postgres = postgres
         self._outbox = outbox
+        self._ownership = ownership
         self._slots = asyncio.Semaphore(min(_TRANSACTIONS_AT_ONCE, pool_size))
         # Whoever takes what is free has events to handle beside it, and nobody waits for the rest.
         self._slot_beside = asyncio.Semaphore(1)
@@ -114,10 +112,15 @@ class Drain:
         await self._shared.close()
 
     async def _take_all(self, *, wait: bool) -> None:
-        filled = sorted(await self._outbox.filled())
-        if not filled:
+        # At once, so that both are asked in one round trip.
+        standing, some = await asyncio.gather(self._outbox.standing(), self._outbox.filled())
+        owned = await self._ownership.check(standing)
+        if owned is None or not some:
             return
-        await self._postgres.run(lambda connection: connection.execute(_FOUND, filled))
+        filled = sorted(some)
+        await self._postgres.run(
+            lambda connection: connection.execute(_FOUND, owned.store_id, filled)
+        )
         groups = [
             filled[start : start + _PARTITIONS_TOGETHER]
             for start in range(0, len(filled), _PARTITIONS_TOGETHER)
@@ -168,15 +171,15 @@ class Drain:
     ) -> list[_Taken]:
         """Takes the next rows of partitions, but of those that somebody else is at."""
         async with connection.transaction():
-            if await connection.fetchval(_OWNER) != self._outbox.store_id:
-                raise BackendError(FOREIGN)
-            marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, partitions)
+            store_id = (await self._ownership.held(connection)).store_id
+            marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, store_id, partitions)
             taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
             for kind in _KEEP:
                 await _keep(connection, kind, taken)
             if advanced := [own for own in taken if own.parcels]:
                 await connection.execute(
                     _ADVANCE,
+                    store_id,
                     [own.partition for own in advanced],
                     [own.upto["history"] for own in advanced],
                     [own.upto["events"] for own in advanced],
@@ -187,20 +190,14 @@ class Drain:
         """The next rows of one partition of so many."""
         upto: dict[LogKind, str] = {"history": mark["history"], "events": mark["events"]}
         found = await asyncio.gather(
-            *(self._fetch(kind, mark["partition"], upto[kind], beside) for kind in upto)
+            *(
+                self._outbox.fetch(kind, mark["partition"], upto[kind], max(1, most // beside))
+                for kind, most in LIMITS.items()
+            )
         )
-        parcels = {kind: own for kind, own in zip(upto, found, strict=True) if own is not None}
+        parcels = {kind: own for kind, own in zip(LIMITS, found, strict=True) if own is not None}
         upto |= {kind: parcel.upto for kind, parcel in parcels.items()}
         return _Taken(mark["partition"], parcels, upto)
-
-    async def _fetch(self, kind: LogKind, partition: int, after: str, beside: int) -> Parcel | None:
-        """The next rows, as many as can be taken at once."""
-        limit, largest = max(1, LIMITS[kind] // beside), LARGEST_PARCEL // beside
-        while True:
-            parcel = await self._outbox.fetch(kind, partition, after, limit)
-            if parcel is None or len(parcel.rows) <= largest or limit == 1:
-                return parcel
-            limit = max(1, limit * largest // len(parcel.rows) // 2)
 
 
 async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) -> None:

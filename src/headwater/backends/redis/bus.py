@@ -118,7 +118,8 @@ class RedisBus:
 
     async def attempt(self, lease: Lease, position: str) -> int:
         keys = self._keys.parts[lease.partition]
-        call = running(script("attempt"), [keys.group], lease_text(lease), position)
+        arguments = (lease_text(lease), position, lease.owner, int(lease.suspect))
+        call = running(script("attempt"), [keys.group], *arguments)
         count: int | None = await self._redis.call(call)
         if count is None:
             raise LeaseLostError(lease.partition, lease.owner)

@@ -126,14 +126,19 @@ class Redis:
         return await self._on_masters(calls, self._run)
 
     async def calls_apart(self, calls: Sequence[Call], seconds: float) -> list[Any]:
-        """Runs calls likewise; the answer of a master that fails or takes longer is its error."""
+        """Runs calls likewise; the answer of one that is refused is its error.
+
+        In a cluster, so it is for all calls of a master that is away or takes longer than this.
+        """
+        if not calls:
+            return []
         if not self.clustered:
-            return await self.calls(calls)
+            return await self._run(self._seed, calls, apart=True)
 
         async def run(address: Address, own: Sequence[Call]) -> list[Any]:
             try:
                 async with asyncio.timeout(seconds):
-                    return await self._run(address, own)
+                    return await self._run(address, own, apart=True)
             except TimeoutError:
                 return [AwayError(f"Redis at {address} gave no answer in time")] * len(own)
             except BackendError as error:
@@ -185,20 +190,26 @@ class Redis:
             await asyncio.wait([wire.closed for wire in wires.values()])
 
     async def _run(
-        self, address: Address, calls: Sequence[Call], *, as_one: bool = False
+        self,
+        address: Address,
+        calls: Sequence[Call],
+        *,
+        as_one: bool = False,
+        apart: bool = False,
     ) -> list[Any]:
         wire = await self._wire(address)
         commands = [call.command for call in calls]
+        replies: list[Any]
         if as_one:
             *_, replies = await self._on(wire, [["MULTI"], *commands, ["EXEC"]])
         else:
             replies = await wire.calls(commands)
-        return [
-            await self._mended(wire, call, reply)
-            if isinstance(reply, hiredis.ReplyError)
-            else reply
-            for call, reply in zip(calls, replies, strict=True)
-        ]
+        for place, reply in enumerate(replies):
+            if isinstance(reply, hiredis.ReplyError):
+                replies[place] = answer = await self._mended(wire, calls[place], reply)
+                if isinstance(answer, BackendError) and not apart:
+                    raise answer
+        return replies
 
     async def _on(self, wire: Wire, commands: Sequence[Command]) -> list[Any]:
         replies = await wire.calls(commands)
@@ -208,7 +219,10 @@ class Redis:
         return replies
 
     async def _mended(self, wire: Wire, call: Call, problem: hiredis.ReplyError) -> Any:
-        """The answer of a call that was refused before it began, and so may be sent again."""
+        """The answer of a call that was refused before it began, and so may be sent again.
+
+        If it is refused for good, that is its error.
+        """
         for pause in _REDIRECTION_PAUSES:
             kind, _, rest = str(problem).partition(" ")
             before: list[Command] = []
@@ -229,7 +243,7 @@ class Redis:
             if not isinstance(reply, hiredis.ReplyError):
                 return reply
             problem = reply
-        raise self._refused(wire, str(problem))
+        return self._refused(wire, str(problem))
 
     def _refused(self, wire: Wire, reply: str) -> BackendError:
         kind = reply.partition(" ")[0]

@@ -90,7 +90,9 @@ class RedisDeadLetters:
             for letter in letters
         ]
         await self._redis.calls(calls, as_one=True)
-        await self.discard(ids)
+        if ids:
+            # Whoever redrives some of them at the same time may have removed those.
+            await self._redis.call(asking(self._keys.dead, "XDEL", self._keys.dead, *ids))
 
     async def discard(self, ids: Sequence[str]) -> None:
         for letter_id in ids:

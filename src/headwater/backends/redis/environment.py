@@ -12,33 +12,28 @@ from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, asking, running, script
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import LOST, note_agreement, note_loss, standing
+from headwater.backends.redis.loss import LOST, problem_of
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.parcels import Parcels
 from headwater.backends.redis.roster import RedisRoster
 from headwater.backends.redis.wakes import Wakes
+from headwater.backends.redis.wire import Address
 from headwater.clock import Clock
 from headwater.errors import BackendError, ConfigError
-from headwater.logs import log
 from headwater.ports import Health
-from headwater.settings import Settings
+from headwater.settings import RedisSettings, Settings
 from headwater.values import new_id
 
 _FORMAT = 1
-_FOREIGN = (
-    "events are handled, but nothing is taken to history: see that postgres.url and "
-    "postgres.schema are right, or run `headwater rebuild`"
-)
 
 
 class RedisEnvironment:
     """Everything that lives in one Redis, and the end of it."""
 
-    def __init__(self, redis: Redis, settings: Settings, clock: Clock, store_id: str) -> None:
+    def __init__(self, redis: Redis, settings: Settings, clock: Clock) -> None:
         keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
         appending = Appending(keys, clock, settings.ingest.dedup_limit)
-        self.store_id = store_id
         self._settings = settings
         self.redis = redis
         self.keys = keys
@@ -51,13 +46,13 @@ class RedisEnvironment:
             redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
         )
         self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
-        self.outbox = RedisOutbox(redis, keys, store_id)
+        self.outbox = RedisOutbox(redis, keys, _name_of(settings.redis))
         self.cache = RedisCache(redis, keys, clock)
 
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            _, problem = await standing(self.redis, self.keys)
+            problem = problem_of(await self.outbox.standing())
         except BackendError as error:
             problem = str(error)
         if problem:
@@ -82,21 +77,14 @@ class RedisEnvironment:
             weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
         return weak
 
-    async def note_other(self) -> None:
-        """Takes note that Postgres holds the past of another store than this one."""
-        if await note_loss(self.redis, self.keys):
-            log.error("Redis has lost its data", remedy=LOST)
-        else:
-            log.error("Postgres has the past of another store", remedy=_FOREIGN)
+    async def refuse_lost(self) -> None:
+        """Raises if this is not the store whose past Postgres holds; one that is new may be."""
+        if (await self.outbox.standing()).state == "lost":
+            raise BackendError(LOST)
 
-    async def note_agreement(self) -> None:
-        """Takes note that Postgres holds the past of this store, and of no other."""
-        await note_agreement(self.redis, self.keys)
-
-    async def found_again(self) -> str:
-        """The id of the store that is there now; one that was lost meanwhile is founded anew."""
-        self.store_id = await _found(self.redis, self._settings)
-        return self.store_id
+    async def found_again(self) -> None:
+        """Founds the store anew if it was lost while it was open."""
+        await _found(self.redis, self._settings)
 
     async def close(self) -> None:
         await self._wakes.close()
@@ -112,13 +100,13 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
     async with AsyncExitStack() as undo:
         undo.push_async_callback(redis.close)
         await redis.open()
-        store_id = await _found(redis, settings)
+        await _found(redis, settings)
         await _knock(redis, settings)
         undo.pop_all()
-    return RedisEnvironment(redis, settings, clock, store_id)
+    return RedisEnvironment(redis, settings, clock)
 
 
-async def _found(redis: Redis, settings: Settings) -> str:
+async def _found(redis: Redis, settings: Settings) -> None:
     """Writes down what is fixed when a store is made, or checks it where it was."""
     known = await redis.call(
         running(
@@ -127,7 +115,7 @@ async def _found(redis: Redis, settings: Settings) -> str:
             *(_FORMAT, settings.partitions, new_id()),
         )
     )
-    version, partitions, store_id = known
+    version, partitions = known
     if int(version) > _FORMAT:
         raise BackendError(
             f"the store in Redis was made by a newer version of Headwater (format {int(version)}, "
@@ -139,13 +127,17 @@ async def _found(redis: Redis, settings: Settings) -> str:
             f"{settings.partitions}; the number is fixed when a store is made: set "
             f"HEADWATER_PARTITIONS={int(partitions)}, or choose another redis.prefix"
         )
-    return str(store_id.decode())
 
 
 async def _knock(redis: Redis, settings: Settings) -> None:
     """Sees that messages may be sent: a script finds out only after it has written events."""
     channel = f"{settings.redis.prefix}:wake"
     await redis.call(asking(channel, "PUBLISH", channel, "workers"))
+
+
+def _name_of(settings: RedisSettings) -> str:
+    address = Address.parse(settings.url)
+    return f"{settings.prefix} at {address}/{address.database}"
 
 
 def _check_prefix(prefix: str) -> None:

@@ -7,11 +7,10 @@ would take every entity for a new one, and what it computed would be the newest 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from headwater.backends.redis.client import Call, Redis, asking
+from headwater.backends.redis.client import Call, Redis, asking, running, script
 from headwater.backends.redis.keys import Keys
 from headwater.errors import BackendError
+from headwater.ports import News, Standing
 
 LOST = (
     "Postgres holds history of a store that Redis does not have: it lost its data, or redis.url or "
@@ -21,20 +20,17 @@ _NEW = (
     "this store is new in Redis, and Postgres has not yet said whether it knows another; events "
     "wait until it can be reached"
 )
-_OTHER = b"other"
-
-
-class Standing(NamedTuple):
-    """Which store is there, and what is wrong with it if it is not the one of Postgres."""
-
-    store_id: str | None
-    problem: str | None
+_PROBLEMS = {"known": None, "new": _NEW, "lost": LOST}
 
 
 async def standing(redis: Redis, keys: Keys) -> Standing:
     """How it is at present."""
-    answer = await redis.call(_question(keys))
-    return Standing(None if answer[0] is None else answer[0].decode(), _told(answer))
+    return _read(await redis.call(_question(keys)), keys)
+
+
+def problem_of(standing: Standing) -> str | None:
+    """What keeps workers from it, and what to do about it."""
+    return _PROBLEMS[standing.state]
 
 
 async def refuse_lost(redis: Redis, keys: Keys, patience: float) -> None:
@@ -43,29 +39,29 @@ async def refuse_lost(redis: Redis, keys: Keys, patience: float) -> None:
     In a cluster, a server that does not answer for so long keeps those of the others from nothing.
     """
     (answer,) = await redis.calls_apart([_question(keys)], patience)
-    if not isinstance(answer, BackendError) and (problem := _told(answer)):
+    if not isinstance(answer, BackendError) and (problem := problem_of(_read(answer, keys))):
         raise BackendError(problem)
 
 
+async def note(redis: Redis, keys: Keys, store_id: str, past_id: str, news: News) -> bool:
+    """Takes note of news about a store; says whether it is so: not of one that is gone."""
+    noted = running(script("note"), [keys.meta], store_id, past_id, news)
+    return bool(await redis.call(noted))
+
+
 def _question(keys: Keys) -> Call:
-    return asking(keys.meta, "HMGET", keys.meta, "store", "lost")
+    return asking(keys.meta, "HMGET", keys.meta, "store", "past", "lost", "partitions")
 
 
-def _told(answer: list[bytes | None]) -> str | None:
-    store_id, lost = answer
-    if store_id is None or lost == _OTHER:
-        return LOST
-    return None if lost is None else _NEW
-
-
-async def note_loss(redis: Redis, keys: Keys) -> bool:
-    """Takes note that a store that is new is another than that of Postgres; says if it is new."""
-    (lost,) = await redis.call(asking(keys.meta, "HMGET", keys.meta, "lost"))
-    if lost is not None:
-        await redis.call(asking(keys.meta, "HSET", keys.meta, "lost", _OTHER))
-    return lost is not None
-
-
-async def note_agreement(redis: Redis, keys: Keys) -> None:
-    """Takes note that it is the store of Postgres."""
-    await redis.call(asking(keys.meta, "HDEL", keys.meta, "lost"))
+def _read(answer: list[bytes | None], keys: Keys) -> Standing:
+    store_id, past_id, lost, partitions = (None if own is None else own.decode() for own in answer)
+    if store_id is None:
+        return Standing(None, None, "lost")
+    if partitions != str(keys.partitions):
+        raise BackendError(
+            f"the store in Redis was made anew with {partitions} partitions while this process "
+            f"had it open with {keys.partitions}; restart it with HEADWATER_PARTITIONS={partitions}"
+        )
+    if lost is None:
+        return Standing(store_id, past_id, "known")
+    return Standing(store_id, past_id, "new" if lost == "new" else "lost")

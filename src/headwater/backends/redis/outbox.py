@@ -9,11 +9,11 @@ import msgspec
 from headwater.backends.redis.client import Redis, running, script
 from headwater.backends.redis.entries import Entry, read_event, received_at
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import standing
+from headwater.backends.redis.loss import note, standing
 from headwater.backends.redis.streams import next_entries
 from headwater.clock import to_micros
 from headwater.errors import BackendError
-from headwater.ports import LogKind, Parcel
+from headwater.ports import LogKind, News, Parcel, Standing
 from headwater.values import ServiceEvent
 
 # An entry of changes is all that one commit did, up to a batch of them.
@@ -25,16 +25,19 @@ _encode = msgspec.json.Encoder().encode
 class RedisOutbox:
     """Hands rows over, and lets go of them when told that they have arrived."""
 
-    def __init__(self, redis: Redis, keys: Keys, store_id: str) -> None:
+    def __init__(self, redis: Redis, keys: Keys, name: str) -> None:
         self.partitions = keys.partitions
-        self.store_id: str | None = store_id
+        self.name = name
         self._redis = redis
         self._keys = keys
 
+    async def standing(self) -> Standing:
+        return await standing(self._redis, self._keys)
+
+    async def note(self, store_id: str, past_id: str, news: News) -> bool:
+        return await note(self._redis, self._keys, store_id, past_id, news)
+
     async def filled(self) -> set[int]:
-        self.store_id, problem = await standing(self._redis, self._keys)
-        if problem:
-            return set()  # what is here is not of the past that would take it
         answers = await self._redis.calls(
             [
                 running(script("filled"), [keys.changes, keys.events, keys.outbox])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from headwater.backends.redis.client import Redis, running, script
 from headwater.backends.redis.entries import Entry
 
-_MOST_BYTES = 8 << 20
+# Those of several partitions are held at once by whoever takes them to Postgres, and by Postgres.
+_MOST_BYTES = 1 << 20
 
 
 async def next_entries(redis: Redis, key: str, after: str, limit: int) -> tuple[list[Entry], bool]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headwater.backends.sqlite.bus import SqliteBus
@@ -46,8 +48,13 @@ class SqliteEnvironment:
             return [Health("sqlite", ok=False, detail=str(error))]
         return [Health("sqlite", ok=True)]
 
-    async def restored(self) -> None:
-        """Nothing to note: present and past lie in one folder, and are lost together."""
+    async def refuse_lost(self) -> None:
+        """Refuses nothing: present and past lie in one folder, and are lost together."""
+
+    @asynccontextmanager
+    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+        """Has nothing to note, for the same reason."""
+        yield
 
     async def close(self) -> None:
         self.roster.close()

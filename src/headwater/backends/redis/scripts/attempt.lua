@@ -1,12 +1,17 @@
 #!lua flags=allow-oom
 -- Counts a run of a suspect event before it runs.
 -- KEYS: group
--- ARGV: lease, position
--- Returns the count; nothing if the lease is void.
-local held = redis.call('HMGET', KEYS[1], 'lease', 'attempted', 'attempts')
+-- ARGV: lease, position, worker, 1 if its partition was suspect when it was claimed
+-- Returns the count, 0 if nobody's death is suspected any more; nothing if the lease is void.
+local held = redis.call('HMGET', KEYS[1], 'lease', 'attempted', 'attempts', 'attempted_by', 'suspect')
 if held[1] ~= ARGV[1] then
   return false
 end
-local count = held[2] == ARGV[2] and tonumber(held[3]) + 1 or 1
-redis.call('HSET', KEYS[1], 'attempted', ARGV[2], 'attempts', count)
+if ARGV[4] == '1' and not held[5] then
+  return 0
+end
+local again = held[2] == ARGV[2]
+local count = again and tonumber(held[3]) + 1 or 1
+local by = again and held[4] and held[4] .. ' ' .. ARGV[3] or ARGV[3]
+redis.call('HSET', KEYS[1], 'attempted', ARGV[2], 'attempts', count, 'attempted_by', by)
 return count

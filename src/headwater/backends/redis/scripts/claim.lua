@@ -5,6 +5,10 @@
 -- Returns the epoch, and 1 if an owner died and none was done since; nothing if another holds it.
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[1] then
+  if redis.call('PTTL', KEYS[2]) > tonumber(ARGV[2]) then
+    -- The clock was set back: a holder that lives will prolong it again.
+    redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  end
   return false
 end
 if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
@@ -29,11 +33,13 @@ if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
     end
   end
 end
--- Suspicion outlives the worker that was to clear it: only the release of one that is done ends it.
+-- Suspicion outlives the worker that was to clear it: it ends with the release of one that is done,
+-- or when all whose deaths are suspected turn out to live.
 local held = redis.call('HMGET', KEYS[1], 'owner', 'suspect')
-local suspect = held[2] or held[1] and held[1] ~= ARGV[1]
-if suspect then
-  redis.call('HSET', KEYS[1], 'suspect', 1)
+local owner, suspect = held[1], held[2]
+if owner and owner ~= ARGV[1] and not string.find(' ' .. (suspect or '') .. ' ', ' ' .. owner .. ' ', 1, true) then
+  suspect = suspect and suspect .. ' ' .. owner or owner
+  redis.call('HSET', KEYS[1], 'suspect', suspect)
 end
 local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'lease', ARGV[1] .. ':' .. epoch)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives the next entries of a stream, as many as are asked for and of about so many bytes.
+-- Gives the next entries of a stream, as many as are asked for and of so many bytes, but at least one.
 -- KEYS: stream
 -- ARGV: after which entry ('' for the start), most entries, most bytes
 -- Returns the entries, and 1 if more of them follow.
@@ -7,8 +7,8 @@ local limit, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local start = ARGV[1] == '' and '-' or '(' .. ARGV[1]
 local entries, bytes = {}, 0
 -- Asked for all at once, large entries would be copied to be thrown away.
-local count = 20
-while #entries < limit and bytes < most do
+local count = 1
+while #entries < limit and bytes <= most do
   count = math.min(count, limit - #entries)
   local some = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', count)
   for i = 1, #some do
@@ -16,16 +16,16 @@ while #entries < limit and bytes < most do
     for field = 2, #fields, 2 do
       bytes = bytes + #fields[field]
     end
-    entries[#entries + 1] = some[i]
-    if bytes >= most then
+    if bytes > most and #entries > 0 then
       break
     end
+    entries[#entries + 1] = some[i]
   end
   if #some < count then
     break
   end
   start = '(' .. some[#some][1]
-  count = math.min(2 * count, 100)
+  count = math.min(4 * count, 100, math.max(1, math.floor((most - bytes) * #entries / bytes)))
 end
 if #entries == 0 then
   return {entries, 0}
