@@ -26,7 +26,7 @@ async function main(argv) {
   if (positionals.length !== 1) throw new Error(USAGE);
   const keys = values.key ?? [];
   if (values["key-file"]) keys.push((await text(values["key-file"])).trim());
-  const options = { keys: keys.join(","), expect: values.expect, signed: values.signed };
+  const options = { keys: keys.join("\n"), expect: values.expect, signed: values.signed };
   const report = await verify(await text(positionals[0]), options);
   console.log(values.json ? JSON.stringify(report, null, 2) : shown(report));
   return report.ok ? 0 : 1;

@@ -5,6 +5,7 @@
 const SPEC = "CRS-001";
 const STATEMENT_SPEC = "CRS-001-SIG";
 const SHORTEST_SECRET = 16;
+const DEEPEST = 256;
 
 /** The document cannot be understood at all. */
 export class DocumentError extends Error {}
@@ -13,8 +14,8 @@ export class DocumentError extends Error {}
  * Says what holds of a record and names what is broken.
  *
  * `keys` are written as in HEADWATER_SIGNING_KEY, with commas or line ends between; `expect` is the
- * record hash or context id it was asked for by; `signed` asks for a signature that one of the keys
- * made, and takes one that cannot be checked for none. A rung that fails has a `fault`: "altered",
+ * record hash or context id it was asked for by, in any spelling; `signed` asks for a signature that
+ * one of the keys made, and takes one that cannot be checked for none. A rung that fails has a `fault`: "altered",
  * or, of a record that may be intact, "another", "unsigned" or "unchecked".
  *
  * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string, fault?: string}[]}>}
@@ -28,8 +29,8 @@ export async function verify(text, { keys = "", expect = null, signed = false } 
     checkHash(record, core, expect),
     await checkSignature(record, core, keyring, signed),
     disclosures.check,
-    await checkContent(core, disclosures.opened),
-    await checkReassembly(core, disclosures.opened),
+    await checkContent(record, core, disclosures.opened),
+    await checkReassembly(record, core, disclosures.opened),
   ];
   return { ok: checks.every(({ ok }) => ok !== false), signed: Boolean(record.signature), checks };
 }
@@ -71,9 +72,9 @@ function readDocument(text) {
     record_hash: isText,
     content_hash: isText,
     core: isText,
-    disclosures: optional(Array.isArray),
+    disclosures: absentOr(Array.isArray),
     signature: optional(isObject),
-    redactions: optional(Array.isArray),
+    redactions: absentOr(Array.isArray),
   });
   if (document.format !== SPEC) {
     throw new DocumentError(`the document's format is '${document.format}', not '${SPEC}'`);
@@ -91,7 +92,8 @@ function readDocument(text) {
 
 const isText = (value) => typeof value === "string";
 const isObject = (value) => value instanceof Map;
-const optional = (test) => (value) => value === undefined || value === null || test(value);
+const absentOr = (test) => (value) => value === undefined || test(value);
+const optional = (test) => absentOr((value) => value === null || test(value));
 
 function members(tree, what, tests) {
   if (!isObject(tree)) throw new DocumentError(`${what} is not an object`);
@@ -132,6 +134,7 @@ function readOutline(tree) {
   const core = members(tree, "the core", {
     spec: isText,
     context_id: isText,
+    created_at: isText,
     policy: isObject,
     items: Array.isArray,
     output: isObject,
@@ -139,6 +142,7 @@ function readOutline(tree) {
   return {
     spec: core.spec,
     contextId: core.context_id,
+    createdAt: core.created_at,
     separator: members(core.policy, "policy", { separator: isText }).separator,
     items: core.items.map((item) =>
       members(item, "an item", { content: mark, decision: isText, emitted: optional(mark) }),
@@ -180,10 +184,16 @@ function checkHash(record, core, expect) {
       problems.push(`content_hash is ${record.content_hash}, but the core says ${contentHash}`);
     }
   }
-  const another = expect && core.outline && ![core.hash, core.outline.contextId].includes(expect);
+  const another = isText(expect) && core.outline && ![core.hash, core.outline.contextId].includes(spelled(expect));
   const said = another ? [...problems, `it is another record than ${expect}`] : problems;
   if (!said.length) return holds("hash", `the core hashes to ${core.hash}`);
   return broken("hash", said.join("; "), problems.length ? "altered" : "another");
+}
+
+/** A context id or a record hash as records write it; a bare hash gets its kind. */
+function spelled(ref) {
+  const plain = ref.trim().toLowerCase();
+  return /^[0-9a-f-]{64}$/.test(plain) ? `sha256:${plain}` : plain;
 }
 
 async function checkSignature({ signature }, core, keyring, signed) {
@@ -206,8 +216,15 @@ async function checkSignature({ signature }, core, keyring, signed) {
   }
   const problem = statementProblem(statement, core);
   if (problem) return broken("signature", problem);
-  if (!keyring.size) return unproved(`no key was given; it names key '${statement.key_id}'`, "unchecked", signed);
-  return checkKey(statement, signature, keyring, signed);
+  const key = keyring.get(statement.key_id);
+  if (!key) return unproved(unknown(statement.key_id, keyring), "unchecked", signed);
+  return checkKey(statement, signature, key, signed);
+}
+
+function unknown(keyId, keyring) {
+  if (!keyring.size) return `no key was given; it names key '${keyId}'`;
+  const known = [...keyring.keys()].map((each) => `'${each}'`).join(", ");
+  return `key '${keyId}' is not in the keyring, which has ${known}`;
 }
 
 /** A signature that nobody has checked is none to those who ask for one. */
@@ -227,13 +244,8 @@ function statementProblem(statement, core) {
   return null;
 }
 
-async function checkKey(statement, { statement: message, signature }, keyring, signed) {
+async function checkKey(statement, { statement: message, signature }, key, signed) {
   const { key_id: keyId, algorithm, signed_at: signedAt } = statement;
-  const key = keyring.get(keyId);
-  if (!key) {
-    const known = [...keyring.keys()].map((each) => `'${each}'`).join(", ");
-    return broken("signature", `key '${keyId}' is not in the keyring, which has ${known}`, "unchecked");
-  }
   if (key.algorithm !== algorithm) {
     return broken("signature", `key '${keyId}' is for ${key.algorithm}, not for '${algorithm}'`);
   }
@@ -261,7 +273,7 @@ async function checkDisclosures(record, core) {
     if (problem) problems.push(`${disclosure.pointer} ${problem}`);
     else opened.set(disclosure.pointer, disclosure.value);
   }
-  problems.push(...gaps(record, core.commitments));
+  problems.push(...gaps(record, core.commitments), ...falseNotes(record.redactions, core.outline.createdAt));
   return { opened, check: disclosed(record, problems, opened.size, core.commitments.size) };
 }
 
@@ -296,25 +308,55 @@ function* gaps(record, committed) {
   }
 }
 
-async function checkContent(core, opened) {
-  const text = opened.get("/output/content");
-  if (!isText(text)) return open("content", "/output/content is not disclosed");
-  const actual = await hashOf(text);
-  const expected = core.outline.contentHash;
+/** What nobody who redacts would have noted. */
+function* falseNotes(notes, createdAt) {
+  for (const { pointer, redacted_at: redactedAt, reason } of notes) {
+    const said = `${pointer} is noted as redacted`;
+    if (!isMoment(redactedAt)) yield `${said} at '${redactedAt}', which is no moment`;
+    else if (redactedAt < createdAt) yield `${said} at ${redactedAt}, before the record was made at ${createdAt}`;
+    if (/^[ \t\r\n]*$/.test(reason)) yield `${said} without a reason`;
+  }
+}
+
+/** Says whether this is a moment as records write it: RFC 3339, UTC, microseconds. */
+function isMoment(text) {
+  if (!/^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/.test(text)) return false;
+  const read = new Date(`${text.slice(0, 19)}Z`);
+  return !Number.isNaN(read.getTime()) && read.toISOString().startsWith(text.slice(0, 19));
+}
+
+/** What is wrong with the texts at these pointers that cannot be compared; nothing if all can be. */
+function lack(record, opened, pointers) {
+  const shown = new Set(record.disclosures.map(({ pointer }) => pointer));
+  const faults = new Map();
+  for (const pointer of pointers.filter((each) => !isText(opened.get(each)))) {
+    const unopened = shown.has(pointer) ? "what is disclosed does not open its commitment" : "not disclosed";
+    const fault = opened.has(pointer) ? "no text" : unopened;
+    faults.set(fault, [...(faults.get(fault) ?? []), pointer]);
+  }
+  return [...faults].map(([fault, those]) => `${fault}: ${those.join(", ")}`).join("; ");
+}
+
+async function checkContent(record, { outline }, opened) {
+  if (!outline) return open("content", "the core cannot be read");
+  const lacking = lack(record, opened, ["/output/content"]);
+  if (lacking) return open("content", lacking);
+  const actual = await hashOf(opened.get("/output/content"));
+  const expected = outline.contentHash;
   return actual === expected
     ? holds("content", `the text hashes to ${actual}`)
     : broken("content", `/output/content hashes to ${actual}, the core says ${expected}`);
 }
 
-async function checkReassembly({ outline }, opened) {
+async function checkReassembly(record, { outline }, opened) {
   if (!outline) return open("reassembly", "the core cannot be read");
   if (!outline.items.length) return open("reassembly", "the record has no items");
   const pointers = outline.items
     .map((item, at) => ({ item, at }))
     .filter(({ item }) => item.decision !== "dropped")
     .map(({ item, at }) => `/items/${at}/${item.emitted ? "emitted" : "content"}`);
-  const missing = pointers.filter((pointer) => !isText(opened.get(pointer)));
-  if (missing.length) return open("reassembly", `not disclosed: ${missing.join(", ")}`);
+  const lacking = lack(record, opened, pointers);
+  if (lacking) return open("reassembly", lacking);
   const text = pointers.map((pointer) => opened.get(pointer)).join(outline.separator);
   return (await hashOf(text)) === outline.contentHash
     ? holds("reassembly", `${pointers.length} kept items make up the text`)
@@ -325,23 +367,39 @@ async function checkReassembly({ outline }, opened) {
 
 function readKeys(text) {
   const keyring = new Map();
-  for (const part of text.split(/[,\r\n]/).map((each) => each.trim()).filter(Boolean)) {
-    const [keyId, key] = readKey(part);
+  const lines = text.split(/[\r\n]+/).filter((line) => line.trim());
+  for (const part of lines.flatMap((line) => line.split(","))) {
+    const [keyId, key] = readKey(part.trim());
+    if (keyring.has(keyId)) throw new Error(`key '${keyId}' is there twice`);
     keyring.set(keyId, key);
   }
   return keyring;
 }
 
+const HOW = "write key_id:secret or ed25519-pub:key_id:<base64>";
+
 function readKey(text) {
   const [kind, ...rest] = text.split(":");
-  if (kind === "ed25519-pub") return [rest[0], ed25519Key(fromBase64(rest[1] ?? ""))];
+  if (kind === "ed25519-pub") return readPublic(rest);
   if (kind === "ed25519") throw new Error("give the public key (ed25519-pub:…), never the private one");
-  if (!kind || !rest.length) throw new Error("a key has no key id; write key_id:secret or ed25519-pub:key_id:<base64>");
+  if (!kind || !rest.length) throw new Error(`a key has no key id; ${HOW}`);
   const secret = rest.join(":");
   if ([...secret].length < SHORTEST_SECRET) {
     throw new Error(`the secret of key '${kind}' has less than ${SHORTEST_SECRET} characters, which can be guessed`);
   }
   return [kind, hmacKey(encode(secret))];
+}
+
+function readPublic([keyId, ...encoded]) {
+  if (!keyId) throw new Error(`a key has no key id; ${HOW}`);
+  let bytes = [];
+  try {
+    bytes = fromBase64(encoded.join(":"));
+  } catch (error) {
+    if (error.name !== "InvalidCharacterError") throw error;
+  }
+  if (bytes.length !== 32) throw new Error(`key '${keyId}' is not the base64 of 32 bytes; ${HOW}`);
+  return [keyId, ed25519Key(bytes)];
 }
 
 function hmacKey(secret) {
@@ -423,6 +481,7 @@ class Reader {
   constructor(text) {
     this.text = text;
     this.at = 0;
+    this.depth = 0;
   }
 
   fail(problem) {
@@ -445,12 +504,21 @@ class Reader {
     this.space();
     const first = this.text[this.at];
     if (first === '"') return this.string();
-    if (this.takes("{")) return this.object();
-    if (this.takes("[")) return this.array();
+    if (this.takes("{")) return this.inside(() => this.object());
+    if (this.takes("[")) return this.inside(() => this.array());
     for (const [token, value] of [["null", null], ["true", true], ["false", false]]) {
       if (this.takes(token)) return value;
     }
     return this.integer();
+  }
+
+  /** Reads a container, unless some reader's stack could not hold it. */
+  inside(read) {
+    this.depth += 1;
+    if (this.depth > DEEPEST) this.fail(`it is nested deeper than ${DEEPEST} levels`);
+    const found = read();
+    this.depth -= 1;
+    return found;
   }
 
   object() {

@@ -30,6 +30,10 @@ LARGEST = 2**53 - 1
 DEEPEST = 64
 """How many levels of containers a value may have."""
 
+DEEPEST_TEXT = 256
+"""How many a JSON text may have: as many as a value's take, and fewer than break a stack."""
+
+_TOO_DEEP = f"it is nested deeper than {DEEPEST_TEXT} levels"
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
 _MICROSECOND = timedelta(microseconds=1)
 _EXACT = range(-LARGEST, LARGEST + 1)
@@ -74,6 +78,7 @@ def parse(text: bytes | str) -> Any:
             parse_int=_integer,
         )
         _ENCODE(value)
+        _refuse_deeper(value, DEEPEST_TEXT)
     except UnicodeDecodeError as error:
         raise JsonError(f"byte {error.start} is not UTF-8") from error
     except UnicodeEncodeError as error:
@@ -81,7 +86,7 @@ def parse(text: bytes | str) -> Any:
     except json.JSONDecodeError as error:
         raise JsonError(f"{error.msg} at character {error.pos}") from error
     except RecursionError as error:
-        raise JsonError("it is nested too deeply") from error
+        raise JsonError(_TOO_DEEP) from error
     return value
 
 
@@ -92,6 +97,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise JsonError(f"the key {twice!r} is there twice")
     return found
+
+
+def _refuse_deeper(value: Any, levels: int) -> None:
+    if isinstance(value, dict | list):
+        if not levels:
+            raise JsonError(_TOO_DEEP)
+        for item in value.values() if isinstance(value, dict) else value:
+            _refuse_deeper(item, levels - 1)
 
 
 def _refuse_number(text: str) -> NoReturn:

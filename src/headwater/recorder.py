@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from headwater.errors import HeadwaterError, RecordingError
+from headwater.errors import ConfigError, HeadwaterError, RecordingError
 from headwater.logs import log
 from headwater.ports import RecordLog, StoredRecord
 from headwater.record.core import Core
@@ -76,6 +76,14 @@ class Recorder:
         self._settings = settings
         self._keyring = parse_keyring(settings.signing_key)
         self._index = index_of(settings)
+
+    def check(self) -> None:
+        """Refuses to go without a key that signs where every record must be signed."""
+        if self._settings.signature_mode == "required" and self._keyring.signer is None:
+            raise ConfigError(
+                "HEADWATER_SIGNATURE_MODE is 'required' and none of the keys in "
+                "HEADWATER_SIGNING_KEY signs: public ones only verify; add one that signs"
+            )
 
     def seal(self, core: Core) -> Record:
         """The record of what the core says, signed where there is a key, or where it must be."""

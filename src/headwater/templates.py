@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -12,6 +13,7 @@ from headwater.names import Location
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_AS_THEY_ARE = frozenset({str, int, float, bool})
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -59,3 +61,14 @@ def _reference(name: str, text: str, location: Location | None) -> str:
             location,
         )
     return name
+
+
+def as_text(value: object) -> str:
+    """How a value reads inside a text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    # Enums, dates, decimals and the like are texts or numbers in JSON, and here without its quotes.
+    plain = value if type(value) in _AS_THEY_ARE else msgspec.to_builtins(value)
+    if isinstance(plain, str | int | float):
+        return str(plain)
+    return msgspec.json.encode(value).decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater import Chunk, ContextItem, context
+from headwater import Chunk, ContextItem, context, retriever
 from headwater.record.diff import Diff, ItemDiff
 from headwater.testing import ManualClock
 from tests.evidence.shop import Opens, Shop
@@ -89,6 +89,48 @@ async def test_a_result_of_another_score_has_changed(shop: Shop) -> None:
     two = await shop.asks()
     diff = await shop.store.diff(one.context_id, two.context_id)
     assert [(each.id, each.change) for each in diff.results] == [("d1", "changed"), ("d2", "same")]
+
+
+async def test_searches_are_compared_by_what_they_asked_for_whichever_ended_first(
+    shop: Shop,
+) -> None:
+    order = ["a", "b"]
+
+    @retriever(shop.store)
+    async def look_up(query: str) -> list[Chunk]:
+        return [Chunk(text=f"about {query}", id=f"id-{query}")]
+
+    @context(shop.store)
+    async def asks() -> str:
+        return "".join([chunk.text for query in order for chunk in await look_up(query)])
+
+    one = await asks()
+    order.reverse()
+    two = await asks()
+    order.remove("b")
+    three = await asks()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    assert {(each.id, each.change) for each in diff.results} == {("id-a", "same"), ("id-b", "same")}
+    diff = await shop.store.diff(two.context_id, three.context_id)
+    changes = {(each.id, each.change) for each in diff.results}
+    assert changes == {("id-a", "same"), ("id-b", "removed")}
+
+
+async def test_of_several_items_with_one_source_each_is_compared_with_itself(shop: Shop) -> None:
+    texts = ["alpha", "beta"]
+
+    @context(shop.store)
+    async def asks() -> list[ContextItem]:
+        return [ContextItem(text, source="manual") for text in texts]
+
+    one = await asks()
+    texts.remove("alpha")
+    two = await asks()
+    diff = await shop.store.diff(one.context_id, two.context_id)
+    assert [(each.before and each.before.place, each.change) for each in diff.items] == [
+        (0, "removed"),
+        (1, "same"),
+    ]
 
 
 async def test_decisions_flip_under_another_budget(shop: Shop) -> None:

@@ -93,7 +93,6 @@ async def test_an_untouched_record_holds_on_every_rung(opens: Opens) -> None:
             "disclosures",
             "/x",
         ),
-        ("signature", b"k1", b"k2", "signature", "'k2' is not in the keyring"),
         ("signature", b"HMAC", b"HMAK", "signature", "HMAK"),
         ("signature", b'signed_at\\":\\"2', b'signed_at\\":\\"3', "signature", "was altered"),
         ("signature", b'"signature":"', b'"signature":"A', "signature", "did not sign"),
@@ -227,6 +226,18 @@ async def test_an_altered_value_is_named_and_not_shown(shop: Shop, database: Dat
         assert "a fake text" not in str(caught.value)
 
 
+async def test_a_record_in_the_place_of_another_is_not_shown(
+    shop: Shop, database: Database
+) -> None:
+    one, two = await shop.plain("a"), await shop.plain("b")
+    rename = "UPDATE {{records}} SET context_id = '{}' WHERE context_id = '{}'"
+    await database.run(rename.format("x", one.context_id))
+    await database.run(rename.format(one.context_id, two.context_id))
+    for verb in ASKING:
+        with pytest.raises(DamagedRecordError, match=f"is that of context {two.context_id}"):
+            await verb(shop.store, one.context_id)
+
+
 async def test_a_record_never_becomes_another_one(shop: Shop) -> None:
     made = await shop.plain("a")
     log = (await shop.store.open()).backends.records
@@ -260,8 +271,15 @@ async def test_old_records_hold_by_the_old_key_after_a_rotation(opens: Opens) ->
     assert keys == ["k1", "k2"]
     assert await broken(shop, old.context_id) == await broken(shop, new.context_id) == {}
     later = opens(signing_key="k2:the second secret")
-    assert "'k1' is not in the keyring" in (await broken(later, old.context_id))["signature"]
     assert await broken(later, new.context_id) == {}
+    report = await later.store.verify_record(old.context_id)
+    assert (report.ok, report.of("signature").ok) == (True, None)
+    assert report.verdict == "Nothing is broken, but its signature was not checked."
+    asked = await later.store.verify_record(old.context_id, signed=True)
+    strict = opens(signing_key="k2:the second secret", signature_mode="required")
+    for refused in (asked, await strict.store.verify_record(old.context_id)):
+        assert refused.of("signature").fault == "unchecked"
+        assert "'k1' is not in the keyring, which has 'k2'" in refused.of("signature").detail
 
 
 async def test_contexts_are_found_after_a_rotation_of_the_signing_key(
@@ -316,6 +334,8 @@ async def test_public_keys_are_enough_to_read_and_to_verify_but_not_to_record(
     assert (await auditor.store.replay(made.context_id, "live")).matches is True
     with pytest.raises(SignatureError, match="no key that signs is configured"):
         await auditor.plain("b")
+    with pytest.raises(ConfigError, match="none of the keys in HEADWATER_SIGNING_KEY signs"):
+        await (await auditor.store.open()).assembler.warm_up()
     assert len((await auditor.store.list_contexts()).contexts) == 1
 
 
@@ -383,8 +403,18 @@ async def test_a_text_that_was_assembled_elsewhere_gets_the_same_record(
 async def test_a_receipt_that_cannot_be_exact_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidInputError, match="/inputs/made"):
         await shop.store.record(name="elsewhere", content="a", inputs={"made": object()})
-    with pytest.raises(InvalidInputError, match="letters, digits and _"):
-        await shop.store.record(name="elsewhere", content="a", inputs={"user-id": "u1"})
+    for name in ("user-id", "", "class", "a b"):
+        with pytest.raises(InvalidInputError, match="letters, digits and _"):
+            await shop.store.record(name="elsewhere", content="a", inputs={name: "u1"})
+
+
+async def test_a_receipts_interaction_may_be_among_its_inputs(shop: Shop) -> None:
+    reference = {"call_id": "c1"}
+    made = await shop.store.record(
+        name="elsewhere", content="a", inputs={"interaction_ref": reference}
+    )
+    assert made.interaction_ref == reference
+    assert (await shop.store.get_context_at(made.context_id)).interaction_ref == reference
 
 
 @pytest.mark.parametrize(

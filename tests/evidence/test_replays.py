@@ -229,7 +229,7 @@ async def test_a_private_record_can_only_be_shown(opens: Opens, mode: Mode) -> N
     assert (shown.content, shown.matches) == (None, None)
     assert shown.content_hash == made.content_hash
     assert "withholds" in shown.fidelity
-    with pytest.raises(ReplayError, match="mode 'show'") as caught:
+    with pytest.raises(ReplayError, match=f"`headwater context show {made.context_id}`") as caught:
         await shop.store.replay(made.context_id, mode)
     assert caught.value.withheld
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -152,6 +152,28 @@ class Order:
     of: Renamed
 
 
+class Narrow(msgspec.Struct):
+    text: str
+
+
+class Wider(msgspec.Struct):
+    text: str
+    mood: str
+
+
+class Checked(msgspec.Struct):
+    text: str
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"{self.text!r} is no answer")
+
+
+class Recorded(msgspec.Struct):
+    text: str
+    when: str
+    of: Narrow
+
+
 @pytest.mark.parametrize("mode", RUNS_AGAIN)
 async def test_objects_come_back_in_the_types_that_the_function_annotates(
     shop: Shop, mode: Mode
@@ -188,37 +210,56 @@ async def test_what_an_annotation_says_changes_no_value(shop: Shop, mode: Mode) 
     assert (again.content, again.matches) == (told, True)
 
 
-async def test_an_object_that_has_changed_takes_what_was_recorded_or_says_why_not(
-    shop: Shop,
-) -> None:
-    class Narrow(msgspec.Struct):
-        text: str
-
+async def test_an_object_that_has_changed_takes_what_was_recorded(shop: Shop) -> None:
     class Wide(msgspec.Struct):
         text: str
+        when: str
+        of: Narrow
         mood: str = "calm"
 
-    class Demanding(msgspec.Struct):
-        text: str
-        mood: str
+    assert await _again(shop, Wide) == "Wide Why?"
 
-    async def again(kind: type) -> str | None:
-        def asked(question: Any) -> str:
-            return f"{type(question).__name__} {question.text}"
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": str, "of": Narrow}, "it has no 'when' any more; let it take that again"),
+        ({"mood": str}, "it needs 'mood', which was not there; give that a default"),
+        ({"when": datetime}, "its 'when' was recorded as str and is datetime; let it take both"),
+        ({"when": int}, "its 'when' was recorded as str and is int; let it take both"),
+        ({"when": list[str]}, "its 'when' was recorded as str and is list[str]; let it take both"),
+        ({"of": Wider}, "in its 'of', it needs 'mood', which was not there; give that a default"),
+        ({"of": Checked}, "in its 'of', 'Why?' is no answer; let it take them again"),
+    ],
+)
+async def test_an_object_that_has_changed_says_what_does_not_fit(
+    shop: Shop, fields: dict[str, Any], said: str
+) -> None:
+    told = {"text": str, "when": str, "of": Narrow} | fields if "text" not in fields else fields
+    kinds = (msgspec.defstruct("Q", list(told.items())), make_dataclass("Q", list(told.items())))
+    for kind in kinds:
+        with pytest.raises(InvalidInputError) as refused:
+            await _again(shop, kind)
+        assert str(refused.value).startswith(
+            "context 'asked' was recorded with 'question' of the fields text, when, of, which "
+            f"make no Q of today: {said}"
+        )
+
+
+async def _again(shop: Shop, kind: type) -> str | None:
+    """A context that was called with one type, and runs again when its function takes another."""
+
+    def asked(question: Any) -> str:
+        return f"{type(question).__name__} {question.text}"
+
+    def declared(kind: type) -> ContextFunction[Any]:
         asked.__annotations__["question"] = kind
         shop.store.registry.contexts.pop("asked", None)
-        declared: ContextFunction[Any] = context(shop.store)(asked)
-        if kind is Narrow:
-            return str((await declared(Narrow("Why?"))).context_id)
-        return (await shop.store.replay(context_id, "live")).content
+        return context(shop.store)(asked)
 
-    context_id = str(await again(Narrow))
-    assert await again(Wide) == "Wide Why?"
-    with pytest.raises(
-        InvalidInputError, match=r"'question' of the fields text, which make no Demand"
-    ):
-        await again(Demanding)
+    made = await declared(Recorded)(Recorded("Why?", "2026-01-15T09:30:00Z", Narrow("Why?")))
+    declared(kind)
+    return (await shop.store.replay(made.context_id, "live")).content
 
 
 # What a replay may not do
@@ -332,3 +373,58 @@ async def test_live_asks_retrievers_anew_and_keeps_their_answer_for_nobody(shop:
     assert [call.cache_hit for call in now.context.lineage.retrievers] == [False]
     assert "retrievers asked now" in now.fidelity
     assert (await advert("boots")).content == "old"
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_a_replay_says_that_retrievers_were_asked_by_whatever_function(
+    shop: Shop, mode: Mode
+) -> None:
+    @retriever(shop.store)
+    def offers(question: str) -> list[str]:
+        return ["an offer"]
+
+    @feature(entity=shop.user)
+    async def offer(user_id: str) -> str:
+        return (await offers(user_id))[0].text
+
+    @context(shop.store)
+    async def inner(user_id: str) -> str:
+        return (await offers(user_id))[0].text
+
+    @context(shop.store)
+    async def by_context(user_id: str) -> str:
+        return (await inner(user_id)).content
+
+    @context(shop.store)
+    async def by_feature(user_id: str) -> str:
+        return str(await shop.store.get_feature("offer", user_id))
+
+    @context(shop.store)
+    async def without(user_id: str) -> str:
+        return "no offer"
+
+    for declared, asked in (
+        (inner, True),
+        (by_context, True),
+        (by_feature, True),
+        (without, False),
+    ):
+        made = await declared("u1")
+        again = await shop.store.replay(made.context_id, mode)
+        assert ("retrievers asked now" in again.fidelity) is asked
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_a_replay_leaves_no_trace_in_the_context_around_it(shop: Shop, mode: Mode) -> None:
+    @context(shop.store)
+    async def quoting(context_id: str) -> str:
+        return str((await shop.store.replay(context_id, mode)).content)
+
+    await shop.spends("u1", 3)
+    made = await shop.asks()
+    quoted = await quoting(made.context_id)
+    assert quoted.content == made.content
+    lineage = quoted.lineage
+    assert (lineage.contexts, lineage.features, lineage.retrievers) == ([], [], [])
+    found = await shop.store.find_contexts(entity_id="u1")
+    assert [each.context_id for each in found.contexts] == [made.context_id]

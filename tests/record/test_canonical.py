@@ -45,7 +45,7 @@ def test_bytes_that_are_no_utf8_are_refused(raw: bytes, problem: str) -> None:
 
 
 def test_endless_nesting_is_refused() -> None:
-    with pytest.raises(JsonError, match="nested too deeply"):
+    with pytest.raises(JsonError, match="nested deeper than 256 levels"):
         parse("[" * 100_000)
 
 

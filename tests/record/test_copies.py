@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -15,8 +16,10 @@ from headwater.record.parts import decode_redactions, encode_redactions
 from headwater.record.redact import also_disclosed, redact
 from headwater.record.sealing import open_core, seal
 from headwater.record.signing import parse_keyring, sign
+from headwater.tokens import MARK
 from verifier.generator.samples import NOON, sample
 
+SECOND = timedelta(seconds=1)
 RECORD = sign(seal(sample()), parse_keyring("k1:correct horse battery"), NOON)
 
 
@@ -53,7 +56,9 @@ def test_what_is_not_disclosed_cannot_be_redacted() -> None:
         redact(RECORD.private(), "/inputs/question", at=NOON, reason="asked for")
 
 
-@pytest.mark.parametrize("note", [{"reason": 5}, {"by": 5}, {"reason": "\ud800"}, {"by": "\ud800"}])
+@pytest.mark.parametrize(
+    "note", [{"reason": 5}, {"reason": " "}, {"by": 5}, {"reason": "\ud800"}, {"by": "\ud800"}]
+)
 def test_a_note_that_could_not_be_read_again_is_refused(note: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="reason"):
         redact(RECORD, "/inputs/question", at=NOON, **{"reason": "asked for"} | note)
@@ -105,6 +110,40 @@ def test_a_text_that_was_cut_to_fit_is_found_by_its_beginning() -> None:
         ]
     assert also_disclosed(record, "/inputs/after") == ["/items/0/content"]
     assert also_disclosed(record, "/items/0/content") == ["/items/0/emitted", "/output/content"]
+
+
+def test_a_shortened_text_is_found_in_what_it_was_shortened_from() -> None:
+    [item] = [item for item in sample().items if item.decision == "truncated"]
+    whole = {"said": f"He said: {item.content}", "other": "A short one."}
+    marked = msgspec.structs.replace(item, emitted=f"A long story.{MARK}")
+    for each in (item, marked):
+        record = seal(sample(inputs=whole, items=(each,)))
+        said = ["/inputs/said"] if each is marked else []
+        assert also_disclosed(record, "/items/0/emitted") == [
+            *said,
+            "/items/0/content",
+            "/output/content",
+        ]
+
+
+def test_the_output_is_found_in_the_items_that_it_was_joined_of() -> None:
+    inputs = {"one": sample().items[0].content, "dropped": sample().items[3].content}
+    record = seal(sample(inputs=inputs))
+    joined = ["/inputs/one", *(f"/items/{at}/content" for at in range(3)), "/items/2/emitted"]
+    assert also_disclosed(record, "/output/content") == joined
+    once = redact(record, "/items/2/emitted", at=NOON, reason="asked for")
+    assert also_disclosed(once, "/output/content") == joined[:-1]
+    unreadable = msgspec.structs.replace(record, core=record.core[1:])
+    texts = {"/items/3/content", "/inputs/dropped"}
+    assert {*also_disclosed(unreadable, "/output/content")} == {*joined} | texts
+    assert redact(unreadable, "/output/content", at=NOON, reason="asked for").redactions
+
+
+def test_a_note_is_not_older_than_its_record_though_a_clock_was_behind() -> None:
+    [note] = redact(RECORD, "/inputs/question", at=NOON - SECOND, reason="asked for").redactions
+    assert note.redacted_at == "2026-01-02T12:00:00.250000Z"
+    [later] = redact(RECORD, "/inputs/question", at=NOON + SECOND, reason="asked for").redactions
+    assert later.redacted_at == "2026-01-02T12:00:01.250000Z"
 
 
 def test_a_number_is_found_in_texts_as_a_number_alone() -> None:

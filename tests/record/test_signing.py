@@ -90,6 +90,8 @@ def test_no_key_means_no_signature_is_made() -> None:
         ("ed25519:k1:hush", "not the base64 of 32 bytes"),
         ("ed25519:k1:****", "not the base64 of 32 bytes"),
         ("ed25519-pub:k1:aHVzaA==", "not the base64 of 32 bytes"),
+        (f"ed25519-pub:k1:*{'A' * 43}", "not the base64 of 32 bytes"),
+        (f"ed25519-pub:k1:{'A' * 43}:hush", "not the base64 of 32 bytes"),
         (f"ed25519::{b64encode(bytes(32)).decode()}", "has no key id"),
     ],
 )

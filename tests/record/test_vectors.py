@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.canonical import canonical, from_tagged, parse, to_tagged
+from headwater.cli.bundle import bundle
 from headwater.errors import RecordDocumentError
 from headwater.record.document import load
-from headwater.record.sealing import digest
+from headwater.record.sealing import digest, seal
 from headwater.record.signing import parse_keyring
 from headwater.record.verify import verify
 from tests.record.node import VERIFIER, run
 from verifier.generator.files import files
+from verifier.generator.samples import HMAC, sample
 
 VECTORS = VERIFIER / "vectors"
 CASES = json.loads((VECTORS / "records.json").read_text(encoding="utf-8"))
@@ -81,11 +85,21 @@ def test_javascript_comes_to_every_published_verdict() -> None:
         (("full.json", "--key", "a:sixteen letters."), 0, "not signed, although there are keys"),
         (("signed-hmac.json",), 0, "Nothing is broken, but its signature was not checked."),
         (("value.json",), 1, "/inputs/question does not open its commitment"),
+        (("value-content.json",), 1, "what is disclosed does not open its commitment: /output/con"),
+        (("value-item.json",), 1, "what is disclosed does not open its commitment: /items/1/con"),
+        (("redacted-item.json",), 0, "not disclosed: /items/0/content"),
         (("value.json", "--expect", "sha256:00", "--signed"), 1, "This record is broken."),
         (("full.json", "--expect", "sha256:00"), 1, "another record than sha256:00"),
         (("full.json", "--expect", "sha256:00"), 1, "It is not the record that was expected."),
         (("full.json", "--signed"), 1, "It is not signed."),
         (("signed-hmac.json", "--signed"), 1, "Its signature could not be checked."),
+        (("key-id.json", "--key", HMAC), 0, "key '2027-01' is not in the keyring, which has '2026"),
+        (
+            ("key-id.json", "--key", HMAC),
+            0,
+            "Nothing is broken, but its signature was not checked.",
+        ),
+        (("key-id.json", "--key", HMAC, "--signed"), 1, "Its signature could not be checked."),
         (("signature-made-up.json", "--signed"), 1, "Its signature could not be checked."),
         (("signed-hmac.json", "--key", "2026-01:some wrong secret"), 1, "'2026-01' did not sign"),
         (("unreadable-float.json",), 2, "not the document of a record"),
@@ -94,6 +108,12 @@ def test_javascript_comes_to_every_published_verdict() -> None:
         (("full.json", "--key", "a secret without its id"), 2, "has no key id"),
         (("full.json", "--key", ":a secret without its id"), 2, "has no key id"),
         (("full.json", "--key", "a:fifteen letters"), 2, "less than 16 characters"),
+        (("full.json", "--key", f"{HMAC},{HMAC}"), 2, "key '2026-01' is there twice"),
+        (("full.json", "--key", f"{HMAC},"), 2, "has no key id"),
+        (("full.json", "--key", "ed25519-pub:a:AAAA"), 2, "'a' is not the base64 of 32 bytes"),
+        (("full.json", "--key", f"ed25519-pub:a:*{'A' * 43}"), 2, "'a' is not the base64 of 32"),
+        (("full.json", "--key", f"ed25519-pub::{'A' * 43}"), 2, "has no key id"),
+        (("full.json", "--expect", ""), 1, "It is not the record that was expected."),
         (("full.json", "--unknown"), 2, "--unknown"),
         ((), 2, "usage"),
     ],
@@ -139,3 +159,15 @@ def test_the_page_needs_no_other_file_and_no_network() -> None:
     assert "src=" not in page
     assert "http:" not in page
     assert "https:" not in page
+
+
+def test_the_text_beside_a_bundled_verifier_names_what_only_the_repository_has() -> None:
+    with zipfile.ZipFile(io.BytesIO(bundle(seal(sample())))) as archive:
+        packed = {name.removeprefix("verifier/") for name in archive.namelist()}
+        text = archive.read("verifier/README.md").decode()
+    here, elsewhere = text.split("## Only in the repository")
+    files = re.compile(r"[\w.]+\.(?:mjs|html)\b")
+    assert set(files.findall(here)) <= packed
+    assert set(files.findall(elsewhere)) - packed == {"test.mjs"}
+    for name in ("vectors", "generator"):
+        assert name not in here

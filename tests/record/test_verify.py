@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.canonical import canonical, parse
 from headwater.record.document import export, load
 from headwater.record.parts import Disclosure, Record
 from headwater.record.redact import redact
-from headwater.record.sealing import seal
+from headwater.record.sealing import digest, seal
 from headwater.record.signing import parse_keyring, sign
 from headwater.record.verify import verify
 from tests.record.strategies import VALUES
@@ -18,6 +19,7 @@ from verifier.generator.samples import HMAC, NOON, salts, sample
 
 KEYRING = parse_keyring(HMAC)
 RECORD = sign(seal(sample(), salts()), KEYRING, NOON)
+DISCLOSED = {each.pointer for each in RECORD.disclosures}
 
 
 @given(st.integers(0, len(RECORD.core) - 1), st.integers(1, 255))
@@ -122,6 +124,35 @@ def test_a_text_that_is_disclosed_as_something_else_is_not_compared() -> None:
     disclosures = (*record.disclosures[:at], changed, *record.disclosures[at + 1 :])
     report = verify(msgspec.structs.replace(record, disclosures=disclosures))
     assert report.of("content").ok is None
+
+
+@pytest.mark.parametrize("given", [DISCLOSED, DISCLOSED - {"/output/content", "/items/0/content"}])
+def test_a_text_that_was_altered_is_not_said_to_be_undisclosed(given: set[str]) -> None:
+    texts = ("/output/content", "/items/1/content")
+    disclosures = [
+        msgspec.structs.replace(each, value="altered") if each.pointer in texts else each
+        for each in RECORD.disclosures
+        if each.pointer in given
+    ]
+    report = verify(_with(*disclosures))
+    unopened = "what is disclosed does not open its commitment"
+    whole = given == DISCLOSED
+    assert report.of("content").detail == (
+        f"{unopened if whole else 'not disclosed'}: /output/content"
+    )
+    assert report.of("reassembly").detail == (
+        f"{'' if whole else 'not disclosed: /items/0/content; '}{unopened}: /items/1/content"
+    )
+
+
+def test_a_value_that_was_never_a_text_is_not_compared() -> None:
+    core = parse(RECORD.core)
+    salt = RECORD.disclosures[0].salt
+    core["output"]["content"]["$sd"] = digest(salt, "/output/content", 5)
+    sealed = msgspec.structs.replace(
+        RECORD, core=canonical(core), disclosures=(Disclosure("/output/content", salt, 5),)
+    )
+    assert verify(sealed).of("content").detail == "no text: /output/content"
 
 
 def _with(*disclosures: Disclosure) -> Record:

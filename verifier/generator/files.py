@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.canonical import canonical, parse, to_tagged
+from headwater.canonical import DEEPEST_TEXT, canonical, parse, to_tagged
 from headwater.record.sealing import digest
 from verifier.generator.cases.every import all_cases
 from verifier.generator.samples import GRAMMAR
@@ -31,7 +31,7 @@ JSON_TEXTS = {
     "integers": "[0,-1,9007199254740991,-9007199254740991]",
     "literals": "[true,false,null]",
     "empty parts": '[{},[],"",{"":""}]',
-    "deep nesting": "[" * 200 + "]" * 200,
+    "deep nesting": "[" * DEEPEST_TEXT + "]" * DEEPEST_TEXT,
 }
 REFUSED_TEXTS = {
     "nothing": "",
@@ -60,6 +60,7 @@ REFUSED_TEXTS = {
     "two values": "1 2",
     "an end too early": '{"a":[1,2',
     "a byte order mark": "\ufeff{}",
+    "nesting too deep": "[" * (DEEPEST_TEXT + 1) + "]" * (DEEPEST_TEXT + 1),
 }
 
 

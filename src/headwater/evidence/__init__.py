@@ -4,10 +4,10 @@
 ``receipts`` takes in what was assembled elsewhere; ``verbs`` is what the store calls.
 """
 
-from headwater.evidence.finding import LARGEST_PAGE, ContextPage, Wanted, spelled
+from headwater.evidence.finding import LARGEST_PAGE, ContextPage, Wanted
 from headwater.evidence.proof import check_signing
 from headwater.evidence.receipts import Receipt
-from headwater.evidence.replays import current_rehearsal, refuse_rehearsal
+from headwater.evidence.replays import current_rehearsal, note_search, refuse_rehearsal
 from headwater.evidence.verbs import Evidence
 
 __all__ = [
@@ -18,6 +18,6 @@ __all__ = [
     "Wanted",
     "check_signing",
     "current_rehearsal",
+    "note_search",
     "refuse_rehearsal",
-    "spelled",
 ]

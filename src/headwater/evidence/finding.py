@@ -12,14 +12,13 @@ from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContex
 from headwater.lineage import FreshnessStatus
 from headwater.names import nearest
 from headwater.ports import RecordLog, RecordSummary, StoredRecord
+from headwater.record.ids import HEX, spelled
 from headwater.recorder import Index, index_of
 from headwater.settings import Settings
 
 SHORTEST_PREFIX = 8
 LARGEST_PAGE = 1_000
 _ID_LENGTH = 36
-_HEX_LENGTH = 64
-_HEX = frozenset("0123456789abcdef-")
 _SHOWN = 5
 
 
@@ -50,7 +49,7 @@ class Finder:
         """The record that is meant."""
         asked, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
-        if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and _HEX.issuperset(ref):
+        if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
             ids = await self._records.ids_beginning(ref, _SHOWN)
             if len(ids) > 1:
                 raise AmbiguousRefError(ref, ids)
@@ -141,12 +140,6 @@ class Finder:
 def named(ref: str) -> str | None:
     """The id or hash that a reference names in full; the beginning of one names none."""
     return None if len(ref) < _ID_LENGTH else spelled(ref)
-
-
-def spelled(ref: str) -> str:
-    """A reference as the log writes it; a bare hash gets its kind."""
-    ref = ref.strip().lower()
-    return f"sha256:{ref}" if len(ref) == _HEX_LENGTH and _HEX.issuperset(ref) else ref
 
 
 def _order(summary: RecordSummary) -> tuple[datetime, str]:

@@ -56,10 +56,14 @@ def opened(stored: StoredRecord) -> tuple[Record, Core]:
     for part, problem in _alterations(record):
         raise DamagedRecordError(record.context_id, part, problem)
     try:
-        return record, open_core(record)
+        core = open_core(record)
     except RecordValueError as error:
         part, said = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
         raise DamagedRecordError(record.context_id, part, said) from error
+    if (core.context_id, core.output.content_hash) != (record.context_id, record.content_hash):
+        said = f"it is that of context {core.context_id} with {core.output.content_hash}"
+        raise DamagedRecordError(record.context_id, "core", said)
+    return record, core
 
 
 def _alterations(record: Record) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Mapping
+from keyword import iskeyword
 from typing import Any, NamedTuple
 
 from headwater.contexts import ContextDef, reference
@@ -77,10 +78,11 @@ def _not(given: object) -> str:
 
 
 def _signature(inputs: Mapping[str, Any]) -> inspect.Signature:
+    for name in inputs:
+        if type(name) is not str or not name.isidentifier() or iskeyword(name):
+            raise InvalidInputError(
+                f"{name!r} is no name of an input; inputs are named like the parameters of a "
+                "function: letters, digits and _"
+            )
     keyword = inspect.Parameter.KEYWORD_ONLY
-    try:
-        return inspect.Signature([inspect.Parameter(name, keyword) for name in inputs])
-    except (ValueError, TypeError) as error:
-        raise InvalidInputError(
-            f"{error}; inputs are named like the parameters of a function: letters, digits and _"
-        ) from error
+    return inspect.Signature([inspect.Parameter(name, keyword) for name in inputs])

@@ -10,10 +10,10 @@ from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
-from msgspec.inspect import is_struct_type
+from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
 
 from headwater.canonical import to_tagged
 from headwater.clock import Clock, to_micros
@@ -27,7 +27,7 @@ from headwater.record.core import Commitment, Core
 from headwater.record.replay import Mode, Replay, reassemble, rerun, show
 from headwater.record.sealing import open_core
 from headwater.registry import Registry
-from headwater.workspace import alone, at_moment
+from headwater.workspace import Reads, alone, at_moment, noting
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -51,6 +51,8 @@ Rehearse = Callable[[RecordLog, Clock], Assembly]
 """Makes an assembly that counts nothing, by another log and another clock."""
 
 _rehearsal: ContextVar[Run | None] = ContextVar("headwater_rehearsal", default=None)
+
+_searches: ContextVar[list[str] | None] = ContextVar("headwater_searches", default=None)
 
 current_rehearsal = _rehearsal.get
 """What assembles contexts here in place of the store, if this is a replay."""
@@ -96,11 +98,12 @@ class Replayer:
             freshness_sla=None if sla_ms is None else sla_ms * _MILLISECOND,
             interaction_ref=reference,
         )
-        with _rehearsing(assembly.run), _then(core) if mode == "as_of" else nullcontext():
+        past = _then(core) if mode == "as_of" else nullcontext()
+        with _rehearsing(assembly.run) as searches, past:
             context = await assembly.run(definition, call.args, call.kwargs, overrides)
         again = open_core(whole(scratch.appended[context.context_id]))
         unkept = msgspec.structs.replace(context, meta={**context.meta, "recorded": False})
-        return rerun(core, mode, unkept, again, definition.definition)
+        return rerun(core, mode, unkept, again, definition.definition, searched=bool(searches))
 
 
 class _Scratch:
@@ -132,14 +135,26 @@ class _Still:
 
 
 @contextmanager
-def _rehearsing(run: Run) -> Iterator[None]:
-    """Lets contexts that are assembled inside be kept nowhere, like the one around them."""
-    token = _rehearsal.set(run)
+def _rehearsing(run: Run) -> Iterator[list[str]]:
+    """Lets contexts that are assembled inside be kept nowhere, like the one around them.
+
+    Whatever runs outside takes no note of it. Gives the names of the retrievers that are asked.
+    """
+    searches: list[str] = []
+    run_token, searches_token = _rehearsal.set(run), _searches.set(searches)
     try:
-        with alone():
-            yield
+        with alone(), noting(Reads()):
+            yield searches
     finally:
-        _rehearsal.reset(token)
+        _searches.reset(searches_token)
+        _rehearsal.reset(run_token)
+
+
+def note_search(retriever: str) -> None:
+    """Takes note of a search, by whatever function, if this is a replay."""
+    searches = _searches.get()
+    if searches is not None:
+        searches.append(retriever)
 
 
 def refuse_rehearsal(verb: str) -> None:
@@ -198,25 +213,64 @@ def _given(definition: ContextDef, parameter: inspect.Parameter, value: Any, hin
         kind = tuple[hint, ...]
     elif parameter.kind is parameter.VAR_KEYWORD:
         kind = dict[str, hint]
+    try:
+        return _typed(value, kind)
+    except _UnfitError as unfit:
+        if not _is_made_of_fields(value, kind):
+            return value  # it was called with something else, or the annotation is about no value
+        raise InvalidInputError(
+            f"context {definition.name!r} was recorded with {parameter.name!r} of the fields "
+            f"{', '.join(map(str, value))}, which make no {kind.__name__} of today: "
+            f"{_misfit(value, kind, unfit)}"
+        ) from unfit
+
+
+class _UnfitError(Exception):
+    """A recorded value is none of a type as it is today."""
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """A recorded value in a type, and the same in it."""
+    why = "one of them would be another value"
     # A record has the fields of an object by their names, whatever they are called in JSON.
     for form in (value, _objects(value)):
         try:
             typed = msgspec.convert(form, kind, from_attributes=True)
             if _holds(to_tagged(typed), to_tagged(value)):
                 return typed
-        except (msgspec.ValidationError, TypeError, RecordValueError):
-            continue  # it was called with something else, or the annotation is about no value
-    if isinstance(value, dict) and _is_made_of_fields(kind):
-        raise InvalidInputError(
-            f"context {definition.name!r} was recorded with {parameter.name!r} of the fields "
-            f"{', '.join(map(str, value))}, which make no {kind.__name__} of today; let it take "
-            "them, and give all others a default"
-        )
-    return value
+        except (msgspec.ValidationError, TypeError, RecordValueError) as error:
+            why = str(error)
+    raise _UnfitError(why)
 
 
-def _is_made_of_fields(kind: Any) -> bool:
-    return is_struct_type(kind) or is_dataclass(kind)
+def _misfit(value: Mapping[str, Any], kind: Any, unfit: _UnfitError) -> str:
+    """Which of the recorded fields does not fit a type, and what would let it."""
+    today = type_info(kind)
+    assert isinstance(today, StructType | DataclassType)
+    hints = get_type_hints(kind)
+    gone = [name for name in value if name not in hints]
+    if gone:
+        return f"it has no {gone[0]!r} any more; let it take that again"
+    new = [field.name for field in today.fields if field.required and field.name not in value]
+    if new:
+        return f"it needs {new[0]!r}, which was not there; give that a default"
+    for name, item in value.items():
+        try:
+            _typed(item, hints[name])
+        except _UnfitError as why:
+            return _misfit_at(name, item, hints[name], why)
+    return f"{unfit}; let it take them again"
+
+
+def _misfit_at(name: str, value: Any, kind: Any, unfit: _UnfitError) -> str:
+    if _is_made_of_fields(value, kind):
+        return f"in its {name!r}, {_misfit(value, kind, unfit)}"
+    today = kind.__name__ if isinstance(kind, type) else kind
+    return f"its {name!r} was recorded as {type(value).__name__} and is {today}; let it take both"
+
+
+def _is_made_of_fields(value: Any, kind: Any) -> bool:
+    return isinstance(value, dict) and (is_struct_type(kind) or is_dataclass(kind))
 
 
 def _objects(value: Any) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from headwater.clock import Clock
 from headwater.contexts import Overrides
 from headwater.errors import InvalidInputError
-from headwater.evidence.finding import Finder, named, spelled
+from headwater.evidence.finding import Finder, named
 from headwater.evidence.proof import opened, proved, whole
 from headwater.evidence.receipts import Receipt, definition_of
 from headwater.evidence.replays import (
@@ -52,7 +54,8 @@ class Evidence:
 
     async def record(self, receipt: Receipt) -> Context:
         """Records a text that was assembled elsewhere."""
-        overrides = Overrides(interaction_ref=receipt.interaction_ref)
+        given = receipt.interaction_ref
+        overrides = Overrides(interaction_ref=msgspec.UNSET if given is None else given)
         run = current_rehearsal() or self._assembly.run
         return await run(definition_of(receipt), (), receipt.inputs, overrides)
 
@@ -74,7 +77,7 @@ class Evidence:
 
     async def verify(self, ref: str, expect: str | None, *, signed: bool) -> Report:
         """What holds of a record as it lies in the log."""
-        expected = named(ref) if expect is None else spelled(expect)
+        expected = named(ref) if expect is None else expect
         stored = await self._stored(ref)
         return proved(stored, self._settings, expect=expected, signed=signed)
 
@@ -84,8 +87,6 @@ class Evidence:
         """Erases values of a record, all or none; two who redact at once both succeed."""
         if not pointers:
             raise InvalidInputError("say which value is redacted, such as '/inputs/question'")
-        if type(reason) is not str or not reason.strip():
-            raise InvalidInputError("say for what reason the value is redacted")
         while True:
             stored = await self._stored(ref)
             record, now = whole(stored), self._clock.now()

@@ -132,7 +132,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a retriever; early records leave out whether it was fresh."""
+    """One call of a retriever; early records leave out whether it was fresh, or failed."""
 
     retriever: str
     arguments: Committed[Any]
@@ -144,6 +144,7 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     cache_hit: bool
     latency_us: Exact
     fresh: bool | None = None
+    failed: bool = False
 
 
 class NestedContext(msgspec.Struct, frozen=True, kw_only=True):

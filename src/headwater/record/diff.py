@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.canonical import canonical, to_tagged
 from headwater.record.core import Commitment, Core, Decision, FeatureRead, Item, Result
+from headwater.record.pairing import pairs_of
 
 T = TypeVar("T")
 
@@ -133,39 +134,6 @@ def diff(before: Core, after: Core) -> Diff:
     )
 
 
-Identity = Callable[[T], Hashable | None]
-"""What makes something the same on both sides; None where nothing does."""
-
-
-def _pairs(
-    before: Sequence[T], after: Sequence[T], *identities: Identity[T]
-) -> list[tuple[T | None, T | None]]:
-    """What belongs together by the first identity that both share; the rest stands alone."""
-    partners: dict[int, int] = {}
-    for identity in identities:
-        waiting = _waiting(after, set(partners.values()), identity)
-        for place, thing in enumerate(before):
-            places = None if place in partners else waiting.get(identity(thing))
-            if places:
-                partners[place] = places.pop(0)
-    taken = set(partners.values())
-    return [
-        *((one, after[partners[n]] if n in partners else None) for n, one in enumerate(before)),
-        *((None, other) for place, other in enumerate(after) if place not in taken),
-    ]
-
-
-def _waiting(
-    things: Sequence[T], taken: Collection[int], identity: Identity[T]
-) -> dict[Hashable, list[int]]:
-    places: dict[Hashable, list[int]] = {}
-    for place, thing in enumerate(things):
-        key = identity(thing)
-        if place not in taken and key is not None:
-            places.setdefault(key, []).append(place)
-    return places
-
-
 def _change(one: T | None, two: T | None, *parts: Callable[[T], Any]) -> Change:
     """What became of something of which these parts matter."""
     if one is None:
@@ -199,9 +167,8 @@ class _Placed(NamedTuple):
 
 def _items(before: Core, after: Core) -> list[ItemDiff]:
     withheld = any(isinstance(i.content, Commitment) for i in (*before.items, *after.items))
-    pairs = _pairs(
-        _placed(before), _placed(after), _ref, _content, _inner, _role, *[_kind] * withheld
-    )
+    identities = (_passage, _ref, _content, _inner, _role, *[_kind] * withheld)
+    pairs = pairs_of(_placed(before), _placed(after), *identities)
     return [_item(one, two) for one, two in pairs]
 
 
@@ -218,6 +185,12 @@ def _ref(placed: _Placed) -> Hashable | None:
     if source.ref is None or isinstance(source.ref, Commitment):
         return None
     return (source.kind, _form(source.ref))
+
+
+def _passage(placed: _Placed) -> Hashable | None:
+    """One of several texts that have the same source."""
+    content, ref = placed.item.content, _ref(placed)
+    return None if ref is None or isinstance(content, Commitment) else (ref, content)
 
 
 def _content(placed: _Placed) -> Hashable | None:
@@ -305,7 +278,7 @@ def _name(placed: _Placed) -> str:
 
 def _features(before: Sequence[FeatureRead], after: Sequence[FeatureRead]) -> list[FeatureDiff]:
     withheld = any(isinstance(read.entity_id, Commitment) for read in (*before, *after))
-    pairs = _pairs(before, after, _whose, *[_which] * withheld)
+    pairs = pairs_of(before, after, _whose, *[_which] * withheld)
     return [_feature(one, two) for one, two in pairs]
 
 
@@ -346,16 +319,18 @@ def _feature_side(read: FeatureRead | None) -> FeatureSide | None:
 
 
 class _Ranked(NamedTuple):
-    """A result, and its rank in which call of its retriever."""
+    """A result, and its rank in which call of its retriever, with which arguments."""
 
     retriever: str
+    arguments: Any
     call: int
     rank: int
     result: Result
 
 
 def _results(before: Core, after: Core) -> list[ResultDiff]:
-    return [_result(one, two) for one, two in _pairs(_ranked(before), _ranked(after), _found)]
+    pairs = pairs_of(_ranked(before), _ranked(after), _found_for, _found)
+    return [_result(one, two) for one, two in pairs]
 
 
 def _ranked(core: Core) -> list[_Ranked]:
@@ -365,18 +340,28 @@ def _ranked(core: Core) -> list[_Ranked]:
         calls[retrieval.retriever] += 1
         call = calls[retrieval.retriever]
         ranked += (
-            _Ranked(retrieval.retriever, call, rank, result)
+            _Ranked(retrieval.retriever, retrieval.arguments, call, rank, result)
             for rank, result in enumerate(retrieval.results, 1)
         )
     return ranked
 
 
+def _found_for(ranked: _Ranked) -> Hashable | None:
+    """A result by what was asked: calls that run side by side end in any order."""
+    if isinstance(ranked.arguments, Commitment):
+        return None
+    return (ranked.retriever, _form(ranked.arguments), _known(ranked))
+
+
 def _found(ranked: _Ranked) -> Hashable | None:
+    """A result by the call that found it, whatever that asked for."""
+    return (ranked.retriever, ranked.call, _known(ranked))
+
+
+def _known(ranked: _Ranked) -> Hashable:
     result = ranked.result
     known = result.content if result.id is None else result.id
-    if isinstance(known, Commitment):
-        return (ranked.retriever, ranked.call, ranked.rank)
-    return (ranked.retriever, ranked.call, _form(known))
+    return ranked.rank if isinstance(known, Commitment) else _form(known)
 
 
 def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:

@@ -9,6 +9,9 @@ from threading import Lock
 _COUNTER_BITS = 12
 _FIRST_BITS = 11
 _RANDOM_BITS = 62
+_HASH_LENGTH = 64
+HEX = frozenset("0123456789abcdef-")
+"""What ids are written with."""
 
 
 class ContextIds:
@@ -54,3 +57,9 @@ os.register_at_fork(after_in_child=_IDS.after_fork)
 def new_context_id(millis: int | None = None) -> str:
     """A fresh id, larger than every other one of this process."""
     return _IDS.new(millis)
+
+
+def spelled(ref: str) -> str:
+    """A context id or a record hash as records write it; a bare hash gets its kind."""
+    ref = ref.strip().lower()
+    return f"sha256:{ref}" if len(ref) == _HASH_LENGTH and HEX.issuperset(ref) else ref

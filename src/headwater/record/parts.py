@@ -75,3 +75,11 @@ def content_hash(text: str) -> str:
 def moment_text(moment: datetime) -> str:
     """A moment as records write it: RFC 3339, UTC, microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def is_moment(text: str) -> bool:
+    """Says whether a text is a moment as records write it."""
+    try:
+        return moment_text(datetime.fromisoformat(text)) == text
+    except (ValueError, OverflowError):
+        return False

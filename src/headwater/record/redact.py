@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import NoneType
 from typing import Any
 
 import msgspec
 
-from headwater.canonical import canonical, to_tagged
+from headwater.canonical import to_tagged
 from headwater.errors import InvalidInputError, RedactionError
+from headwater.record.mentions import begins, mention, readings
 from headwater.record.parts import Record, Redaction, moment_text
 from headwater.tokens import MARK
 
+_OUTPUT = "/output/content"
 _EMITTED = re.compile(r"(/items/\d+)/emitted")
-_NUMBERS = ("$int", "$float", "$decimal")
+_TEXT = re.compile(r"/items/(\d+)/(?:content|emitted)")
+
+
+class _Item(msgspec.Struct, frozen=True):
+    decision: str
+
+
+class _Outline(msgspec.Struct, frozen=True):
+    """The few fields of a core that redaction itself reads."""
+
+    created_at: datetime
+    items: tuple[_Item, ...]
 
 
 def redact(
@@ -25,12 +38,16 @@ def redact(
     """The record without the disclosures at these pointers: without all of them, or an error."""
     if type(reason) is not str or type(by) not in (str, NoneType):
         raise InvalidInputError("give reason and by as text: they stay in the record")
+    if not reason.strip():
+        raise InvalidInputError("say for what reason the value is redacted")
     to_tagged((reason, by), "reason or by")  # refuses what is no Unicode
     erased = dict.fromkeys(pointers)  # each once
     _check_disclosed(record, erased)
+    outline = _outline(record)
+    # Clocks differ from host to host, and no note is older than its record.
+    moment = moment_text(at if outline is None else max(at, outline.created_at))
     notes = (
-        Redaction(pointer=pointer, redacted_at=moment_text(at), reason=reason, by=by)
-        for pointer in erased
+        Redaction(pointer=pointer, redacted_at=moment, reason=reason, by=by) for pointer in erased
     )
     return msgspec.structs.replace(
         record,
@@ -54,47 +71,71 @@ def _told(note: Redaction) -> str:
     return f"at {note.redacted_at}{by}, because: {note.reason}"
 
 
+def _outline(record: Record) -> _Outline | None:
+    """None of a core that cannot be read: its values can be erased all the same."""
+    try:
+        return msgspec.json.decode(record.core, type=_Outline)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def also_disclosed(record: Record, *pointers: str) -> list[str]:
-    """The other pointers that disclose the value of one of these, or a text with it inside."""
+    """The other pointers that disclose the value of one of these, or a text with it inside.
+
+    A shortened text and its item's content disclose each other, and the output all its items.
+    """
     values = {item.pointer: item.value for item in record.disclosures}
     # Nothing, yes and no say nothing of anybody.
-    wanted = [value for pointer in pointers if (value := values.get(pointer)) and value != 1]
-    patterns = [_pattern(value) for value in wanted]
-    begun = set(_begun(values, [value for value in wanted if isinstance(value, str)]))
+    wanted = [
+        mention(value)
+        for pointer in pointers
+        if (value := _unmarked(pointer, values.get(pointer))) and value != 1
+    ]
+    others = {*_begun(values, wanted), *_whole(pointers)}
+    if _OUTPUT in pointers:
+        others.update(_joined(record, values))
     return [
         pointer
         for pointer, value in values.items()
-        if pointer not in pointers
-        and (pointer in begun or any(pattern.search(canonical(value)) for pattern in patterns))
+        if pointer not in pointers and (pointer in others or _mentions(value, wanted))
     ]
 
 
-def _begun(values: dict[str, Any], texts: list[str]) -> Iterator[str]:
-    """Where one of these texts was cut: an item that was shortened, and the output with it."""
+def _unmarked(pointer: str, value: Any) -> Any:
+    """A value as it stands elsewhere: there, a shortened text goes on and has no mark."""
+    shortened = isinstance(value, str) and _EMITTED.fullmatch(pointer)
+    return value.removesuffix(MARK) if shortened else value
+
+
+def _whole(pointers: Iterable[str]) -> Iterator[str]:
+    """Where the contents stand of which these are the shortened texts."""
+    return (f"{item[1]}/content" for each in pointers if (item := _EMITTED.fullmatch(each)))
+
+
+def _joined(record: Record, values: dict[str, Any]) -> Iterator[str]:
+    """Where the items stand that the output was joined of, and whatever is the same as one."""
+    outline = _outline(record)
+    items = () if outline is None else outline.items
+    dropped = {str(at) for at, item in enumerate(items) if item.decision == "dropped"}
+    parts = {
+        pointer
+        for pointer in values
+        if (item := _TEXT.fullmatch(pointer)) and item[1] not in dropped
+    }
+    texts = [text for pointer in parts if (text := values[pointer])]
+    return (pointer for pointer, value in values.items() if pointer in parts or value in texts)
+
+
+def _mentions(value: Any, wanted: Sequence[re.Pattern[str]]) -> bool:
+    return any(pattern.search(text) for text in readings(value) for pattern in wanted)
+
+
+def _begun(values: dict[str, Any], wanted: Sequence[re.Pattern[str]]) -> Iterator[str]:
+    """Where one of these values was cut: an item that was shortened, and the output with it."""
     for pointer, emitted in values.items():
         item = _EMITTED.fullmatch(pointer)
         whole = values.get(f"{item[1]}/content") if item else None
         if not (isinstance(whole, str) and isinstance(emitted, str)):
             continue
-        shown = len(emitted.removesuffix(MARK))
-        if any(0 <= whole.find(text) < shown for text in texts):
-            yield from (pointer, "/output/content")
-
-
-def _pattern(wanted: Any) -> re.Pattern[bytes]:
-    """What is found in the JSON text of everything that has a value inside."""
-    text = canonical(wanted)
-    if isinstance(wanted, str):
-        return re.compile(re.escape(text[1:-1]))
-    number = _number(wanted)
-    if number is None:
-        return re.compile(re.escape(text))
-    return re.compile(rb"(?<![\w.])" + re.escape(number.encode()) + rb"(?!\w|\.\d)")
-
-
-def _number(tagged: Any) -> str | None:
-    """How a number reads in a text; None if it is none."""
-    if type(tagged) is int:
-        return str(tagged)
-    content = [tagged[tag] for tag in _NUMBERS if isinstance(tagged, dict) and tag in tagged]
-    return str(content[0]) if content else None
+        if begins(wanted, whole, emitted.removesuffix(MARK)):
+            yield from (pointer, _OUTPUT)

@@ -147,13 +147,21 @@ def _reassembled(core: Core, tokenizer_version: str, *, same: bool) -> str:
     return f"different: {made}, give another text than the recorded one"
 
 
-def rerun(core: Core, mode: Mode, context: Context, again: Core, definition: str | None) -> Replay:
-    """What came of running the function again."""
+def rerun(
+    core: Core,
+    mode: Mode,
+    context: Context,
+    again: Core,
+    definition: str | None,
+    *,
+    searched: bool,
+) -> Replay:
+    """What came of running the function again, for which some retriever was asked or none."""
     same = context.content_hash == core.output.content_hash
     return Replay(
         context_id=core.context_id,
         mode=mode,
-        fidelity=_rerun(core, mode, definition, same=same),
+        fidelity=_rerun(core, mode, definition, same=same, searched=searched),
         content=context.content,
         content_hash=context.content_hash,
         matches=same,
@@ -162,7 +170,7 @@ def rerun(core: Core, mode: Mode, context: Context, again: Core, definition: str
     )
 
 
-def _rerun(core: Core, mode: Mode, definition: str | None, *, same: bool) -> str:
+def _rerun(core: Core, mode: Mode, definition: str | None, *, same: bool, searched: bool) -> str:
     """How far a text can be relied on that the function as it is today has made."""
     words = ["the same text" if same else "another text"]
     words.append(
@@ -171,7 +179,7 @@ def _rerun(core: Core, mode: Mode, definition: str | None, *, same: bool) -> str
         if mode == "as_of"
         else "features as they are now"
     )
-    if core.retrievals:
+    if searched:
         words.append("retrievers asked now")
     if mode == "as_of":
         words.append("whatever is computed on demand or read elsewhere as it is now")

@@ -23,7 +23,7 @@ SHORTEST_SECRET = 16
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """What a signature says: who signed which record, when and how."""
 
-    spec: str = STATEMENT_SPEC
+    spec: str
     record_hash: str
     context_id: str
     signed_at: str
@@ -136,7 +136,8 @@ def _parse_ed25519(kind: str, text: str, which: str) -> Ed25519Key:
     key_id, _, encoded = text.partition(":")
     ed25519 = _ed25519()
     try:
-        raw = b64decode(encoded.translate(str.maketrans("-_", "+/")) + "=" * (-len(encoded) % 4))
+        padded = encoded.translate(str.maketrans("-_", "+/")) + "=" * (-len(encoded) % 4)
+        raw = b64decode(padded, validate=True)
         if kind == "ed25519":
             key = Ed25519Key(key_id, ed25519.public_of(raw), raw)
         else:
@@ -169,6 +170,7 @@ def sign(record: Record, keyring: Keyring, at: datetime) -> Record:
         )
     statement = canonical(
         Statement(
+            spec=STATEMENT_SPEC,
             record_hash=record.record_hash,
             context_id=record.context_id,
             signed_at=moment_text(at),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ from headwater.record.core import Commitment, Core, FeatureRead, Item, Retrieval
 from headwater.record.parts import Record
 from headwater.record.sealing import commitments
 from headwater.record.signing import statement_of
+
+_UNFRESH = {"stale": "too old", "missing": "missing", "default": "defaulted"}
 
 
 def past_context(record: Record, core: Core) -> PastContext:
@@ -164,6 +167,7 @@ def _retriever(call: Retrieval, core: Core) -> dict[str, Any]:
         "searched_at": call.searched_at,
         "age_ms": call.age_ms,
         "fresh": _was_fresh(call, core) if call.fresh is None else call.fresh,
+        "failed": call.failed,
     }
 
 
@@ -242,10 +246,14 @@ def _summary(core: Core) -> str:
     output = core.output
     budget = "no budget" if core.policy.max_tokens is None else f"of {core.policy.max_tokens}"
     counts = f"{output.items_kept} kept, {output.items_truncated} shortened"
-    freshness: str = core.freshness.status
-    if core.freshness.violations:
-        freshness += f" by {len(core.freshness.violations)} that were too old or missing"
     return (
         f"{output.tokens} tokens ({budget}), {len(core.items)} items: {counts}, "
-        f"{output.items_dropped} dropped; freshness {freshness}"
+        f"{output.items_dropped} dropped; freshness {core.freshness.status}{_unfresh(core)}"
     )
+
+
+def _unfresh(core: Core) -> str:
+    """What was not as fresh as asked, counted by why."""
+    counted: Counter[str] = Counter(violation.reason for violation in core.freshness.violations)
+    told = [f"{counted[reason]} {said}" for reason, said in _UNFRESH.items() if counted[reason]]
+    return f" ({', '.join(told)})" if told else ""

@@ -14,13 +14,23 @@ import msgspec
 from headwater.canonical import JsonError, canonical, from_base64, parse
 from headwater.errors import SignatureError
 from headwater.record.core import SPEC, Commitment
-from headwater.record.parts import Disclosure, Record, Signature, content_hash, hash_of
+from headwater.record.ids import spelled
+from headwater.record.parts import (
+    Disclosure,
+    Record,
+    Redaction,
+    Signature,
+    content_hash,
+    hash_of,
+    is_moment,
+)
 from headwater.record.sealing import ALTERED, commitments, opens
-from headwater.record.signing import STATEMENT_SPEC, Keyring, Statement, statement_of
+from headwater.record.signing import STATEMENT_SPEC, Key, Keyring, Statement, statement_of
 
 CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
 Fault = Literal["altered", "another", "unsigned", "unchecked"]
 NO_KEYS = Keyring()
+_UNOPENED = "what is disclosed does not open its commitment"
 # Of a record that is not altered itself, a verdict says what else was asked of it.
 _UNMET: dict[Fault, str] = {
     "another": "It is not the record that was expected.",
@@ -102,6 +112,7 @@ class _Outline(msgspec.Struct, frozen=True):
 
     spec: str
     context_id: str
+    created_at: str
     policy: _Policy
     items: tuple[_Item, ...]
     output: _Output
@@ -125,8 +136,9 @@ def verify(
 ) -> Report:
     """Says what holds of a record and names what is broken.
 
-    `expect` is the record hash or the context id it was asked for by; `signed` asks for a signature
-    that a key of the keyring made, and takes one that cannot be checked for none.
+    `expect` is the record hash or the context id it was asked for by, in any spelling; `signed`
+    asks for a signature that a key of the keyring made, and takes one that cannot be checked for
+    none.
     """
     reading = _read(record.core)
     opened, disclosures = _check_disclosures(record, reading)
@@ -135,8 +147,8 @@ def verify(
             _check_hash(record, reading, expect),
             _check_signature(record, reading, keyring, signed=signed),
             disclosures,
-            _check_content(reading, opened),
-            _check_reassembly(reading, opened),
+            _check_content(record, reading, opened),
+            _check_reassembly(record, reading, opened),
         ),
         signed=record.signature is not None,
     )
@@ -150,8 +162,6 @@ def _read(core: bytes) -> _Reading:
         committed, same = dict(commitments(tree)), canonical(tree) == core
     except JsonError as error:
         return _Reading(record_hash, problem=f"the core is not readable: {error}")
-    except RecursionError:
-        return _Reading(record_hash, problem="the core is not readable: it is nested too deeply")
     except msgspec.ValidationError as error:
         return _Reading(record_hash, problem=f"the core is not that of a record: {error}")
     problem = None
@@ -175,7 +185,7 @@ def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
 def _is_another(reading: _Reading, expect: str | None) -> bool:
     if expect is None or reading.outline is None:
         return False
-    return expect not in (reading.record_hash, reading.outline.context_id)
+    return spelled(expect) not in (reading.record_hash, reading.outline.context_id)
 
 
 def _hash_problems(record: Record, reading: _Reading) -> Iterator[str]:
@@ -210,10 +220,17 @@ def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, sig
     problem = _statement_problem(statement, reading)
     if problem is not None:
         return _broken("signature", problem)
+    key = keyring.find(statement.key_id)
+    if key is None:
+        return _unproved(_unknown(statement.key_id, keyring), "unchecked", signed=signed)
+    return _check_key(statement, signature, key)
+
+
+def _unknown(key_id: str, keyring: Keyring) -> str:
     if not keyring.keys:
-        said = f"no key was given; it names key {statement.key_id!r}"
-        return _unproved(said, "unchecked", signed=signed)
-    return _check_key(statement, signature, keyring)
+        return f"no key was given; it names key {key_id!r}"
+    known = ", ".join(repr(key.key_id) for key in keyring.keys)
+    return f"key {key_id!r} is not in the keyring, which has {known}"
 
 
 def _unproved(detail: str, fault: Fault, *, signed: bool) -> Check:
@@ -231,12 +248,7 @@ def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
     return None
 
 
-def _check_key(statement: Statement, signature: Signature, keyring: Keyring) -> Check:
-    key = keyring.find(statement.key_id)
-    if key is None:
-        known = ", ".join(repr(key.key_id) for key in keyring.keys)
-        said = f"key {statement.key_id!r} is not in the keyring, which has {known}"
-        return _broken("signature", said, "unchecked")
+def _check_key(statement: Statement, signature: Signature, key: Key) -> Check:
     if key.algorithm != statement.algorithm:
         said = f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
         return _broken("signature", said)
@@ -267,6 +279,7 @@ def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any
         else:
             broken.append(f"{disclosure.pointer} {problem}")
     broken += _gaps(record, reading.commitments)
+    broken += _false_notes(record.redactions, reading.outline.created_at)
     if broken:
         return opened, _broken("disclosures", "; ".join(broken))
     return opened, _disclosed(record, len(opened), len(reading.commitments))
@@ -304,18 +317,51 @@ def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:
         yield f"{pointer} is noted as redacted, but is still disclosed"
 
 
-def _check_content(reading: _Reading, opened: dict[str, Any]) -> Check:
-    text = opened.get("/output/content")
-    if reading.outline is None or not isinstance(text, str):
-        return _open("content", "/output/content is not disclosed")
+def _false_notes(notes: Iterable[Redaction], created_at: str) -> Iterator[str]:
+    """What nobody who redacts would have noted."""
+    for note in notes:
+        said = f"{note.pointer} is noted as redacted"
+        if not is_moment(note.redacted_at):
+            yield f"{said} at {note.redacted_at!r}, which is no moment"
+        elif note.redacted_at < created_at:
+            yield f"{said} at {note.redacted_at}, before the record was made at {created_at}"
+        if not note.reason.strip(" \t\r\n"):
+            yield f"{said} without a reason"
+
+
+def _texts(
+    record: Record, opened: dict[str, Any], pointers: Iterable[str]
+) -> tuple[list[str], str]:
+    """The texts that stand at these pointers, and what is wrong with those that do not."""
+    disclosed = {disclosure.pointer for disclosure in record.disclosures}
+    texts: list[str] = []
+    faults: dict[str, list[str]] = {}
+    for pointer in pointers:
+        text = opened.get(pointer)
+        if isinstance(text, str):
+            texts.append(text)
+        elif pointer in opened:
+            faults.setdefault("no text", []).append(pointer)
+        else:
+            fault = _UNOPENED if pointer in disclosed else "not disclosed"
+            faults.setdefault(fault, []).append(pointer)
+    return texts, "; ".join(f"{fault}: {', '.join(those)}" for fault, those in faults.items())
+
+
+def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
+    if reading.outline is None:
+        return _open("content", "the core cannot be read")
+    texts, lack = _texts(record, opened, ["/output/content"])
+    if lack:
+        return _open("content", lack)
     expected = reading.outline.output.content_hash
-    actual = content_hash(text)
+    actual = content_hash(texts[0])
     if actual != expected:
         return _broken("content", f"/output/content hashes to {actual}, the core says {expected}")
     return _holds("content", f"the text hashes to {actual}")
 
 
-def _check_reassembly(reading: _Reading, opened: dict[str, Any]) -> Check:
+def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
     """Says whether the texts of the items that were kept make up the output."""
     outline = reading.outline
     if outline is None:
@@ -327,10 +373,9 @@ def _check_reassembly(reading: _Reading, opened: dict[str, Any]) -> Check:
         for at, item in enumerate(outline.items)
         if item.decision != "dropped"
     ]
-    texts = [text for pointer in pointers if isinstance(text := opened.get(pointer), str)]
-    if len(texts) < len(pointers):
-        missing = ", ".join(pointer for pointer in pointers if pointer not in opened)
-        return _open("reassembly", f"not disclosed: {missing}")
+    texts, lack = _texts(record, opened, pointers)
+    if lack:
+        return _open("reassembly", lack)
     if content_hash(outline.policy.separator.join(texts)) != outline.output.content_hash:
         return _broken("reassembly", "the kept items do not make up the text of content_hash")
     return _holds("reassembly", f"{len(texts)} kept items make up the text")

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 
-from headwater.canonical import parse
+from headwater.canonical import DEEPEST_TEXT, parse
 from verifier.generator.cases.records import FULL, OTHER, SIGNED
-from verifier.generator.cases.vocabulary import Case, case, changed, recored, resealed, with_core
+from verifier.generator.cases.vocabulary import (
+    Case,
+    case,
+    changed,
+    deep,
+    recored,
+    resealed,
+    with_core,
+)
 from verifier.generator.samples import HMAC
 
 
@@ -73,6 +81,20 @@ def broken_cores() -> list[Case]:
             changed(FULL, lambda d: d.update(core=text[:-1])),
             "x....",
             "not readable",
+        ),
+        case(
+            "core-deep",
+            "it is nested one level too deeply, and its hash fits",
+            deep(FULL, DEEPEST_TEXT),
+            "x....",
+            "nested deeper",
+        ),
+        case(
+            "core-very-deep",
+            "it is nested beyond what a stack holds, and its hash fits",
+            deep(FULL, 6_000),
+            "x....",
+            "nested deeper",
         ),
         case(
             "core-longer",
@@ -198,6 +220,15 @@ def broken_cores() -> list[Case]:
             OTHER.context_id,
             fails="It is not the record that was expected.",
             expect=OTHER.context_id,
+        ),
+        case(
+            "another-empty",
+            "it was asked for by nothing",
+            FULL,
+            "x.+++",
+            "another record",
+            fails="It is not the record that was expected.",
+            expect="",
         ),
         case(
             "another-and-unsigned",

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from headwater.record.document import export
-from verifier.generator.cases.records import FULL, MISMATCH
+from verifier.generator.cases.records import FULL, MISMATCH, REDACTED
 from verifier.generator.cases.vocabulary import Case, Document, case, changed, disclosure, resealed
 
 
@@ -30,11 +30,14 @@ def broken_disclosures() -> list[Case]:
     def note(pointer: str) -> Document:
         added = {
             "pointer": pointer,
-            "redacted_at": "2026-01-03T00:00:00Z",
-            "reason": "",
+            "redacted_at": "2026-01-03T00:00:00.000000Z",
+            "reason": "asked for by Ada",
             "by": None,
         }
         return changed(FULL, lambda document: document["redactions"].append(added))
+
+    def noted(**members: str) -> Document:
+        return changed(REDACTED, lambda document: document["redactions"][0].update(members))
 
     def false_hash(tree: Any) -> None:
         tree["output"]["content_hash"] = f"sha256:{'2' * 64}"
@@ -174,6 +177,46 @@ def broken_disclosures() -> list[Case]:
             note("/inputs/answer"),
             "+.x++",
             "/inputs/answer",
+        ),
+        case(
+            "redacted-never",
+            "a note has no moment",
+            noted(redacted_at="never"),
+            "+.x++",
+            "/inputs/question",
+            "never",
+        ),
+        case(
+            "redacted-at-no-day",
+            "a note is of a day that no calendar has",
+            noted(redacted_at="2026-02-30T12:00:00.250000Z"),
+            "+.x++",
+            "/inputs/question",
+            "2026-02-30",
+        ),
+        case(
+            "redacted-at-other-form",
+            "the moment of a note is not written as records write it",
+            noted(redacted_at="2026-01-03T12:00:00.25Z"),
+            "+.x++",
+            "/inputs/question",
+            "12:00:00.25Z",
+        ),
+        case(
+            "redacted-before",
+            "a note is older than its record",
+            noted(redacted_at="2026-01-02T12:00:00.249999Z"),
+            "+.x++",
+            "/inputs/question",
+            "before the record was made",
+        ),
+        case(
+            "redacted-without-reason",
+            "a note gives no reason",
+            noted(reason=" \n"),
+            "+.x++",
+            "/inputs/question",
+            "without a reason",
         ),
         case(
             "false-content-hash",

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import msgspec
 
+from headwater.canonical import DEEPEST_TEXT
 from headwater.record.document import export
 from headwater.record.redact import redact
 from headwater.record.signing import parse_keyring, sign
 from verifier.generator.cases.records import BY_ED25519, FULL, FUTURE, RECEIPT, REDACTED, SIGNED
-from verifier.generator.cases.vocabulary import Case, case
+from verifier.generator.cases.vocabulary import Case, case, changed, deep, statement
 from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
 
 
@@ -73,9 +74,36 @@ def holding() -> list[Case]:
             signed=True,
         ),
         case("signed-unchecked", "signed, but no key is at hand", SIGNED, "+.+++"),
+        case(
+            "signed-unknown-key",
+            "signed with a key that is not among those at hand",
+            old,
+            "+.+++",
+            keys=HMAC,
+        ),
+        case(
+            "key-id",
+            "the signature names a key that nobody has",
+            changed(SIGNED, statement(key_id="2027-01")),
+            "+.+++",
+            keys=HMAC,
+        ),
         case("unsigned-known-keys", "not signed, and there are keys", FULL, "+.+++", keys=HMAC),
         case("expected-hash", "asked for by its hash", FULL, "+.+++", expect=FULL.record_hash),
         case("expected-id", "asked for by its id", FULL, "+.+++", expect=FULL.context_id),
+        case(
+            "expected-bare-hash",
+            "asked for by its hash without a kind, in capitals",
+            FULL,
+            "+.+++",
+            expect=FULL.record_hash.removeprefix("sha256:").upper(),
+        ),
+        case(
+            "core-almost-too-deep",
+            "nested as deeply as a core may be",
+            deep(FULL, DEEPEST_TEXT - 1),
+            "+.+++",
+        ),
         case("later-version", "a later version added fields", FUTURE, "+.+++"),
         case("receipt", "a text that was assembled elsewhere has no items", RECEIPT, "+.++."),
         msgspec.structs.replace(

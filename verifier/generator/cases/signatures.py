@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+from headwater.canonical import canonical
 from headwater.record.document import export
 from headwater.record.parts import Record
+from headwater.record.signing import parse_keyring, sign
 from verifier.generator.cases.records import BY_ED25519, FULL, OTHER, SIGNED
 from verifier.generator.cases.vocabulary import Case, Document, case, changed, disclosure, statement
-from verifier.generator.samples import ED25519_PUBLIC, HMAC, OLD_HMAC
+from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
 
 
 def broken_signatures() -> list[Case]:
@@ -16,6 +18,11 @@ def broken_signatures() -> list[Case]:
 
     def signature(record: Record, **members: str) -> Document:
         return changed(record, lambda document: document["signature"].update(members))
+
+    def without_spec(document: Document) -> None:
+        claims = json.loads(document["signature"]["statement"])
+        del claims["spec"]
+        document["signature"]["statement"] = canonical(claims).decode()
 
     genuine: str = json.loads(export(SIGNED))["signature"]["signature"]
     flipped = ("B" if genuine[0] == "A" else "A") + genuine[1:]
@@ -82,15 +89,6 @@ def broken_signatures() -> list[Case]:
             keys=ED25519_PUBLIC,
         ),
         case(
-            "key-id",
-            "the signature names a key that nobody has",
-            changed(SIGNED, statement(key_id="2027-01")),
-            "+x+++",
-            "2027-01",
-            fails="Its signature could not be checked.",
-            keys=HMAC,
-        ),
-        case(
             "key-id-known",
             "the signature names another key",
             changed(SIGNED, statement(key_id="2025-01")),
@@ -139,6 +137,13 @@ def broken_signatures() -> list[Case]:
             "+x+++",
             "CRS-002-SIG",
             keys=HMAC,
+        ),
+        case(
+            "statement-no-spec",
+            "the signature does not say of which kind it is, which shows without any key",
+            changed(SIGNED, without_spec),
+            "+x+++",
+            "spec",
         ),
         case(
             "statement-space",
@@ -215,6 +220,16 @@ def broken_signatures() -> list[Case]:
             made_up,
             "+x+++",
             "evil",
+            fails="Its signature could not be checked.",
+            keys=HMAC,
+            signed=True,
+        ),
+        case(
+            "signature-unknown-key",
+            "a signature was expected by one who has dropped the key that made it",
+            sign(FULL, parse_keyring(OLD_HMAC), NOON),
+            "+x+++",
+            "2025-01",
             fails="Its signature could not be checked.",
             keys=HMAC,
             signed=True,

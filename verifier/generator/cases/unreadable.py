@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.canonical import DEEPEST_TEXT
 from headwater.record.document import export
 from verifier.generator.cases.records import FULL, REDACTED
 from verifier.generator.cases.vocabulary import Case, changed, text_of
@@ -33,6 +34,18 @@ def unreadable() -> list[Case]:
         "redaction-by-number": (
             "who redacted is no text",
             text_of(changed(REDACTED, lambda d: d["redactions"][0].update(by=5))),
+        ),
+        "disclosures-null": (
+            "the disclosures are no list",
+            text_of(changed(FULL, lambda d: d.update(disclosures=None))),
+        ),
+        "redactions-null": (
+            "the notes are no list",
+            text_of(changed(FULL, lambda d: d.update(redactions=None))),
+        ),
+        "deep": (
+            "it is nested too deeply",
+            good.replace("{", '{"zz": ' + "[" * DEEPEST_TEXT + "]" * DEEPEST_TEXT + ",", 1),
         ),
         "no-salt": (
             "a disclosure has no salt",

@@ -81,8 +81,8 @@ def case(
 def _passes(record: Record | Document, *, signature: bool | None) -> str:
     if signature:
         return "Nothing is broken."
-    bears = isinstance(record, Record) and record.signature is not None
-    unproved = "its signature was not checked" if bears else "it is not signed"
+    signed = record.signature if isinstance(record, Record) else record.get("signature")
+    unproved = "its signature was not checked" if signed else "it is not signed"
     return f"Nothing is broken, but {unproved}."
 
 
@@ -104,6 +104,12 @@ def recored(record: Record, core: str) -> Document:
     """The document with another core and its hash."""
     document: Document = json.loads(export(record))
     return document | {"core": core, "record_hash": hash_of(core.encode())}
+
+
+def deep(record: Record, levels: int) -> Document:
+    """The document with a core of some later version in which a field has so many levels."""
+    nested = '{"a":' * levels + "1" + "}" * levels
+    return recored(record, f'{record.core.decode()[:-1]},"zz":{nested}}}')
 
 
 def with_core(record: Record, old: str, new: str) -> Document:
