@@ -17,8 +17,14 @@ import msgspec
 from msgspec import Meta
 
 from headwater.durations import format_duration, to_timedelta
-from headwater.errors import ConfigError, UnknownSettingError
+from headwater.errors import (
+    ConfigError,
+    DeclarationError,
+    InvalidInputError,
+    UnknownSettingError,
+)
 from headwater.logs import Format, Level
+from headwater.sources import check_name, kind_of
 
 PREFIX = "HEADWATER_"
 
@@ -37,8 +43,28 @@ def _without_password(url: str) -> str:
     return re.sub(r"(password=)[^&\s]+", r"\1***", url)
 
 
+def _checked_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
+    for name, location in sources.items():
+        check_name(name)
+        kind_of(name, location)
+    return sources
+
+
+def _checked_prices(prices: Mapping[str, int | str]) -> dict[str, int]:
+    for model, given in prices.items():
+        text = str(given)
+        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
+            raise InvalidInputError(
+                f"{given!r} for {model!r} is not a whole number of nano-USD for a million "
+                f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
+            )
+    return {model: int(given) for model, given in prices.items()}
+
+
 _SECRET = {"show": _hidden}
 _URL = {"show": _without_password}
+# A dollar for each token: a record holds what nine million of those cost.
+_LONGEST_RATE = 15
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -213,11 +239,18 @@ class Settings(msgspec.Struct, frozen=True):
     offline: OfflineSettings = OfflineSettings()
     log: LogSettings = LogSettings()
     sources: Annotated[
-        dict[str, str], Meta(description="names that SQL features read, each with its file")
+        dict[str, str],
+        Meta(
+            description="names that SQL features read, each with its file",
+            extra={"check": _checked_sources},
+        ),
     ] = {}
     prices: Annotated[
         dict[str, int | str],
-        Meta(description="models with a price of your own, in nano-USD for a million input tokens"),
+        Meta(
+            description="models with a price of your own, in nano-USD for a million input tokens",
+            extra={"check": _checked_prices},
+        ),
     ] = {}
 
     @property
@@ -292,6 +325,8 @@ class Setting(NamedTuple):
             raise ConfigError(
                 f"{where}: {self.shown(given)!r} is not allowed; it must be {self.allowed}"
             ) from error
+        except (InvalidInputError, DeclarationError) as error:
+            raise ConfigError(f"{where}: {error}") from error
 
     def check_text(self, text: str, where: str) -> Any:
         """The same for a variable, where every value is text."""
@@ -311,7 +346,8 @@ class Setting(NamedTuple):
         value = msgspec.convert(given, Annotated[self.kind, self.meta])
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(value)
-        return value
+        check = (self.meta.extra or {}).get("check")
+        return check(value) if check else value
 
 
 _IN_WORDS: dict[Any, str] = {

@@ -58,12 +58,29 @@ def test_a_home_that_cannot_be_looked_at_is_not_said_to_be_absent(
     assert "is not there" not in refused.err
 
 
-def test_a_verb_that_writes_makes_the_store(folder: Path, run: Run, start: Start) -> None:
-    assert run("events", "publish", "visit", "u1").code == 0
+def test_a_verb_that_writes_makes_the_store_and_says_so(
+    folder: Path, run: Run, start: Start
+) -> None:
+    made = run("events", "publish", "visit", "u1")
+    assert (made.code, made.err) == (0, f"made a new store in {folder / '.headwater'}\n")
+    assert run("events", "publish", "visit", "u1").err == ""
     assert run("dlq", "list").out == "No dead letters.\n"
     for verb in (("serve", "--port", "0"), ("worker",)):
         home = folder / verb[0]
         process = start(*verb, HEADWATER_HOME=str(home))
         process.next_line()
-        assert process.end().code == 0
+        ended = process.end()
+        assert ended.code == 0
+        assert f"made a new store in {home}\n" in ended.err
         assert home.is_dir()
+
+
+def test_a_file_elsewhere_brings_no_store_of_its_own(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = folder / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    made = run("events", "publish", "visit", "u1", "-f", "../features.py")
+    assert made.err == f"made a new store in {here / '.headwater'}\n"
+    assert "wherever the file lies" in " ".join(run("events", "publish", "--help").out.split())

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import sqlite3
 import subprocess
 import sys
@@ -107,6 +108,16 @@ def test_a_context_is_shown_by_id_prefix_and_hash(run: Run, made: Context) -> No
     assert shown.out.endswith(f"\nText\n{made.content}\n")
     for ref in (made.context_id[:13], str(made.record_hash), str(made.record_hash)[7:]):
         assert run("context", "show", ref).out == shown.out
+
+
+def test_values_that_json_cannot_say_are_shown_in_tags(folder: Path, run: Run) -> None:
+    values = (math.nan, {None: 1}, None)
+    kept = [assemble(folder, question=value) for value in values]  # type: ignore[arg-type]
+    shown = [run("context", "show", made.context_id).out for made in kept]
+    assert '{"$float":"NaN"}' in shown[0]
+    assert '{"$map":[[null,1]]}' in shown[1]
+    told = run("context", "diff", kept[0].context_id, kept[1].context_id).out
+    assert '{"$float":"NaN"}' in told
 
 
 def test_nothing_is_wrapped_or_coloured_off_a_terminal(run: Run, made: Context) -> None:
@@ -259,6 +270,7 @@ def test_a_signature_that_nobody_checked_is_none_to_those_who_ask_for_one(
     assert run(*document).out.endswith("\nNothing is broken, but its signature was not checked.\n")
     for keys in ("", "march:a secret of March"):
         monkeypatch.setenv("HEADWATER_SIGNING_KEY", keys)
+        assert run("context", "verify", made.context_id).code == 0
         for asked in (document, ("context", "verify", made.context_id)):
             refused = run(*asked, "--signed")
             assert refused.code == 1
@@ -649,8 +661,23 @@ def test_several_values_are_redacted_at_once_or_none(run: Run, made: Context) ->
     assert f"Erased from {made.context_id}: /inputs/question, /items/2/content. " in done.out
     left = [pointer for pointer in ELSEWHERE if pointer != "/items/2/content"]
     assert f"still disclosed at {' '.join(left)}: " in done.err
-    assert redact(*left).err == ""
+    # Of the text that is gone now, these items are left.
+    assert "still disclosed at /items/0/content /items/1/content: " in redact(*left).err
     assert "parcels" not in run("context", "export", made.context_id).out
+
+
+@pytest.mark.parametrize("mode", ["reassemble", "as_of", "live"])
+def test_whoever_cannot_replay_is_told_what_shows_the_rest(
+    run: Run, made: Context, mode: str
+) -> None:
+    redacted(run, made, "--reason", "r", "--everywhere")
+    refused = run("context", "replay", made.context_id, "--mode", mode)
+    assert refused.code == 1
+    assert refused.err.endswith(
+        f"; `headwater context show {made.context_id}` shows what there is\n"
+    )
+    shown = run("context", "show", made.context_id)
+    assert (shown.code, f"it hashes to {made.content_hash}" in shown.out) == (0, True)
 
 
 def test_redaction_asks_on_a_terminal_only(

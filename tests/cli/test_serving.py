@@ -138,6 +138,22 @@ def test_a_second_signal_ends_a_worker_at_once(folder: Path, run: Run, start: St
     assert worker.end(signal.SIGTERM).code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
+@pytest.mark.parametrize("verb", [("worker",), ("serve", "--port", "0")], ids=" ".join)
+def test_whoever_waits_for_a_handler_says_so_and_how_to_end_at_once(
+    folder: Path, run: Run, start: Start, verb: tuple[str, ...]
+) -> None:
+    (folder / "features.py").write_text(STUCK)
+    run("events", "publish", "visit", "u1")
+    process = start(*verb)
+    process.next_line()
+    wait_until((folder / "begun").exists)
+    process.send(signal.SIGINT)
+    said = process.errors_until('"event":"stopping"')
+    assert '"waits_for":"handlers, refreshes and requests that run"' in said
+    assert '"hint":"a second Ctrl-C or SIGTERM ends them at once"' in said
+    assert '"stopping"' not in process.end(signal.SIGINT).err
+
+
 def test_a_worker_waits_for_a_handler_only_so_long(folder: Path, run: Run, start: Start) -> None:
     (folder / "features.py").write_text(STUCK)
     run("events", "publish", "visit", "u1")

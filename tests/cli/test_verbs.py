@@ -43,6 +43,9 @@ def test_features_are_listed_with_how_they_are_recomputed(run: Run) -> None:
     assert listed["blurb"]["needs"] == ["shout", "total_spend"]
     assert listed["total_spend"]["description"] == "What a user has spent."
     assert listed["total_spend"]["declared_at"].endswith("features.py:10")
+    assert (listed["total_spend"]["max_retries"], listed["visits"]["default"]) == (0, 0)
+    assert (listed["orders"]["materialize"], listed["shout"]["materialize"]) == (True, False)
+    assert (listed["shout"]["ttl_ms"], listed["shout"]["order"]) == (None, "stream")
 
 
 def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> None:
@@ -64,7 +67,7 @@ def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> Non
         ("total_spend", "missing", "computed when a worker handles purchase"),
         ("visits", "default", "computed when a worker handles visit or click"),
         ("orders", "missing", "no refresh has written orders yet"),
-        ("blurb", "missing", "blurb needs shout, total_spend"),
+        ("blurb", "missing", "blurb needs total_spend, without a value so far; `headwater"),
     ],
 )
 def test_a_value_that_nothing_has_computed_is_said_to_be_so(
@@ -74,6 +77,59 @@ def test_a_value_that_nothing_has_computed_is_said_to_be_so(
     assert shown.code == 0
     assert shown.out.count(source) == 2
     assert f"u1, u2: {why}" in shown.err.replace(f"nothing has computed {name} yet; it is ", "")
+
+
+def test_a_template_names_what_it_lacks_for_each_entity(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(
+        (folder / "features.py").read_text()
+        + """
+@feature(entity=User, template="{total_spend} {orders} {visits}", default="unknown")
+def summary(user_id: str) -> str: ...
+"""
+    )
+    run("events", "publish", "purchase", "u1", "amount=2.5")
+    drain(folder)
+    shown = run("features", "get", "summary", "u1", "u 2", "u3")
+    assert shown.out.count("default") == 2
+    assert shown.err == (
+        "\nu1: summary has the default of visits in it\n"
+        "u 2, u3: summary needs total_spend, orders, without a value so far; `headwater features "
+        "get total_spend 'u 2'` says why\n"
+    )
+
+
+def test_events_that_wait_are_named_before_anything_else(run: Run) -> None:
+    run("events", "publish", "purchase", "u1", "amount=2.5")
+    for name in ("total_spend", "orders"):
+        told = run("features", "get", name, "u1").err
+        assert "u1: 1 event still to be handled, as `headwater lag` shows; no" in told
+
+
+@pytest.mark.usefixtures("home")
+def test_a_scheduled_feature_says_where_failures_are_told(run: Run) -> None:
+    told = run("features", "get", "orders", "u1").err
+    assert "if it fails their log says why, as `refresh failed`" in told
+
+
+@pytest.mark.usefixtures("home")
+def test_a_value_with_an_end_is_not_said_to_have_never_been_there(folder: Path, run: Run) -> None:
+    mended = (folder / "features.py").read_text().replace("max_retries=0", 'ttl="1h"')
+    (folder / "features.py").write_text(mended)
+    told = run("features", "get", "total_spend", "u1").err
+    assert "nothing has computed total_spend within its ttl of 1h;" in told
+
+
+def test_a_feature_for_its_effects_alone_never_has_a_value(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(
+        (folder / "features.py").read_text()
+        + """
+@feature(entity=User, trigger="purchase")
+async def tell(user_id: str, event: ServiceEvent) -> None: ...
+"""
+    )
+    run("events", "publish", "purchase", "u1", "amount=2.5")
+    assert "never has a value" in run("features", "get", "tell", "u1").err
+    assert run("features", "list", "--json").json[-1]["type"] == "None"
 
 
 @pytest.mark.usefixtures("home")
@@ -92,7 +148,7 @@ def test_a_feature_that_fails_and_one_that_is_unknown_are_errors(run: Run) -> No
     assert failed.err.startswith("error: feature 'broken' failed for 'u1': ZeroDivisionError")
     unknown = run("features", "get", "totl_spend", "u1")
     assert unknown.code == 1
-    assert "did you mean 'total_spend'?" in unknown.err
+    assert "did you mean 'total_spend'? (features.py was looked in; pass --file" in unknown.err
 
 
 def test_a_mistake_in_the_file_is_told_with_file_and_line(folder: Path, run: Run) -> None:
@@ -147,9 +203,36 @@ def test_a_line_without_a_time_zone_is_told_how_to_add_one(run: Run) -> None:
     assert "line 1: 2026-01-31T12:00:00 has no time zone; add one, as in" in refused.err
 
 
+def test_a_line_that_is_not_utf_8_is_named(folder: Path, run: Run) -> None:
+    line = b'{"event_type": "visit", "entity_id": "u1"}\n'
+    refused = run("events", "publish", "-", stdin=line + line.replace(b"u1", b"\xff"))
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        "error: line 2: it is not UTF-8 (byte 0xff at 38); convert the events to UTF-8; nothing "
+        "was published\n"
+    )
+    assert run("events", "publish", "-", stdin="x\n".encode("utf-16")).err.startswith(
+        "error: line 1: it is not UTF-8 (byte 0xff at 0)"
+    )
+    assert not (folder / ".headwater").exists()
+
+
+def test_a_byte_order_mark_is_no_part_of_a_batch(run: Run) -> None:
+    line = '\ufeff{"event_type": "visit", "entity_id": "u1"}\n'
+    assert len(run("events", "publish", "-", "--json", stdin=line).json) == 1
+    assert run("events", "publish", "-", stdin=f"{line}{line}").err.startswith("error: line 2: ")
+
+
+@pytest.mark.usefixtures("home")
+def test_bytes_that_are_no_text_are_an_error_everywhere(run: Run) -> None:
+    refused = run("dlq", "show", "\udcff")
+    assert (refused.code, refused.err) == (1, "error: '\\xff' is not UTF-8 text\n")
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        "[" * 10_000,
         "no json",
         '{"event_type": "visit"}',
         '{"event_type": "visit", "entity_id": ""}',
@@ -174,6 +257,11 @@ def test_one_bad_line_refuses_the_batch(folder: Path, run: Run, line: str) -> No
         (["purchase", "u1", "--timestamp", "yesterday"], "'yesterday' is no time"),
         (["purchase", "u1", "--timestamp", "2026-01-31T12:00:00"], "as in 2026-01-31T12:00:00Z"),
         (["purchase", "u1", "temp=1", "temp=2"], "'temp' is given twice"),
+        (["purchase", "u1", "amount=1e400"], "'amount': Number out of range; give another value"),
+        (["purchase", "u1", "amount=[1e400]"], "'amount': Number out of range - at `$[0]`"),
+        (["purchase", "u1", "amount=" + "[" * 10_000], "'amount': maximum recursion depth"),
+        (["purchase", "u1", "a=\udcff"], r"'a=\xff' is not UTF-8 text; nothing was published"),
+        (["purchase", "\udcff"], r"'\xff' is not UTF-8 text; nothing was published"),
         (["-", "u1"], "takes the whole events from stdin"),
     ],
 )

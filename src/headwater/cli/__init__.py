@@ -7,6 +7,7 @@ import sys
 import typer
 
 from headwater.cli.app import app
+from headwater.cli.words import as_typed, is_utf8
 from headwater.errors import HeadwaterError
 
 # What the system says when nothing more can be written, wherever the output goes.
@@ -19,6 +20,12 @@ def main() -> None:
         app(prog_name="headwater")
     except HeadwaterError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except UnicodeEncodeError:
+        given = [word for word in sys.argv if not is_utf8(word)]
+        if not given:
+            raise
+        typer.echo(f"error: {as_typed(given[0])} is not UTF-8 text", err=True)
         sys.exit(1)
     except OSError as error:
         if error.errno not in _FULL:

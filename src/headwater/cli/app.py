@@ -16,7 +16,7 @@ VERBS = {
     "worker": "Add a worker process to the store of a features file.",
     "features": "Read and list features.",
     "events": "Publish events.",
-    "context": "Show, verify, export and compare recorded contexts.",
+    "context": "Assemble, show, verify, export and compare contexts.",
     "dlq": "Look at dead letters, run them again or discard them.",
     "lag": "Show how many events wait, and for how long.",
     "rebuild": "Restore online values from history.",

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from headwater.cli.assembling import assemble
 from headwater.cli.bundle import bundle
+from headwater.cli.declared import declared
 from headwater.cli.evidence import absence, print_contexts, print_diff, print_ladder, print_trace
 from headwater.cli.options import (
     AsJson,
@@ -14,15 +16,16 @@ from headwater.cli.options import (
     StoreOption,
     bare_store,
     declared_store,
+    looked_up_in,
     moment,
     verbs,
 )
-from headwater.cli.output import note, on_terminal, print_json
+from headwater.cli.output import STANDARD, note, on_terminal, print_json, write
 from headwater.cli.running import run
 from headwater.cli.unfound import Named, note_doubts, note_doubts_at_hand
 from headwater.cli.yaml_text import for_people
 from headwater.errors import InvalidInputError
-from headwater.evidence import LARGEST_PAGE, ContextPage, Wanted, spelled
+from headwater.evidence import LARGEST_PAGE, ContextPage, Wanted
 from headwater.http.plain import plain
 from headwater.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.record.document import export as to_document
@@ -37,9 +40,10 @@ from headwater.settings import Settings
 from headwater.store import FeatureStore
 
 _ZIP = b"PK\x03\x04"
-_STANDARD = Path("-")
 
-app = verbs("Show, verify, export and compare recorded contexts.")
+app = verbs("Assemble, show, verify, export and compare contexts.")
+app.command()(assemble)
+app.command()(declared)
 
 _REF = (
     "A context id, a record hash, or the beginning of an id: 8 characters at least, and more where "
@@ -72,7 +76,7 @@ def show(
     """Show a context: its text, what became of each item, what it was made of, and when."""
     store = bare_store(file)
     if content:
-        _write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
+        write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
         return
     trace, record = run(store, lambda store: _explained(store, ref))
     if as_json:
@@ -166,6 +170,9 @@ def export(
             help="Write a zip file with everything that an auditor needs; - is the output.",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file if there is one already.")
+    ] = False,
     private: Annotated[
         bool,
         typer.Option("--private", help="Leave out every text and value; the hash stays valid."),
@@ -178,18 +185,18 @@ def export(
         raise typer.BadParameter("--bundle goes with neither --output nor --format")
     if as_json and form == "yaml":
         raise typer.BadParameter("--json and --format yaml exclude each other")
-    if as_json and bundled == _STANDARD:
+    if as_json and bundled == STANDARD:
         raise typer.BadParameter("--json and --bundle - exclude each other: both are the output")
     record = run(bare_store(file), lambda store: store.get_record(ref))
     kept = record.private() if private else record
     if bundled:
-        _write(bundle(kept), bundled)
+        write(bundle(kept), bundled, force=force)
         _say_written(bundled, kept, as_json=as_json)
         return
     document = to_document(kept)
     if form == "yaml":
         document = for_people(document).encode()
-    _write(document, output)
+    write(document, output, force=force)
 
 
 @app.command()
@@ -278,12 +285,13 @@ def replay(
     """Make a context once more. Exits with 1 if its text is gone, or its items give another."""
     runs = mode in ("as_of", "live")
     store = declared_store(file) if runs else bare_store(file)
-    replayed = run(store, lambda store: store.replay(ref, mode))
+    with looked_up_in(file):
+        replayed = run(store, lambda store: store.replay(ref, mode))
     if as_json:
         print_json(plain(replayed))
     else:
         if replayed.content is not None:
-            _write(replayed.content.encode(), None)
+            write(replayed.content.encode(), None)
             if on_terminal():
                 note("")  # the text ends as it ends; what follows begins a line
         note(f"{mode}: {replayed.fidelity}")
@@ -384,36 +392,21 @@ def _verify_document(
     return verify_record(
         from_document(content),
         parse_keyring(settings.signing_key),
-        expect=None if expect is None else spelled(expect),
+        expect=expect,
         signed=signed or settings.signature_mode == "required",
     )
 
 
 def _read(file: Path) -> bytes:
     try:
-        return typer.get_binary_stream("stdin").read() if file == _STANDARD else file.read_bytes()
+        return typer.get_binary_stream("stdin").read() if file == STANDARD else file.read_bytes()
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _write(content: bytes, file: Path | None) -> None:
-    """Writes bytes as they are, so that their hash stays what it is."""
-    if file in (None, _STANDARD):
-        stream = typer.get_binary_stream("stdout")
-        stream.write(content)
-        stream.flush()
-        if stream.isatty() and not content.endswith(b"\n"):
-            typer.echo()
-        return
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _say_written(file: Path, record: Record, *, as_json: bool) -> None:
     if as_json:
         print_json({"bundle": str(file), "record_hash": record.record_hash})
     else:
-        name = "the bundle" if file == _STANDARD else file
+        name = "the bundle" if file == STANDARD else file
         note(f"{name} holds {record.record_hash}; its README.md says how to check it.")

@@ -219,17 +219,12 @@ def _settle(
     if ask and verb == "discard" and selection.every and not on_terminal():
         raise typer.BadParameter("nobody can be asked without a terminal; pass --yes to discard")
 
-    async def settle(store: FeatureStore) -> list[str]:
-        ids = await selection.among(store)
-        if ids and ask and on_terminal():
-            typer.confirm(f"{verb} {_counted(ids)}?", abort=True)
-        if verb == "redrive":
-            await store.redrive(*ids)
-        else:
-            await store.discard(*ids)
-        return ids
-
-    return run(store, settle)
+    # Asked outside of the loop, which would keep Ctrl-C from ending the question.
+    ids = run(store, selection.among)
+    if ids and ask and on_terminal():
+        typer.confirm(f"{verb} {_counted(ids)}?", abort=True)
+    run(store, lambda store: store.redrive(*ids) if verb == "redrive" else store.discard(*ids))
+    return ids
 
 
 def _counted(ids: list[str]) -> str:

@@ -1,6 +1,6 @@
 """`headwater events`: publishing what happened."""
 
-import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -10,7 +10,9 @@ import typer
 
 from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs, without_zone
 from headwater.cli.output import note, print_json, print_table
+from headwater.cli.pairs import read_pairs
 from headwater.cli.running import run
+from headwater.cli.words import refuse_bytes
 from headwater.errors import EventError
 from headwater.ports import Published
 from headwater.store import FeatureStore
@@ -74,7 +76,7 @@ def publish(
     if batch and (entity_id or payload or event_id or timestamp):
         raise typer.BadParameter("- takes the whole events from stdin and nothing else with it")
     if batch:
-        events = read_lines(sys.stdin)
+        events = read_lines(typer.get_binary_stream("stdin"))
     else:
         events = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
     if not events:
@@ -102,17 +104,27 @@ def publish(
     print_table(("event type", "entity id", "event id", "published"), rows)
 
 
-def read_lines(lines: Iterable[str]) -> list[ServiceEvent]:
+def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:
     """The events of a batch, or an error that names the line."""
     found: list[ServiceEvent] = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
         try:
-            found.append(msgspec.json.decode(line, type=Line).event())
-        except (msgspec.DecodeError, EventError) as error:
+            text = _text(line.removeprefix(BOM_UTF8) if number == 1 else line)
+            if text.strip():
+                found.append(msgspec.json.decode(text, type=Line).event())
+        except (msgspec.DecodeError, RecursionError, EventError) as error:
             raise EventError(f"line {number}: {error}; nothing was published") from error
     return found
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise EventError(
+            f"it is not UTF-8 (byte {error.object[error.start]:#x} at {error.start}); convert the "
+            "events to UTF-8"
+        ) from error
 
 
 def _one_event(
@@ -124,41 +136,13 @@ def _one_event(
 ) -> ServiceEvent:
     if entity_id is None:
         raise typer.BadParameter("name the entity that the event happened to, after its type")
-    line = Line(event_type, entity_id, read_payload(payload))
+    refuse_bytes([event_type, entity_id, *payload, event_id], "nothing was published")
+    line = Line(event_type, entity_id, read_pairs(payload, "payload"))
     if event_id is not None:
         line.event_id = event_id
     if timestamp is not None:
         line.timestamp = read_time(timestamp)
     return line.event()
-
-
-def read_payload(words: Sequence[str]) -> dict[str, Any]:
-    """The payload of one JSON object or of key=value pairs, whose values may be JSON as well."""
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        try:
-            return msgspec.json.decode(words[0], type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise typer.BadParameter(f"the payload is not JSON: {error}") from error
-    payload: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not key or not equals:
-            raise typer.BadParameter(
-                f"{word!r} is no payload; write key=value pairs or one JSON object"
-            )
-        if key in payload:
-            raise typer.BadParameter(
-                f"{key!r} is given twice; give it once, or a list as in {key}='[1, 2]'"
-            )
-        payload[key] = _json_or_text(value)
-    return payload
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
 
 
 def _answers(

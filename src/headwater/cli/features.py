@@ -1,11 +1,13 @@
 """`headwater features`: reading values and listing what is declared."""
 
-from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileOption, declared_store, verbs
+from headwater.cli.absent import absent, recomputed, why_absent
+from headwater.cli.declared import note_contexts
+from headwater.cli.options import AsJson, FileOption, declared_store, looked_up_in, verbs
 from headwater.cli.output import note, print_json, print_table
 from headwater.cli.running import run
 from headwater.define import FeatureDef
@@ -26,13 +28,15 @@ def get(
 ) -> None:
     """Read a feature of one or more entities, with each value's age and where it came from."""
     store = declared_store(file)
+    with looked_up_in(file):
+        feature = store.registry.feature(name)
 
     async def read(store: FeatureStore) -> tuple[dict[str, FeatureValue], list[str]]:
         rows = await store.read([name], entity_ids)
         values = {i: row[name] for i, row in zip(entity_ids, rows, strict=True)}
-        return values, await _troubles(store) if _absent(values) else []
+        return values, [] if as_json else await why_absent(store, feature, absent(feature, values))
 
-    values, troubles = run(store, read)
+    values, reasons = run(store, read)
     now = store.clock.now()
     if as_json:
         print_json(
@@ -50,26 +54,28 @@ def get(
         )
         return
     rows = [(i, v.value, v.source, _age(v.age_ms(now)), v.as_of) for i, v in values.items()]
-    print_table(
-        (store.registry.feature(name).entity.id_field, name, "source", "age", "as of"), rows
-    )
-    if absent := _absent(values):
-        reason = "; ".join(troubles) or _why_absent(store.registry.feature(name))
-        note(f"\n{', '.join(absent)}: {reason}")
+    print_table((feature.entity.id_field, name, "source", "age", "as of"), rows)
+    if reasons:
+        note("\n" + "\n".join(reasons))
 
 
 @app.command("list")
 def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
     """List the features of a file and how each is recomputed."""
-    features = declared_store(file).registry.features.values()
+    registry = declared_store(file).registry
+    features = registry.features.values()
     if as_json:
         print_json([_described(feature) for feature in features])
         return
     rows = [
-        (f.name, f.entity.name, f.codec.expected, f.mode, _recomputed(f), f.description[:80])
+        (f.name, f.entity.name, f.codec.expected, f.mode, recomputed(f), f.description[:80])
         for f in features
     ]
-    print_table(("feature", "entity", "type", "mode", "recomputed", "description"), rows)
+    if rows:
+        print_table(("feature", "entity", "type", "mode", "recomputed", "description"), rows)
+    else:
+        typer.echo("No features.")
+    note_contexts(registry)
 
 
 def _described(feature: FeatureDef) -> dict[str, object]:
@@ -79,7 +85,12 @@ def _described(feature: FeatureDef) -> dict[str, object]:
         "type": feature.codec.expected,
         "mode": feature.mode,
         "triggers": feature.triggers,
-        "refresh_ms": int(feature.refresh.total_seconds() * 1000) if feature.refresh else None,
+        "refresh_ms": _millis(feature.refresh),
+        "materialize": feature.materialize,
+        "max_retries": feature.max_retries,
+        "order": feature.order,
+        "ttl_ms": _millis(feature.ttl),
+        "default": feature.default,
         "needs": feature.template.references if feature.template else (),
         "sql": feature.sql,
         "description": feature.description,
@@ -87,42 +98,9 @@ def _described(feature: FeatureDef) -> dict[str, object]:
     }
 
 
+def _millis(span: timedelta | None) -> int | None:
+    return None if span is None else span // timedelta(milliseconds=1)
+
+
 def _age(milliseconds: int | None) -> str | None:
     return None if milliseconds is None else format_duration(milliseconds)
-
-
-def _recomputed(feature: FeatureDef) -> str:
-    if feature.triggers:
-        return f"on {', '.join(feature.triggers)}"
-    if feature.refresh:
-        return f"every {format_duration(int(feature.refresh.total_seconds() * 1000))}"
-    if feature.template:
-        return f"from {', '.join(feature.template.references)}, when read"
-    return "when read"
-
-
-def _absent(values: Mapping[str, FeatureValue]) -> list[str]:
-    """Those that have no value of their own."""
-    return [i for i, value in values.items() if value.source in ("missing", "default")]
-
-
-async def _troubles(store: FeatureStore) -> list[str]:
-    """What is wrong with the store itself, such as that its values are lost."""
-    return [part.detail for part in await store.health() if part.needed and not part.ok]
-
-
-def _why_absent(feature: FeatureDef) -> str:
-    if feature.triggers:
-        return (
-            f"nothing has computed {feature.name} yet; it is computed when a worker handles "
-            f"{' or '.join(feature.triggers)}; `headwater dlq list` shows what one could not handle"
-        )
-    if feature.refresh:
-        return (
-            f"no refresh has written {feature.name} yet; `headwater serve` and `headwater worker` "
-            f"run one {_recomputed(feature)}"
-        )
-    if feature.template:
-        needed = ", ".join(feature.template.references)
-        return f"{feature.name} needs {needed}, and not all of them have a value"
-    return f"{feature.name} was computed and is nothing"

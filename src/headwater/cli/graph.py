@@ -2,6 +2,7 @@
 
 import typer
 
+from headwater.cli.declared import note_contexts
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import print_json
 
@@ -11,8 +12,10 @@ app = verbs("Print what depends on what.")
 @app.command()
 def graph(file: FileArgument = None, *, as_json: AsJson = False) -> None:
     """Print the events, sources and features of a file and what depends on what, as Mermaid."""
-    drawn = declared_store(file).graph()
+    store = declared_store(file)
+    drawn = store.graph()
     if as_json:
         print_json(drawn)
     else:
         typer.echo(drawn.to_mermaid())
+        note_contexts(store.registry)

@@ -1,6 +1,7 @@
 """Options that several verbs share, and the store that they speak of."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,45 +10,27 @@ import typer
 
 from headwater.configuration import load
 from headwater.durations import to_timedelta
-from headwater.errors import DurationError
+from headwater.errors import DurationError, InvalidInputError, UnknownNameError
 from headwater.loader import load_store
 from headwater.store import FeatureStore
 
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 
+_FILE = (
+    "The features file; without it, the one of the setting `features`. The store is the one of the "
+    "working directory's settings, unless the file gives its FeatureStore home= or settings=."
+)
 FileArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE",
-        show_default=False,
-        help="The features file; without it, the one of the setting `features`.",
-    ),
+    Path | None, typer.Argument(metavar="FILE", show_default=False, help=_FILE)
 ]
-FileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--file",
-        "-f",
-        metavar="FILE",
-        help="The features file; without it, the one of the setting `features`.",
-    ),
-]
-StoreOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--file",
-        "-f",
-        metavar="FILE",
-        help="Use the store of this features file; without it, the one of the settings.",
-    ),
-]
+FileOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help=_FILE)]
+_STORE = (
+    "Use the store that this features file's home= or settings= names. Without them, and without a "
+    "file, it is the one of the working directory's settings, wherever the file lies."
+)
+StoreOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help=_STORE)]
 StoreArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE",
-        show_default=False,
-        help="Use the store of this features file; without it, the one of the settings.",
-    ),
+    Path | None, typer.Argument(metavar="FILE", show_default=False, help=_STORE)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
@@ -65,6 +48,17 @@ def declared_store(given: Path | None) -> FeatureStore:
 def bare_store(given: Path | None) -> FeatureStore:
     """The store of the settings, for verbs that need no declarations, unless a file is named."""
     return load_store(given) if given else FeatureStore()
+
+
+@contextmanager
+def looked_up_in(given: Path | None) -> Iterator[None]:
+    """Says of a name that nobody declares which file was looked in, and how to name another."""
+    try:
+        yield
+    except UnknownNameError as error:
+        raise InvalidInputError(
+            f"{error} ({features_file(given)} was looked in; pass --file to name another)"
+        ) from error
 
 
 def moment(text: str, now: datetime) -> datetime:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import typer
@@ -18,7 +19,12 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from headwater.errors import InvalidInputError
+from headwater.http.plain import plain
+
 NOTHING = "–"
+STANDARD = Path("-")
+"""The file that is no file, but the standard input or output."""
 
 
 def print_json(data: object) -> None:
@@ -80,6 +86,27 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield tell
 
 
+def write(content: bytes, file: Path | None, *, force: bool = False) -> None:
+    """Writes bytes as they are, so that their hash stays what it is."""
+    if file in (None, STANDARD):
+        stream = typer.get_binary_stream("stdout")
+        stream.write(content)
+        stream.flush()
+        if stream.isatty() and not content.endswith(b"\n"):
+            typer.echo()
+        return
+    try:
+        # A device or a pipe is there to be written to.
+        with file.open("wb" if force or (file.exists() and not file.is_file()) else "xb") as opened:
+            opened.write(content)
+    except FileExistsError as error:
+        raise InvalidInputError(
+            f"{file} is there already; name another file, or pass --force to replace it"
+        ) from error
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+
+
 def note(text: str) -> None:
     """Says something to a person that is no part of the data."""
     typer.echo(text, err=True)
@@ -87,12 +114,12 @@ def note(text: str) -> None:
 
 def shown(value: object) -> str:
     """A value as people read it, on one line and without control characters."""
-    plain = msgspec.to_builtins(value)
-    if plain is None or plain == "":
+    told = msgspec.to_builtins(plain(value))
+    if told is None or told == "":
         return NOTHING
-    if isinstance(plain, str) and plain.isprintable():
-        return plain
-    return msgspec.json.encode(plain).decode()
+    if isinstance(told, str) and told.isprintable():
+        return told
+    return msgspec.json.encode(told).decode()
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headwater.cli.output import note
 from headwater.connect import on_servers
 from headwater.errors import HomeError, HungHandlerError
 from headwater.logs import log
@@ -36,29 +37,44 @@ def run(
 
     Only a verb that puts something into a store makes one where there is none.
     """
+    tell_if_made = telling_if_made(store.settings)
     if not make:
         _refuse_absent(store.settings)
 
     async def closing() -> T:
         async with store:
+            tell_if_made()
             return await verb(store)
 
     return asyncio.run(closing())
 
 
+def telling_if_made(settings: Settings) -> Callable[[], None]:
+    """Gives a call for when the store is open, which says so if there was none by now."""
+    home = _absent_home(settings)
+    return lambda: None if home is None else note(f"made a new store in {home}")
+
+
 def _refuse_absent(settings: Settings) -> None:
     """Refuses an embedded store that nobody has made: an empty one would answer for another."""
+    home = _absent_home(settings)
+    if home is not None:
+        raise HomeError(
+            str(home),
+            "is not there",
+            "run this where it is, or set HEADWATER_HOME, or the home= of the features file, "
+            "to its folder; `headwater serve` and `headwater events publish` make a new one",
+        )
+
+
+def _absent_home(settings: Settings) -> Path | None:
+    """The folder of an embedded store that is not there."""
     if on_servers(settings):
-        return
+        return None
     home = Path(settings.home).absolute()
     with suppress(OSError):  # opening it says what keeps us from looking
-        if not home.exists():
-            raise HomeError(
-                str(home),
-                "is not there",
-                "run this where it is, or set HEADWATER_HOME, or the home= of the features file, "
-                "to its folder; `headwater serve` and `headwater events publish` make a new one",
-            )
+        return None if home.exists() else home
+    return None
 
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:

@@ -9,7 +9,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, features_file, verbs
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import keep_serving
-from headwater.cli.running import run_long
+from headwater.cli.running import run_long, telling_if_made
 from headwater.cli.suggestions import suggestions
 from headwater.connect import on_servers
 from headwater.http.server import serve as serve_http
@@ -40,7 +40,7 @@ def serve(
 ) -> None:
     """Serve a features file: API, worker and scheduler in one process.
 
-    SIGTERM and Ctrl-C let it finish what it has begun.
+    SIGTERM and Ctrl-C let it finish what it has begun; a second one ends it at once.
     """
     path = features_file(file)
     if reload:
@@ -53,7 +53,10 @@ def serve(
     host = store.settings.http.host if host is None else host
     port = store.settings.http.port if port is None else port
 
+    tell_if_made = telling_if_made(store.settings)
+
     def ready(url: str) -> None:
+        tell_if_made()
         if as_json:
             print_json_line({"url": url})
         else:

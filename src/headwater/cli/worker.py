@@ -7,9 +7,9 @@ import typer
 
 from headwater.cli.options import AsJson, FileArgument, features_file, verbs
 from headwater.cli.output import print_json_line
-from headwater.cli.running import run_long, stop_on_signal
+from headwater.cli.running import run_long, stop_on_signal, telling_if_made
 from headwater.deadline import ending
-from headwater.http.server import serve_worker
+from headwater.http.server import say_if_busy, serve_worker
 from headwater.loader import load_store
 from headwater.logs import log
 from headwater.store import FeatureStore
@@ -47,8 +47,10 @@ def worker(
 
 async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> None:
     worker = Worker(store)
+    tell_if_made = telling_if_made(store.settings)
 
     def ready(url: str | None = None) -> None:
+        tell_if_made()
         if as_json:
             print_json_line({"worker": worker.name} | ({"url": url} if url else {}))
         else:
@@ -67,6 +69,7 @@ async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> 
             def stop() -> None:
                 end()
                 worker.stop()
+                say_if_busy([working], seconds)
                 asyncio.get_running_loop().call_later(seconds, working.cancel)
 
             stop_on_signal(stop)

@@ -13,8 +13,7 @@ import duckdb
 
 from headwater.backends.duckdb.engine import Session, headline, identifier, literally, text
 from headwater.errors import InvalidInputError
-
-_COMPRESSED = (".gz", ".zst")
+from headwater.sources import kind_of
 
 # The first of these words in a SQLite column's declared type decides, as SQLite itself does it.
 _DECLARED = {
@@ -38,13 +37,7 @@ _FOUND = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
 def add_source(session: Session, name: str, location: str) -> None:
     """Makes a declared source readable under its name."""
     path = Path(location)
-    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-    kind = suffixes[-1].lower() if suffixes else ""
-    if kind not in _READERS:
-        raise InvalidInputError(
-            f"source {name!r} is {location!r}, which is no kind of file that can be read; "
-            f"use one of {', '.join(_READERS)}"
-        )
+    kind = kind_of(name, location)
     if not path.exists() and not glob.glob(location):
         raise InvalidInputError(
             f"source {name!r} has no file at {str(path.absolute())!r}; create it, or correct the "

@@ -1,0 +1,122 @@
+"""Questions at a real terminal, answered by keys."""
+
+import fcntl
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, wait_until
+from tests.cli.test_verbs import drain
+
+CTRL_C = b"\x03"
+
+
+class Terminal:
+    """A command at a terminal of its own, which turns Ctrl-C into a signal."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._keys, screen = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", *arguments],
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(screen)
+
+    def until(self, text: str) -> str:
+        """Waits until the screen shows a text; gives all that it showed since."""
+        shown = b""
+        while text.encode() not in shown:
+            part = self._read()
+            assert part, f"{text!r} was never shown, but: {shown.decode()}"
+            shown += part
+        return shown.decode()
+
+    def press(self, keys: bytes) -> None:
+        # A signal between the question and the wait for its answer would be noticed with the next
+        # key: nobody's fingers are that fast.
+        wait_until(self._waits)
+        os.write(self._keys, keys)
+
+    def rest(self) -> tuple[int, str]:
+        """Waits for the end; gives the exit code and what else was shown."""
+        shown = b""
+        while part := self._read():
+            shown += part
+        return self._process.wait(30), shown.decode()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._keys)
+
+    def _waits(self) -> bool:
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "S"
+
+    def _read(self) -> bytes:
+        readable, _, _ = select.select([self._keys], [], [], 20)
+        assert readable, "the screen stays as it is"
+        try:
+            return os.read(self._keys, 65_536)
+        except OSError:  # the other end is closed, which Linux tells so
+            return b""
+
+
+@pytest.fixture
+def terminal(folder: Path) -> Iterator[Callable[..., Terminal]]:
+    """Starts commands at terminals; none outlives the test."""
+    terminals: list[Terminal] = []
+
+    def terminal(*arguments: str) -> Terminal:
+        terminals.append(Terminal(*arguments))
+        return terminals[-1]
+
+    yield terminal
+    for each in terminals:
+        each.close()
+
+
+@pytest.fixture
+def letter(folder: Path, run: Run) -> str:
+    """The id of a dead letter."""
+    run("events", "publish", "purchase", "u1", "currency=EUR")
+    drain(folder)
+    (letter,) = run("dlq", "list", "--json").json
+    return str(letter["id"])
+
+
+@pytest.mark.parametrize("verb", ["redrive", "discard"])
+def test_ctrl_c_at_the_question_ends_it_and_changes_nothing(
+    run: Run, letter: str, terminal: Callable[..., Terminal], verb: str
+) -> None:
+    asked = terminal("dlq", verb, "--all")
+    asked.until(f"{verb} 1 dead letter? [y/N]: ")
+    asked.press(CTRL_C)
+    asked.until("Aborted")  # without Enter
+    code, shown = asked.rest()
+    assert (code, "dead letter" in shown) == (1, False)
+    assert [each["id"] for each in run("dlq", "list", "--json").json] == [letter]
+
+
+def test_yes_at_the_question_does_it(
+    run: Run, letter: str, terminal: Callable[..., Terminal]
+) -> None:
+    asked = terminal("dlq", "discard", "--all")
+    asked.until("[y/N]: ")
+    asked.press(b"y\n")
+    code, shown = asked.rest()
+    assert code == 0
+    assert "1 dead letter discarded." in shown
+    assert run("dlq", "list", "--json").json == []
