@@ -17,7 +17,6 @@ from headwater.calls import Limits, Raising, is_mistake
 from headwater.clock import Clock, to_micros
 from headwater.contexts import ContextDef, ContextItem, Overrides, reference
 from headwater.errors import (
-    ConfigError,
     ContextFailedError,
     ContextTimeoutError,
     FreshnessSLAError,
@@ -34,15 +33,15 @@ from headwater.prices import cost_nano_usd, load_prices, own_rate
 from headwater.record.ids import new_context_id
 from headwater.recorder import Recorder
 from headwater.registry import Registry
-from headwater.scope import ContextNote, Scope, bind, calling, note_context, recordable
-from headwater.serve import Reader, as_text
+from headwater.scope import ContextNote, Scope, bind, calling, note_all, note_context, recordable
+from headwater.serve import Reader
 from headwater.settings import Settings
+from headwater.templates import as_text
 from headwater.tokens import tokenizer_for
 from headwater.workspace import noting
 
 _MILLISECOND = timedelta(milliseconds=1)
-# A dollar for each token: a record holds what nine million of those cost.
-_LONGEST_RATE = 15
+_INTERACTION = "interaction_ref"
 
 Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
 """Told of every context that was assembled, and of every one that was refused afterwards."""
@@ -68,7 +67,7 @@ class Assembler:
         self._clock = clock
         self._settings = settings
         self._counted = counted
-        self._rates = _rates(settings)
+        self._rates = {model: int(rate) for model, rate in settings.prices.items()}
         self._loaded: set[str | None] = set()
 
     async def run(
@@ -88,21 +87,25 @@ class Assembler:
             raise ContextFailedError(definition.name, error) from error
 
     async def _run(self, bound: inspect.BoundArguments, asked: Asked) -> Context:
-        definition = asked.definition
-        made = await self._make(bound, asked)
+        scope = Scope()
+        try:
+            made = await self._make(bound, asked, scope)
+            self._refuse_stale(made)
+            context = await self._keep(made)
+        except BaseException:
+            # Whoever goes on without it has read all the same what was read for it.
+            note_all(scope)
+            raise
+        note_context(ContextNote(context, scope.oldest, scope.incomplete, scope.made_of))
+        self._counted(context)
+        return context
+
+    def _refuse_stale(self, made: Made) -> None:
+        definition = made.asked.definition
         if made.verdict.violations and definition.freshness_strict:
             refusal = FreshnessSLAError(definition.name, made.verdict.violations)
             self._counted(refusal)
             raise refusal
-        try:
-            context = await self._keep(made)
-        except RecordingError as unrecorded:
-            self._counted(unrecorded)
-            raise
-        scope = made.scope
-        note_context(ContextNote(context, scope.oldest, scope.incomplete, scope.made_of))
-        self._counted(context)
-        return context
 
     def _is_the_callers(self, error: HeadwaterError, asked: Asked) -> bool:
         """Says whether an error is about an argument that is no id of the entity it is to name."""
@@ -118,8 +121,10 @@ class Assembler:
     async def warm_up(self) -> None:
         """Loads what the declared contexts will need, so that the first one is as quick as others.
 
-        It takes half a second, and so is done in a thread.
+        It takes half a second, and so is done in a thread. What could never be recorded is refused.
         """
+        if self._registry.contexts:
+            self._recorder.check()
         for definition in self._registry.contexts.values():
             await self._load(definition.model)
 
@@ -133,13 +138,14 @@ class Assembler:
         if model is not None and own_rate(model, self._rates) is None:
             load_prices(model)
 
-    async def _make(self, bound: inspect.BoundArguments, asked: Asked) -> Made:
+    async def _make(self, bound: inspect.BoundArguments, asked: Asked, scope: Scope) -> Made:
         """Everything about a context but its record."""
         definition = asked.definition
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
-        with noting(Scope()) as scope:
+        with noting(scope):
             items = await self._resolved(await self._given(bound, asked), asked)
+            _note_sources(items, scope)
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
         fitted = fit(candidates, asked.policy, tokenizer)
@@ -214,22 +220,12 @@ class Assembler:
         context_id = new_context_id(to_micros(made.now) // 1_000)
         core = core_of(made, lineage, context_id, self._settings.env)
         record = self._recorder.seal(core)
-        recorded = await self._recorder.keep(core, record, made.scope.made_of)
+        try:
+            recorded = await self._recorder.keep(core, record, made.scope.made_of)
+        except RecordingError as unrecorded:
+            self._counted(unrecorded)
+            raise
         return context_of(made, lineage, record, recorded=recorded)
-
-
-def _rates(settings: Settings) -> dict[str, int]:
-    """The prices of one's own."""
-    rates: dict[str, int] = {}
-    for model, given in settings.prices.items():
-        text = str(given)
-        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
-            raise ConfigError(
-                f"prices: {given!r} for {model!r} is not a whole number of nano-USD for a million "
-                f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
-            )
-        rates[model] = int(text)
-    return rates
 
 
 def _ask(
@@ -241,11 +237,18 @@ def _ask(
     """A call, refused before the function runs if it could not be recorded: or be proved."""
     given = dict(named)
     interaction_ref = overrides.interaction_ref
-    if "interaction_ref" in given and "interaction_ref" not in definition.signature.parameters:
-        interaction_ref = reference(given.pop("interaction_ref"))
+    parameters = definition.signature.parameters
+    if _INTERACTION not in parameters:
+        if _INTERACTION in given:
+            interaction_ref = reference(given.pop(_INTERACTION))
+    elif (
+        interaction_ref is not msgspec.UNSET and _INTERACTION not in [*parameters][: len(arguments)]
+    ):
+        # The function sees what the record says.
+        given.setdefault(_INTERACTION, interaction_ref)
     bound = bind(definition, arguments, given)
     if interaction_ref is msgspec.UNSET:
-        interaction_ref = reference(bound.arguments.get("interaction_ref"))
+        interaction_ref = reference(bound.arguments.get(_INTERACTION))
     max_tokens, sla = overrides.max_tokens, overrides.freshness_sla
     if max_tokens is msgspec.UNSET:
         max_tokens = definition.max_tokens
@@ -261,6 +264,26 @@ def _ask(
             max_tokens, definition.separator, definition.on_overflow, definition.backfill
         ),
         sla_ms=None if sla is None else sla // _MILLISECOND,
+    )
+
+
+def _note_sources(items: Sequence[ContextItem], scope: Scope) -> None:
+    """Notes the contexts whose text was used here, but which were assembled elsewhere."""
+    known = {note.context.context_id for note in scope.contexts}
+    for source in (item.source for item in items):
+        if isinstance(source, Context) and source.context_id not in known:
+            known.add(source.context_id)
+            note_context(_earlier(source))
+
+
+def _earlier(context: Context) -> ContextNote:
+    """A context of before: as old as the oldest that it read was then, and all the time since."""
+    lineage = context.lineage
+    return ContextNote(
+        context,
+        oldest=context.created_at - timedelta(milliseconds=lineage.stalest_ms or 0),
+        incomplete=any(read.as_of is None for read in lineage.features),
+        made_of={("feature", r.entity, r.feature, str(r.entity_id)) for r in lineage.features},
     )
 
 

@@ -116,6 +116,7 @@ def _retrievers(made: Made) -> Iterator[RetrieverLineage]:
             searched_at=note.searched_at,
             age_ms=_age(note, now),
             fresh=reason(note.oldest, sla_ms, now) is None,
+            failed=note.failed,
         )
 
 
@@ -262,6 +263,7 @@ def _retrieval(note: RetrievalNote, call: RetrieverLineage) -> crs.Retrieval:
         cache_hit=note.cache_hit,
         latency_us=note.latency_us,
         fresh=call.fresh,
+        failed=call.failed,
     )
 
 
@@ -279,6 +281,7 @@ def context_of(made: Made, lineage: ContextLineage, record: Record, *, recorded:
         record_hash=record.record_hash,
         content_hash=record.content_hash,
         name=made.asked.definition.name,
+        created_at=made.now,
         tokens=fitted.tokens,
         cost_nano_usd=made.cost_nano_usd,
         freshness_status=verdict.status,

@@ -60,6 +60,7 @@ def plain(value: object) -> Any:
     return value
 
 
+_SHOWN = 60
 _DEEPEST = 200
 """How deep values may be nested: as deep as every reader of JSON goes."""
 
@@ -120,6 +121,8 @@ def encode_exact(value: object, decode: Callable[[bytes], Any]) -> bytes:
     except (TypeError, UnicodeEncodeError, OverflowError, msgspec.ValidationError) as error:
         raise UnstorableError(str(error)) from error
     if back is not value and not _same(back, value):
+        if repr(back) == repr(value):
+            raise UnstorableError("what comes back looks the same, but is not equal: is it a NaN?")
         raise UnstorableError(f"it would come back as {reprlib.repr(back)}")
     return raw
 
@@ -151,6 +154,13 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
+def _named(annotation: Any) -> str:
+    """An annotation as people write it."""
+    if annotation is NoneType:
+        return "None"
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
 class Codec:
     """Turns the values of one feature into JSON text and back."""
 
@@ -159,9 +169,7 @@ class Codec:
     def __init__(self, feature: str, annotation: Any) -> None:
         self.feature = feature
         self.annotation = annotation
-        self.expected: str = (
-            annotation.__name__ if isinstance(annotation, type) else str(annotation)
-        )
+        self.expected: str = _named(annotation)
         self.kind: Kind = _KINDS.get(_bare(annotation), "json")
         # Values of exactly these types come back as they went in, so that need not be proved.
         self._simple = annotation if annotation in (float, bool) else None
@@ -174,7 +182,11 @@ class Codec:
         try:
             return encode_exact(value, self._decode)
         except UnstorableError as error:
-            raise FeatureValueError(self.feature, value, self.expected, str(error)) from error
+            raise FeatureValueError(
+                self.feature,
+                f"cannot keep {reprlib.repr(value)} as {self.expected}: {error}; return the "
+                "annotated type or change the annotation",
+            ) from error
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:
         """The value in its annotated type."""
@@ -182,5 +194,9 @@ class Codec:
             return self._decode(raw)
         except msgspec.ValidationError as error:
             # A stored value that an edited annotation no longer describes.
-            text = bytes(raw).decode(errors="replace")
-            raise FeatureValueError(self.feature, text, self.expected, str(error)) from error
+            text = bytes(raw)[:_SHOWN].decode(errors="replace")
+            raise FeatureValueError(
+                self.feature,
+                f"was stored as {text}, which is no {self.expected}: {error}; change the "
+                "annotation back, or give values of the new type to a feature of another name",
+            ) from error

@@ -31,8 +31,8 @@ def judge(scope: Scope, sla_ms: int | None, now: datetime) -> Verdict:
 
 
 def age_ms(moment: datetime | None, now: datetime) -> int | None:
-    """Whole milliseconds since a moment; None if there is none."""
-    return None if moment is None else max(0, (now - moment) // _MILLISECOND)
+    """Milliseconds since a moment, rounded up: nothing is older than this says; None if none."""
+    return None if moment is None else max(0, -((moment - now) // _MILLISECOND))
 
 
 def feature_reason(note: FeatureNote, sla_ms: int | None, now: datetime) -> Reason | None:

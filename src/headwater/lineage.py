@@ -29,7 +29,10 @@ class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """A retriever that was called: with what, how much it found, how long it took and how old."""
+    """A retriever that was called: with what, how much it found, how long it took and how old.
+
+    One that failed found nothing, and the function that called it went on without it.
+    """
 
     retriever: str
     arguments: Mapping[str, Any] | None
@@ -39,6 +42,7 @@ class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
     searched_at: datetime
     age_ms: int
     fresh: bool
+    failed: bool = False
 
 
 class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     record_hash: str | None
     content_hash: str
     name: str
+    created_at: datetime
     tokens: int
     cost_nano_usd: int | None
     freshness_status: FreshnessStatus

@@ -13,6 +13,7 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.names import Location
+from headwater.sources import check_name
 
 
 class Registry:
@@ -59,10 +60,7 @@ class Registry:
             raise UnknownNameError("context", name, self.contexts) from None
 
     def add_source(self, name: str, location: str) -> None:
-        if not name.isidentifier():
-            raise DeclarationError(f"source name {name!r} is not a plain identifier")
-        if name in ("events", "feature_history"):
-            raise DeclarationError(f"source {name!r} is always there and cannot be replaced")
+        check_name(name)
         if self.sources.get(name, location) != location:
             raise DeclarationError(
                 f"source {name!r} is already declared as {self.sources[name]!r}; rename one of them"

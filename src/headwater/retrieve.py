@@ -70,25 +70,17 @@ class Retrieve:
         """What the retriever finds, or found not longer ago than its cache keeps."""
         bound = bind(retriever, arguments, named)
         asked = recordable(bound.arguments, "/arguments")
-        began = time.perf_counter()
+        searched_at, began = self._clock.micros(), time.perf_counter()
+        note = partial(_note, retriever, asked, began)
         failed = Raising(partial(RetrieverFailedError, retriever.name))
-        with failed, calling(retriever, asked):
-            found = await self._found(retriever, bound, asked)
-        took = time.perf_counter() - began
-        if found.read is not None:
-            note_all(found.read)
-        note_retrieval(
-            RetrievalNote(
-                retriever=retriever.name,
-                arguments=asked,
-                chunks=found.chunks,
-                searched_at=from_micros(found.searched_at),
-                oldest=None if found.oldest is None else from_micros(found.oldest),
-                made_of=found.made_of,
-                cache_hit=found.read is None,
-                latency_us=round(took * 1_000_000),
-            )
-        )
+        try:
+            with failed, calling(retriever, asked):
+                found = await self._found(retriever, bound, asked)
+        except BaseException:
+            # Whoever goes on without it has asked for it all the same.
+            note(_Found([], None, frozenset(), searched_at, Scope()), failed=True)
+            raise
+        note(found)
         return copied(found.chunks)
 
     async def _found(
@@ -135,10 +127,40 @@ class Retrieve:
     async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
         searched_at = self._clock.micros()
         take = partial(taken, most=retriever.top_k)
-        with noting(Scope()) as read:
-            chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
+        read = Scope()
+        try:
+            with noting(read):
+                chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
+        except BaseException:
+            note_all(read)
+            raise
         oldest, made_of = _oldest(read, searched_at), frozenset(read.made_of)
         return _Found(chunks, oldest, made_of, searched_at, read)
+
+
+def _note(
+    retriever: RetrieverDef,
+    asked: Mapping[str, Any],
+    began: float,
+    found: _Found,
+    *,
+    failed: bool = False,
+) -> None:
+    if found.read is not None:
+        note_all(found.read)
+    note_retrieval(
+        RetrievalNote(
+            retriever=retriever.name,
+            arguments=asked,
+            chunks=found.chunks,
+            searched_at=from_micros(found.searched_at),
+            oldest=None if found.oldest is None else from_micros(found.oldest),
+            made_of=found.made_of,
+            cache_hit=found.read is None,
+            latency_us=round((time.perf_counter() - began) * 1_000_000),
+            failed=failed,
+        )
+    )
 
 
 def _reads_features(found: _Found) -> bool:

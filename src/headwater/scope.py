@@ -124,6 +124,7 @@ class RetrievalNote(NamedTuple):
     """What the search read, when it was made."""
     cache_hit: bool
     latency_us: int
+    failed: bool = False
 
 
 class ContextNote(NamedTuple):

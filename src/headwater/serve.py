@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,7 @@ from headwater.logs import log
 from headwater.origins import Origins
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
+from headwater.templates import as_text
 from headwater.together import Together
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
 from headwater.workspace import (
@@ -44,7 +45,6 @@ _REST_OF_A_CELL: list[tuple[str, Any] | tuple[str, Any, Any]] = [
     ("expires_at", int | None, None),
 ]
 _MOST_PLANS = 1_000
-_AS_THEY_ARE = frozenset({str, int, float, bool})
 _MISSING = FeatureValue(None, None, "missing")
 
 
@@ -253,13 +253,14 @@ class Reader:
         if (feature.name, entity_id) in chain:
             path = " → ".join([*(name for name, _ in chain), feature.name])
             raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
-        if current_turn() is not None or is_alone():
-            # A handler's computations may rest on writes that nobody else sees yet, and those of
-            # a past moment on what nobody sees any more.
-            return await self._call(feature, entity_id)
-        key = f"{feature.name}\0{entity_id}"
-        begin = partial(self._call, feature, entity_id)
-        return await self._together.do(key, begin, partial(_unheard, feature))
+        with _missed(feature, entity_id):
+            if current_turn() is not None or is_alone():
+                # A handler's computations may rest on writes that nobody else sees yet, and those
+                # of a past moment on what nobody sees any more.
+                return await self._call(feature, entity_id)
+            key = f"{feature.name}\0{entity_id}"
+            begin = partial(self._call, feature, entity_id)
+            return await self._together.do(key, begin, partial(_unheard, feature))
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         before = _computing.set((*_computing.get(), (feature.name, entity_id)))
@@ -285,6 +286,18 @@ class Reader:
                 )
             await self._online.put([_cached(feature, entity_id, cell)])
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, made_of)
+
+
+@contextmanager
+def _missed(feature: FeatureDef, entity_id: str) -> Iterator[None]:
+    """Notes a value that could not be had: whoever goes on without it has asked for it."""
+    try:
+        yield
+    except BaseException:
+        reads = current_reads()
+        if reads is not None:
+            reads.note(feature, entity_id, _MISSING)
+        raise
 
 
 def _unheard(feature: FeatureDef, error: BaseException) -> None:
@@ -350,14 +363,3 @@ def _rendered(feature: FeatureDef, entity_id: str, row: Row) -> FeatureValue:
     known = [moment for moment in moments if moment is not None]
     as_of = min(known) if known and len(known) == len(moments) else None
     return FeatureValue(text, as_of, "computed", None, made_of)
-
-
-def as_text(value: object) -> str:
-    """How a value reads inside a text."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    # Enums, dates, decimals and the like are texts or numbers in JSON, and here without its quotes.
-    plain = value if type(value) in _AS_THEY_ARE else msgspec.to_builtins(value)
-    if isinstance(plain, str | int | float):
-        return str(plain)
-    return msgspec.json.encode(value).decode()

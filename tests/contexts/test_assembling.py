@@ -301,11 +301,9 @@ async def test_prices_of_ones_own_count(settings: Settings, clock: ManualClock) 
 
 
 @pytest.mark.parametrize("wrong", ["cheap", "2.5", -1, 10**15])
-async def test_a_price_that_is_none_is_refused(settings: Settings, wrong: int | str) -> None:
-    store = FeatureStore(settings=settings.with_(prices={"ours": wrong}))
+def test_a_price_that_is_none_is_refused(settings: Settings, wrong: int | str) -> None:
     with pytest.raises(ConfigError, match=f"{wrong!r} for 'ours' is not a whole number of nano-"):
-        await store.open()
-    await store.close()
+        settings.with_(prices={"ours": wrong})
 
 
 async def test_a_price_in_the_file_is_a_number_and_that_of_a_model_at_any_provider(
@@ -358,6 +356,7 @@ async def test_the_interactions_reference_passes_through(store: FeatureStore) ->
 
     @context(store)
     async def asks(question: str, interaction_ref: dict[str, Any] | None = None) -> str:
+        assert interaction_ref == reference
         return question
 
     given = [

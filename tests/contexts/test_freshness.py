@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from headwater import (
     retriever,
 )
 from headwater.contexts import ContextFunction
+from headwater.errors import FeatureFailedError, HeadwaterError, RetrieverTimeoutError
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 from tests.engine.support import metric, records
@@ -38,6 +41,117 @@ def declared(store: FeatureStore, *, strict: bool = False) -> ContextFunction[[s
         return str(await store.get_feature("plan", user_id))
 
     return made
+
+
+# What is read by something that fails, and is caught
+
+
+async def test_what_a_caught_failure_has_read_is_read(store: FeatureStore, user: type) -> None:
+    @retriever(store)
+    async def broken(user_id: str) -> list[str]:
+        raise ValueError(await store.get_feature("plan", user_id))
+
+    @context(store, freshness_sla="5m", freshness_strict=True)
+    async def strict(user_id: str) -> ContextItem:
+        return ContextItem.template("{plan}")
+
+    @context(store, max_tokens=1)
+    async def too_long(user_id: str) -> str:
+        return f"one token is not enough for {await store.get_feature('plan', user_id)}"
+
+    inner: dict[str, Callable[[str], Awaitable[Any]]]
+    inner = {"broken": broken, "strict": strict, "too_long": too_long}
+
+    @context(store, freshness_sla="5m")
+    async def outer(user_id: str, name: str) -> str:
+        with pytest.raises(HeadwaterError):
+            await inner[name](user_id)
+        return "went on without it"
+
+    for name in inner:
+        ctx = await outer("nobody", name)
+        assert ctx.freshness_status == "degraded"
+        (read,) = ctx.lineage.features
+        assert (read.feature, read.entity_id, read.source) == ("plan", "nobody", "missing")
+        found = await store.find_contexts(feature="plan", entity_id="nobody")
+        assert found.contexts[0].context_id == ctx.context_id
+
+
+async def test_a_search_that_failed_is_in_the_lineage_and_is_not_fresh(store: FeatureStore) -> None:
+    @retriever(store, timeout="10ms")
+    async def slow(query: str) -> list[str]:
+        await asyncio.Event().wait()
+        return [query]
+
+    @context(store, freshness_sla="5m")
+    async def outer(query: str) -> str:
+        with pytest.raises(RetrieverTimeoutError):
+            await slow(query)
+        return "nothing was found in time"
+
+    ctx = await outer("shoes")
+    (search,) = ctx.lineage.retrievers
+    assert (search.retriever, search.arguments) == ("slow", {"query": "shoes"})
+    assert (search.count, search.failed, search.fresh) == (0, True, False)
+    assert search.latency_ms >= 10
+    (violation,) = ctx.freshness_violations
+    assert (violation.kind, violation.name, violation.reason) == ("retrieval", "slow", "missing")
+    past = await store.get_context_at(ctx.context_id)
+    assert past.lineage == ctx.lineage
+
+
+async def test_a_value_that_could_not_be_computed_is_missing(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    def score(user_id: str) -> int:
+        raise ValueError(user_id)
+
+    @context(store, freshness_sla="5m")
+    async def outer(user_id: str) -> str:
+        with pytest.raises(FeatureFailedError):
+            await store.get_feature("score", user_id)
+        return "no score"
+
+    ctx = await outer("u1")
+    (read,) = ctx.lineage.features
+    assert (read.feature, read.value, read.source, read.fresh) == ("score", None, "missing", False)
+    assert ctx.freshness_status == "degraded"
+
+
+async def test_a_context_of_before_is_as_old_as_what_it_read(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    made = declared(store)
+    await visit(store)
+    clock.advance("2m")
+    before = await made("u1")
+
+    @context(store, freshness_sla="5m")
+    async def outer() -> ContextItem:
+        return ContextItem(str(before), source=before)
+
+    clock.advance("3m")
+    assert (await outer()).is_fresh
+    clock.advance("1ms")
+    ctx = await outer()
+    (nested,) = ctx.lineage.contexts
+    assert nested.context_id == before.context_id
+    (violation,) = ctx.freshness_violations
+    assert (violation.kind, violation.age_ms, violation.reason) == ("context", 300_001, "stale")
+    found = await store.find_contexts(feature="plan", entity_id="u1")
+    assert ctx.context_id in {each.context_id for each in found.contexts}
+
+
+async def test_what_is_a_microsecond_older_than_the_sla_is_stale(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    made = declared(store)
+    await visit(store)
+    clock.advance("5m")
+    clock.advance(timedelta(microseconds=1))
+    ctx = await made("u1")
+    assert [violation.age_ms for violation in ctx.freshness_violations] == [300_001]
 
 
 # States

@@ -383,6 +383,16 @@ async def test_a_payload_that_json_would_change_is_refused(store: FeatureStore) 
             await store.publish("buy", "u1", payload)  # type: ignore[arg-type]
 
 
+async def test_what_is_no_event_is_refused(store: FeatureStore) -> None:
+    event = ServiceEvent("note", "u1")
+    with pytest.raises(EventError, match=r"payload is a mapping such as .* not \[1\]"):
+        await store.publish("note", "u1", [1])  # type: ignore[arg-type]
+    with pytest.raises(EventError, match=r"takes a list; pass \[event\]"):
+        await store.publish_events(event)  # type: ignore[arg-type]
+    with pytest.raises(EventError, match=r"event 1: .* is no ServiceEvent"):
+        await store.publish_events([event, {"event_type": "note"}])  # type: ignore[list-item]
+
+
 async def test_a_payload_that_is_too_large_is_refused(store: FeatureStore) -> None:
     with pytest.raises(EventError, match="more than the 1048576 that an event may have"):
         await store.publish("buy", "u1", {"text": "x" * (1 << 20)})

@@ -479,6 +479,13 @@ async def test_numpy_values_are_accepted_and_come_back_as_pythons_own(
     assert await store.get_feature("parts", "u1") == [1, 2]
 
 
+async def test_a_text_is_no_list_of_names_or_ids(store: FeatureStore, user: type) -> None:
+    for names, ids in ((["plan"], "u1"), ("plan", ["u1"])):
+        for verb in (store.get_features, store.read):
+            with pytest.raises(InvalidInputError, match=r"is a text; pass a list, such as \['"):
+                await verb(names, ids)
+
+
 @pytest.mark.parametrize("value", [float("nan"), "7", 7.5, object(), None, 2**64])
 async def test_what_cannot_be_kept_is_refused_with_the_features_name(
     store: FeatureStore, user: type, value: object

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from headwater import (
     retriever,
 )
 from headwater.errors import ImmutableRecordError
+from headwater.http.declared import declared_context
 from headwater.http.plain import plain
 from headwater.http.problems import answer_problem
 from headwater.http.records import RecordDocument
@@ -397,6 +399,8 @@ async def test_lists_are_bounded_by_time_name_and_status(
     ("query", "field"),
     [
         ({"start": "2026-01-01T00:00:00"}, "start"),
+        ({"start": "2020"}, "start"),
+        ({"end": "1e9"}, "end"),
         ({"end": "null"}, "end"),
         ({"limit": "0"}, "limit"),
         ({"limit": "1001"}, "limit"),
@@ -544,6 +548,18 @@ async def test_what_is_declared_is_listed(client: httpx.AsyncClient) -> None:
     assert support["parameters"][2]["type"] == "datetime.datetime | None"
     assert {"source": "feature:total_spend", "target": "feature:blurb"} in declared["graph"][
         "edges"
+    ]
+
+
+def test_defaults_that_json_cannot_say_are_listed_in_tags() -> None:
+    @context(FeatureStore())
+    def odd(ratio: float = math.nan, names: dict[int, int] = {1: 2}) -> str:  # noqa: B006
+        return f"{ratio} {names}"
+
+    listed = declared_context(odd.definition)
+    assert [parameter.default for parameter in listed.parameters] == [
+        {"$float": "NaN"},
+        {"$map": [[1, 2]]},
     ]
 
 

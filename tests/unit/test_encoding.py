@@ -274,5 +274,9 @@ def test_a_long_value_is_cut_in_the_message() -> None:
 
 
 def test_a_stored_value_that_a_new_annotation_does_not_describe_is_refused() -> None:
-    with pytest.raises(FeatureValueError, match="feature 'f' cannot keep 'true' as int"):
+    with pytest.raises(FeatureValueError, match="feature 'f' was stored as true, which is no int"):
         Codec("f", int).decode(b"true")
+
+
+def test_what_only_looks_the_same_when_it_comes_back_is_said_to_be_no_number() -> None:
+    assert_refused(Decimal, Decimal("NaN"), "what comes back looks the same")

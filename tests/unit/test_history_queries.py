@@ -12,10 +12,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from headwater.backends.duckdb.sources import _READERS
 from headwater.backends.sqlite.bus import insert_event
 from headwater.clock import to_micros
 from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import Rows
+from headwater.sources import KINDS as ALLOWED
 from headwater.values import ServiceEvent
 from tests.unit.embedded import PARTITIONS, START, Embedded, after, change, embedded
 
@@ -330,3 +332,7 @@ async def test_a_query_leaves_nothing_behind(parts: Embedded) -> None:
     with pytest.raises(InvalidInputError):
         await parts.history.query("SELECT * FROM t", {})
     assert list(parts.home.scratch.iterdir()) == []
+
+
+def test_every_kind_of_file_that_settings_allow_has_a_reader() -> None:
+    assert tuple(_READERS) == ALLOWED

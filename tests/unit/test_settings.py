@@ -333,3 +333,29 @@ def test_importing_settings_loads_no_driver_and_no_web_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[prices]\nfoo = "a"', "prices: 'a' for 'foo' is not a whole number of nano-USD for"),
+        ("[prices]\nfoo = -1", "prices: -1 for 'foo' is not a whole number of nano-USD for"),
+        ('[sources]\norders = "x.txt"', "sources: source 'orders' is 'x.txt', which is no kind"),
+        ('[sources]\norders = "x"', "sources: source 'orders' is 'x', which is no kind of file"),
+        ('[sources]\n"a b" = "x.csv"', "sources: source name 'a b' is not a plain identifier"),
+        ('[sources]\nevents = "x.csv"', "sources: source 'events' is always there and cannot"),
+    ],
+)
+def test_prices_and_sources_are_checked_when_they_are_read(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({}, written(tmp_path, text))
+    assert str(caught.value).startswith(f"{tmp_path / 'headwater.toml'}: {told}")
+
+
+def test_prices_are_numbers_and_sources_may_be_compressed(tmp_path: Path) -> None:
+    text = '[prices]\na = "7"\nb = 8\n[sources]\norders = "o.CSV.gz"\nall = "*.parquet"\n'
+    loaded = load({}, written(tmp_path, text))
+    assert loaded.prices == {"a": 7, "b": 8}
+    assert loaded.sources == {"orders": "o.CSV.gz", "all": "*.parquet"}

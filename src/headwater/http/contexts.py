@@ -85,7 +85,7 @@ class Contexts:
         bound = arguments_of(definition, params)
         changed = overrides(body.max_tokens, body.freshness_sla, reference)
         context = await self._store.assemble(definition, bound.args, bound.kwargs, changed)
-        return _answer(_assembled(context))
+        return _answer(assembled(context))
 
     async def assemble(self, body: AssembleNamedBody) -> Answer:
         """Assembles the context that the body names, for the UI, and keeps its record."""
@@ -141,7 +141,8 @@ def _answer(told: msgspec.Struct) -> Answer:
     return Answer(200, msgspec.json.encode(plain(told)))
 
 
-def _assembled(context: Context) -> Assembled:
+def assembled(context: Context) -> Assembled:
+    """A context as its caller is told of it."""
     return Assembled(
         context_id=context.context_id,
         record_hash=context.record_hash,

@@ -12,6 +12,7 @@ import msgspec
 from headwater.contexts import ContextDef, RetrieverDef, annotations_of
 from headwater.define import EntityDef, FeatureDef, Mode
 from headwater.graph import Graph
+from headwater.http.plain import plain
 from headwater.http.routes import Route
 from headwater.store import FeatureStore
 
@@ -106,8 +107,10 @@ class Declarations:
         return Declared(
             entities=[_entity(entity) for entity in registry.entities.values()],
             features=[_feature(feature) for feature in registry.features.values()],
-            retrievers=[_retriever(retriever) for retriever in registry.retrievers.values()],
-            contexts=[_context(context) for context in registry.contexts.values()],
+            retrievers=[
+                declared_retriever(retriever) for retriever in registry.retrievers.values()
+            ],
+            contexts=[declared_context(context) for context in registry.contexts.values()],
             graph=self._store.graph(),
         )
 
@@ -139,7 +142,8 @@ def _feature(feature: FeatureDef) -> DeclaredFeature:
     )
 
 
-def _retriever(retriever: RetrieverDef) -> DeclaredRetriever:
+def declared_retriever(retriever: RetrieverDef) -> DeclaredRetriever:
+    """A retriever as it is listed."""
     return DeclaredRetriever(
         name=retriever.name,
         description=retriever.description,
@@ -150,7 +154,8 @@ def _retriever(retriever: RetrieverDef) -> DeclaredRetriever:
     )
 
 
-def _context(context: ContextDef) -> DeclaredContext:
+def declared_context(context: ContextDef) -> DeclaredContext:
+    """A context as it is listed."""
     return DeclaredContext(
         name=context.name,
         version=context.version,
@@ -184,7 +189,7 @@ def _parameters(declared: ContextDef | RetrieverDef) -> list[DeclaredParameter]:
 def _shown(default: Any) -> Any:
     """A default as JSON, or as Python writes it: any object may be one."""
     try:
-        return msgspec.to_builtins(default)
+        return msgspec.to_builtins(plain(default))
     except TypeError:
         return repr(default)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar, get_args
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -119,6 +120,11 @@ def invalid(problem: str, kind: type[msgspec.Struct]) -> FieldError:
 def converted(text: str, kind: Any, name: str) -> Any:
     """A parameter of the path or the query in its declared type."""
     try:
-        return msgspec.convert(text, kind, strict=False)
+        # A number is no moment: of seconds it might be one, but whoever writes 2020 means a year.
+        return msgspec.convert(text, kind, strict=_is_moment(kind))
     except msgspec.ValidationError as error:
         raise FieldError(f"parameter {name!r}: {error}", name) from error
+
+
+def _is_moment(kind: Any) -> bool:
+    return any(datetime in (one, *get_args(one)) for one in (kind, *get_args(kind)))

@@ -9,7 +9,7 @@ import math
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -25,6 +25,7 @@ from headwater.worker import Worker
 
 _KEEP_ALIVE_SECONDS = 30
 _FORCE_SECONDS = 5.0
+_SILENT_SECONDS = 0.3
 _CONNECTIONS_WAITING = 2048
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -154,6 +155,8 @@ async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
             server.force_exit = True
             if working:
                 working.cancel()
+        else:
+            say_if_busy(tasks, drain)
         end()
         stop()
 
@@ -166,6 +169,22 @@ async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
     for task in tasks:
         if not task.cancelled():
             task.result()
+
+
+def say_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    """Says what is waited for, and how to wait no longer, unless all ends in a moment."""
+
+    def say() -> None:
+        if not all(task.done() for task in tasks):
+            log.info(
+                "stopping",
+                waits_for="handlers, refreshes and requests that run",
+                seconds_at_most=seconds,
+                hint="a second Ctrl-C or SIGTERM ends them at once",
+            )
+            log.flush()
+
+    asyncio.get_running_loop().call_later(_SILENT_SECONDS, say)
 
 
 @contextmanager
