@@ -35,7 +35,7 @@ from headwater.recorder import Recorder
 from headwater.registry import Registry
 from headwater.scope import ContextNote, Scope, bind, calling, note_all, note_context, recordable
 from headwater.serve import Reader
-from headwater.settings import Settings
+from headwater.settings import Settings, rates_of
 from headwater.templates import as_text
 from headwater.tokens import tokenizer_for
 from headwater.workspace import noting
@@ -67,7 +67,7 @@ class Assembler:
         self._clock = clock
         self._settings = settings
         self._counted = counted
-        self._rates = {model: int(rate) for model, rate in settings.prices.items()}
+        self._rates = rates_of(settings.prices)
         self._loaded: set[str | None] = set()
 
     async def run(
@@ -146,6 +146,7 @@ class Assembler:
         with noting(scope):
             items = await self._resolved(await self._given(bound, asked), asked)
             _note_sources(items, scope)
+        scope.close()
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
         fitted = fit(candidates, asked.policy, tokenizer)
@@ -241,8 +242,8 @@ def _ask(
     if _INTERACTION not in parameters:
         if _INTERACTION in given:
             interaction_ref = reference(given.pop(_INTERACTION))
-    elif (
-        interaction_ref is not msgspec.UNSET and _INTERACTION not in [*parameters][: len(arguments)]
+    elif interaction_ref is not msgspec.UNSET and _INTERACTION not in _filled(
+        parameters, arguments
     ):
         # The function sees what the record says.
         given.setdefault(_INTERACTION, interaction_ref)
@@ -267,6 +268,16 @@ def _ask(
     )
 
 
+def _filled(parameters: Mapping[str, inspect.Parameter], arguments: Sequence[Any]) -> list[str]:
+    """The parameters that positional arguments fill."""
+    by_place = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return by_place[: len(arguments)]
+
+
 def _note_sources(items: Sequence[ContextItem], scope: Scope) -> None:
     """Notes the contexts whose text was used here, but which were assembled elsewhere."""
     known = {note.context.context_id for note in scope.contexts}
@@ -282,7 +293,9 @@ def _earlier(context: Context) -> ContextNote:
     return ContextNote(
         context,
         oldest=context.created_at - timedelta(milliseconds=lineage.stalest_ms or 0),
-        incomplete=any(read.as_of is None for read in lineage.features),
+        incomplete=any(read.as_of is None for read in lineage.features)
+        or any(search.failed for search in lineage.retrievers)
+        or any(inner.freshness_status == "degraded" for inner in lineage.contexts),
         made_of={("feature", r.entity, r.feature, str(r.entity_id)) for r in lineage.features},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,13 +20,17 @@ def refuse_text(names: Sequence[str], entity_ids: Sequence[str | int]) -> None:
     """Refuses a text where a list belongs: its letters would be taken for names or ids."""
     for given in (names, entity_ids):
         if isinstance(given, str):
-            raise InvalidInputError(f"{given!r} is a text; pass a list, such as [{given!r}]")
+            raise InvalidInputError(
+                f"{reprlib.repr(given)} is a text; pass a list, such as [{reprlib.repr(given)}]"
+            )
 
 
 def payload_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """The payload of an event."""
     if given is not None and not isinstance(given, Mapping):
-        raise EventError(f"payload is a mapping such as {{'amount': 12.5}}, not {given!r}")
+        raise EventError(
+            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(given)}"
+        )
     return dict(given or {})
 
 
@@ -39,7 +44,7 @@ def check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int)
 
 def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
     if not isinstance(event, ServiceEvent):
-        raise EventError(f"{event!r} is no ServiceEvent", index)
+        raise EventError(f"{reprlib.repr(event)} is no ServiceEvent", index)
     if event.event_type.startswith(INTERNAL):
         raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
     if event.timestamp > latest:

@@ -25,6 +25,7 @@ from headwater.scope import (
     bind,
     calling,
     note_all,
+    note_failure,
     note_retrieval,
     recordable,
 )
@@ -76,11 +77,14 @@ class Retrieve:
         try:
             with failed, calling(retriever, asked):
                 found = await self._found(retriever, bound, asked)
-        except BaseException:
+        except Exception:
             # Whoever goes on without it has asked for it all the same.
-            note(_Found([], None, frozenset(), searched_at, Scope()), failed=True)
+            nothing = _Found([], None, frozenset(), searched_at, Scope())
+            note_failure(note(nothing, failed=True))
             raise
-        note(found)
+        if found.read is not None:
+            note_all(found.read)
+        note_retrieval(note(found))
         return copied(found.chunks)
 
     async def _found(
@@ -131,7 +135,7 @@ class Retrieve:
         try:
             with noting(read):
                 chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
-        except BaseException:
+        except Exception:
             note_all(read)
             raise
         oldest, made_of = _oldest(read, searched_at), frozenset(read.made_of)
@@ -145,21 +149,17 @@ def _note(
     found: _Found,
     *,
     failed: bool = False,
-) -> None:
-    if found.read is not None:
-        note_all(found.read)
-    note_retrieval(
-        RetrievalNote(
-            retriever=retriever.name,
-            arguments=asked,
-            chunks=found.chunks,
-            searched_at=from_micros(found.searched_at),
-            oldest=None if found.oldest is None else from_micros(found.oldest),
-            made_of=found.made_of,
-            cache_hit=found.read is None,
-            latency_us=round((time.perf_counter() - began) * 1_000_000),
-            failed=failed,
-        )
+) -> RetrievalNote:
+    return RetrievalNote(
+        retriever=retriever.name,
+        arguments=asked,
+        chunks=found.chunks,
+        searched_at=from_micros(found.searched_at),
+        oldest=None if found.oldest is None else from_micros(found.oldest),
+        made_of=found.made_of,
+        cache_hit=found.read is None,
+        latency_us=round((time.perf_counter() - began) * 1_000_000),
+        failed=failed,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -145,15 +145,45 @@ class Scope(Reads):
         self.retrievals: list[RetrievalNote] = []
         self.contexts: list[ContextNote] = []
         self._known: dict[tuple[str, str], FeatureValue] = {}
+        self._failed: dict[Hashable, FeatureNote | RetrievalNote] = {}
 
     def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
         """Takes note of a feature's value, of the same one again only once."""
         super().note(feature, entity_id, value)
         key = (feature.name, entity_id)
+        self._failed.pop(key, None)
         if self._known.get(key) == value:
             return
         self._known[key] = own = _as_it_is(value)
         self.features.append(FeatureNote(feature, entity_id, own))
+
+    def note_search(self, search: RetrievalNote) -> None:
+        """Takes note of a search."""
+        if self._failed:
+            self._failed.pop(_asked(search), None)
+        self.retrievals.append(search)
+
+    def note_failure(self, missed: FeatureNote | RetrievalNote) -> None:
+        """Takes note of what could not be had, unless it was before or is later."""
+        if isinstance(missed, RetrievalNote):
+            if all(_asked(search) != _asked(missed) for search in self.retrievals):
+                self._failed[_asked(missed)] = missed
+        elif (key := (missed.feature.name, missed.entity_id)) not in self._known:
+            self._failed[key] = missed
+
+    def close(self) -> None:
+        """Takes what was not to be had for missing: whatever was asked for has been asked for."""
+        failed, self._failed = self._failed, {}
+        for missed in failed.values():
+            if isinstance(missed, FeatureNote):
+                self.note(*missed)
+            else:
+                self.note_moment(None)
+                self.retrievals.append(missed)
+
+
+def _asked(search: RetrievalNote) -> Hashable:
+    return (search.retriever, _key(search.arguments))
 
 
 def _as_it_is(value: FeatureValue) -> FeatureValue:
@@ -172,7 +202,14 @@ def note_retrieval(note: RetrievalNote) -> None:
     reads.made_of |= note.made_of
     reads.made_of.update(("chunk", chunk.id) for chunk in note.chunks if chunk.id is not None)
     if isinstance(reads, Scope):
-        reads.retrievals.append(note)
+        reads.note_search(note)
+
+
+def note_failure(missed: FeatureNote | RetrievalNote) -> None:
+    """Takes note, for a context that runs here, of what it asked for and could not have."""
+    reads = current_reads()
+    if isinstance(reads, Scope):
+        reads.note_failure(missed)
 
 
 def note_context(note: ContextNote) -> None:

@@ -21,6 +21,7 @@ from headwater.logs import log
 from headwater.origins import Origins
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
+from headwater.scope import FeatureNote, note_failure
 from headwater.templates import as_text
 from headwater.together import Together
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
@@ -264,11 +265,16 @@ class Reader:
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         before = _computing.set((*_computing.get(), (feature.name, entity_id)))
-        with noting(Reads()) as reads, self._calls.deadline.slot() as slot:
-            try:
+        reads = Reads()
+        try:
+            with noting(reads), self._calls.deadline.slot() as slot:
                 value = await self._calls.call(slot, feature, entity_id)
-            finally:
-                _computing.reset(before)
+        except Exception:
+            if (around := current_reads()) is not None:
+                around.made_of |= reads.made_of
+            raise
+        finally:
+            _computing.reset(before)
         now = self._clock.now()
         # What was made from a default speaks of no moment, and is not kept as if it did.
         as_of = None if reads.incomplete else reads.oldest or now
@@ -293,10 +299,8 @@ def _missed(feature: FeatureDef, entity_id: str) -> Iterator[None]:
     """Notes a value that could not be had: whoever goes on without it has asked for it."""
     try:
         yield
-    except BaseException:
-        reads = current_reads()
-        if reads is not None:
-            reads.note(feature, entity_id, _MISSING)
+    except Exception:
+        note_failure(FeatureNote(feature, entity_id, _MISSING))
         raise
 
 

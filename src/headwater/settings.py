@@ -50,7 +50,8 @@ def _checked_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
     return sources
 
 
-def _checked_prices(prices: Mapping[str, int | str]) -> dict[str, int]:
+def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
+    """Prices as whole numbers of nano-USD for a million tokens."""
     for model, given in prices.items():
         text = str(given)
         if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
@@ -249,7 +250,7 @@ class Settings(msgspec.Struct, frozen=True):
         dict[str, int | str],
         Meta(
             description="models with a price of your own, in nano-USD for a million input tokens",
-            extra={"check": _checked_prices},
+            extra={"check": rates_of},
         ),
     ] = {}
 

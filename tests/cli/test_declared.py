@@ -52,6 +52,21 @@ def test_contexts_and_retrievers_are_listed_with_what_they_take(run: Run) -> Non
     assert [each["top_k"] for each in listed["retrievers"]] == [3]
 
 
+def test_a_decimal_has_the_digits_that_were_written(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(
+        "from decimal import Decimal\n"
+        + ONLY_CONTEXTS
+        + """
+@context(store)
+def pay(amount: Decimal, ratio: float, note: str | float):
+    return f"{amount!r} {ratio!r} {note!r}"
+"""
+    )
+    exact = "0.12345678901234567890"
+    made = run("context", "assemble", "pay", f"amount={exact}", "ratio=12.50", "note=1.5")
+    assert made.out == f"Decimal('{exact}') 12.5 1.5"
+
+
 def test_a_file_without_contexts_says_so(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         "from headwater import FeatureStore\nstore=FeatureStore()\n"

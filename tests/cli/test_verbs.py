@@ -98,6 +98,19 @@ def summary(user_id: str) -> str: ...
     )
 
 
+@pytest.mark.usefixtures("home")
+def test_a_template_without_inputs_lacks_nothing(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(
+        (folder / "features.py").read_text()
+        + """
+@feature(entity=User, template="always the same")
+def fixed(user_id: str) -> str: ...
+"""
+    )
+    shown = run("features", "get", "fixed", "u1")
+    assert (shown.code, "always the same" in shown.out, shown.err) == (0, True, "")
+
+
 def test_events_that_wait_are_named_before_anything_else(run: Run) -> None:
     run("events", "publish", "purchase", "u1", "amount=2.5")
     for name in ("total_spend", "orders"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -117,6 +118,93 @@ async def test_a_value_that_could_not_be_computed_is_missing(
     (read,) = ctx.lineage.features
     assert (read.feature, read.value, read.source, read.fresh) == ("score", None, "missing", False)
     assert ctx.freshness_status == "degraded"
+
+
+async def test_what_is_had_at_the_second_try_is_not_missing(
+    store: FeatureStore, user: type
+) -> None:
+    tries: Counter[str] = Counter()
+
+    def first(what: str) -> None:
+        tries[what] += 1
+        if tries[what] == 1:
+            raise ValueError(what)
+
+    @retriever(store)
+    async def flaky(query: str) -> list[str]:
+        first("search")
+        return [query]
+
+    @feature(entity=user)
+    def score(user_id: str) -> int:
+        first("score")
+        return 1
+
+    @context(store, freshness_sla="5m", freshness_strict=True)
+    async def outer(user_id: str) -> str:
+        with pytest.raises(HeadwaterError):
+            await flaky("a")
+        with pytest.raises(HeadwaterError):
+            await store.get_feature("score", user_id)
+        return f"{await flaky('a')} {await store.get_feature('score', user_id)}"
+
+    ctx = await outer("u1")
+    assert [(search.count, search.failed) for search in ctx.lineage.retrievers] == [(1, False)]
+    assert [read.source for read in ctx.lineage.features] == ["computed"]
+
+
+async def test_a_search_that_was_given_up_is_nobodys_failure(store: FeatureStore) -> None:
+    @retriever(store)
+    async def slow(query: str) -> list[str]:
+        await asyncio.Event().wait()
+        return [query]
+
+    @context(store, freshness_sla="5m", freshness_strict=True)
+    async def outer() -> str:
+        loser = asyncio.create_task(slow("a"))
+        await asyncio.sleep(0)
+        loser.cancel()
+        await asyncio.wait([loser])
+        return "another one was quicker"
+
+    assert (await outer()).lineage.retrievers == []
+
+
+async def test_a_feature_that_does_without_a_search_is_kept_all_the_same(
+    store: FeatureStore, user: type
+) -> None:
+    computed = []
+
+    @retriever(store)
+    async def broken(query: str) -> list[str]:
+        raise ValueError(query)
+
+    @feature(entity=user, ttl="5m")
+    async def summary(user_id: str) -> str:
+        computed.append(user_id)
+        with pytest.raises(HeadwaterError):
+            await broken(user_id)
+        return "no news"
+
+    for _ in range(3):
+        assert await store.get_feature("summary", "u1") == "no news"
+    assert computed == ["u1"]
+
+
+async def test_what_a_failed_feature_had_read_is_found(store: FeatureStore, user: type) -> None:
+    @feature(entity=user)
+    async def score(user_id: str) -> int:
+        raise ValueError(await store.get_feature("plan", user_id))
+
+    @context(store)
+    async def outer(user_id: str) -> str:
+        with pytest.raises(FeatureFailedError):
+            await store.get_feature("score", user_id)
+        return "no score"
+
+    ctx = await outer("u1")
+    found = await store.find_contexts(feature="plan", entity_id="u1")
+    assert [each.context_id for each in found.contexts] == [ctx.context_id]
 
 
 async def test_a_context_of_before_is_as_old_as_what_it_read(

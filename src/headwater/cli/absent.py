@@ -19,8 +19,12 @@ def absent(feature: FeatureDef, values: Mapping[str, FeatureValue]) -> list[str]
     return [
         entity_id
         for entity_id, value in values.items()
-        if value.source in ("missing", "default") or (feature.template and value.as_of is None)
+        if value.source in ("missing", "default") or (_has_inputs(feature) and value.as_of is None)
     ]
+
+
+def _has_inputs(feature: FeatureDef) -> bool:
+    return feature.template is not None and bool(feature.template.references)
 
 
 def recomputed(feature: FeatureDef) -> str:

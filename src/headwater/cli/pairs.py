@@ -56,9 +56,12 @@ def _only_text_fits(text: str, kind: Any) -> bool:
     if kind is Any or not _fits(text, kind):
         return False
     try:
-        return not _fits(msgspec.json.decode(text), kind)
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return True
+    # A Decimal has the digits that were written, where a float would round them.
+    exact = type(value) is float and type(msgspec.convert(text, kind)) is not str
+    return exact or not _fits(value, kind)
 
 
 def _fits(value: Any, kind: Any) -> bool:
