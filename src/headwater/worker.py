@@ -59,9 +59,13 @@ class Turns:
     def is_of_others(self) -> bool:
         return time.monotonic() < self._others_until
 
-    def begin_alone(self) -> None:
+    def hold_others(self) -> None:
         """The others get no further batch, until an event that ran alone has its outcome."""
         self._others_until = 0.0
+
+    def begin_alone(self) -> None:
+        """From now on the others stand still."""
+        self.hold_others()
         if self._alone_since is None:
             self._alone_since = time.monotonic()
 
@@ -246,21 +250,24 @@ class Worker:
         for lane in [lane for lane in self._lanes.values() if lane.alone]:
             found = [] if beside and lane.waits else await bus.read([lane.lease], 1, touches)
             lane.waits = bool(found or (beside and lane.waits))
+            if lane.waits and beside:
+                # Whatever ran beside it would be blamed for a death that it did not cause.
+                self._turns.hold_others()
+                return []
             if lane.waits:
                 self._turns.begin_alone()
-                # Whatever ran beside it would be blamed for a death that it did not cause.
-                return [] if beside else found
+                return found
             lane.alone = 0
         self._turns.end_alone()
         return None
 
     async def _run(self, engine: Engine, lane: Lane, batch: Batch) -> None:
         """Runs one batch; whatever keeps it from being committed, it is read again."""
+        alone = lane.alone > 0
         try:
-            if lane.alone:
+            if alone:
                 await engine.backends.bus.commit(await self._run_alone(engine, lane, batch))
                 lane.alone -= 1
-                self._turns.ran_alone()
             else:
                 await engine.backends.bus.commit(await run_batch(engine, batch))
             lane.conflicts = 0
@@ -275,6 +282,8 @@ class Worker:
             self._outage.tell("error", "batch was not committed and is run again", error, "events")
             await asyncio.sleep(_BACKEND_PAUSE)
         finally:
+            if alone:
+                self._turns.ran_alone()
             lane.task = None
             self._changed.set()
             if lane.lease.partition not in self._share:

@@ -19,10 +19,12 @@ Row = Sequence[Any]
 class MemoryOutbox:
     """Keeps rows by partition until they are settled; positions grow and never come back."""
 
-    def __init__(self, partitions: int = 4, name: str = "present") -> None:
+    def __init__(
+        self, partitions: int = 4, name: str = "present", store_id: str | None = None
+    ) -> None:
         self.partitions = partitions
         self.name = name
-        self.now = Standing(name, None, "new")
+        self.now = Standing(store_id or name, None, "new")
         self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
         self.settled: list[tuple[int, str, str]] = []
         self.least = 0

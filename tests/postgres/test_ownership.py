@@ -66,17 +66,40 @@ async def test_of_stores_that_are_new_at_once_all_but_one_are_refused_when_it_ha
     assert [bool(await outbox.filled()) for outbox in outboxes].count(False) == 1
 
 
-async def test_a_past_that_has_nothing_yet_gives_way_to_a_store_elsewhere(
+async def test_a_past_that_has_nothing_yet_is_that_of_the_next_store_in_the_same_place(
     opening_for: OpenFor,
 ) -> None:
-    await opening_for(MemoryOutbox(name="mistyped"))
-    outbox = MemoryOutbox(name="meant")
+    await opening_for(MemoryOutbox(name="here"))
+    outbox = MemoryOutbox(name="here", store_id="the next")
     past = await opening_for(outbox)
+    assert outbox.now.state == "known"
     outbox.put(value_row(1))
     assert await values(past) == [1]
-    late = MemoryOutbox(name="late")
+    late = MemoryOutbox(name="here", store_id="too late")
     await opening_for(late)
     assert late.now.state == "lost"
+
+
+async def test_a_past_that_has_nothing_yet_stays_with_the_store_that_it_agreed_to(
+    opening_for: OpenFor,
+) -> None:
+    own, other = MemoryOutbox(name="own"), MemoryOutbox(name="other")
+    past = await opening_for(own)
+    await opening_for(other)
+    assert other.now.state == "lost"
+    own.put(value_row(1))
+    assert await values(past) == [1]
+
+
+async def test_a_store_that_moved_is_known_by_its_new_address(opening_for: OpenFor) -> None:
+    outbox = MemoryOutbox(name="old address")
+    outbox.put(value_row(1))
+    assert await values(await opening_for(outbox)) == [1]
+    outbox.name = "new address"
+    await opening_for(outbox)
+    after_a_loss = MemoryOutbox(name="new address", store_id="after a loss")
+    past = await opening_for(after_a_loss)
+    assert await past.ownership.take_over(adopt=False)
 
 
 async def test_nothing_of_another_store_is_taken_and_nothing_is_read_for_it(
@@ -207,6 +230,7 @@ async def test_a_store_that_is_no_longer_the_same_was_not_restored(opening_for: 
     outbox = MemoryOutbox(name="a")
     past = await opening_for(outbox)
     owned = await past.ownership.take_over(adopt=False)
+    await past.offline.append([change(1)])
     outbox.now = Standing("its successor", None, "new")
     with pytest.raises(BackendError, match="run `headwater rebuild` once more"):
         await past.ownership.restored(owned)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headwater import FeatureStore
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, asking, running, script
 from headwater.backends.redis.keys import Keys
 from headwater.ports import Lease
 from headwater.settings import Settings
@@ -65,3 +65,22 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
         await client.call(asking(keys.parts[0].events, "DEL", keys.parts[0].events))
         (lease,) = await roster.claim("w1", [0])
         assert lease.partition == 0
+
+
+async def test_one_whose_line_is_bad_keeps_no_dead_worker_alive(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    async def beat(worker: str, cut_off: int) -> list[bytes]:
+        call = running(script("beat"), [keys.workers], worker, HOUR, keys.wake, cut_off)
+        living: list[bytes] = await client.call(call)
+        return living
+
+    seconds, _ = await client.call(asking(keys.workers, "TIME"))
+    long_ago = int(seconds) * 1_000 - 2 * HOUR
+    for well, heard in ((False, [b"dead", b"flaky"]), (True, [b"flaky", b"well"])):
+        await client.call(asking(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+        if well:
+            await beat("well", 0)
+            await client.call(asking(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+        assert sorted(await beat("flaky", 2 * HOUR)) == heard
+        await client.call(asking(keys.workers, "DEL", keys.workers))

@@ -9,19 +9,19 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.errors import BackendError, ForeignPastError
 from headwater.ports import News, Outbox, Standing
 
-# A past that has nothing yet gives way to a store elsewhere: whoever looked first, with a prefix
-# that was mistyped, is not whose it will be. In the same place, another store means a loss.
+# A past that has nothing yet is also that of the next store in the same place: nothing was lost.
 _DEED = """
 SELECT id, store_id, store_name, coalesce(
     store_id IS NULL
     OR store_id = $1 AND store_name IS NULL
-    OR store_id <> $1 AND store_name <> $2 AND NOT (
+    OR store_id <> $1 AND store_name = $2 AND NOT (
         EXISTS (SELECT FROM _history) OR EXISTS (SELECT FROM _events)
         OR EXISTS (SELECT FROM _records)
     ), false)
 FROM _meta
 """
 _SIGN = "UPDATE _meta SET store_id = $1, store_name = $2"
+_RENAME = "UPDATE _meta SET store_name = $2 WHERE store_id = $1"
 # Waits for those who take, and lets no later one pass by meanwhile; a lock on the row would.
 _ALONE = "LOCK TABLE _meta IN EXCLUSIVE MODE"
 # Held to the end of a transaction, so that nobody makes this another store's past meanwhile. Who
@@ -73,6 +73,10 @@ class Ownership:
         deed = await self._deed(standing)
         bound = standing.past_id in (None, deed.past_id)
         if bound and standing.store_id is not None and standing.store_id == deed.store_id:
+            if deed.store_name != self._outbox.name:  # it has moved
+                await self._postgres.run(
+                    lambda own: own.execute(_RENAME, standing.store_id, self._outbox.name)
+                )
             return await self._agreed(standing, Owned(deed.past_id, standing.store_id))
         if standing.state == "new":
             await self._note(standing.store_id, deed.past_id, "lost")

@@ -46,7 +46,7 @@ class RedisEnvironment:
             redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
         )
         self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
-        self.outbox = RedisOutbox(redis, keys, _name_of(settings.redis))
+        self.outbox = RedisOutbox(redis, keys, _name_of(settings.redis, clustered=redis.clustered))
         self.cache = RedisCache(redis, keys, clock)
 
     async def health(self) -> list[Health]:
@@ -135,7 +135,9 @@ async def _knock(redis: Redis, settings: Settings) -> None:
     await redis.call(asking(channel, "PUBLISH", channel, "workers"))
 
 
-def _name_of(settings: RedisSettings) -> str:
+def _name_of(settings: RedisSettings, *, clustered: bool) -> str:
+    if clustered:
+        return f"{settings.prefix} in a cluster"  # whose nodes come and go
     address = Address.parse(settings.url)
     return f"{settings.prefix} at {address}/{address.database}"
 

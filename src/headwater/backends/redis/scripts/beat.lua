@@ -7,9 +7,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local cut_off = tonumber(ARGV[4])
 local heard = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+-- Others may have been cut off by the same: that time is held against nobody, as far as nobody at
+-- all was heard in it. Where one was, only the line of this worker is bad.
+cut_off = math.min(cut_off, math.max(0, now - tonumber(heard[#heard] or now)))
 for i = 1, #heard, 2 do
-  -- Others may have been cut off by the same: that time is held against nobody. And nobody was
-  -- heard later than now, but for a clock that was set back.
+  -- Nobody was heard later than now, but for a clock that was set back.
   local silent = now - tonumber(heard[i + 1])
   if silent < 0 or cut_off > 0 then
     redis.call('ZADD', KEYS[1], 'XX', now - math.max(0, silent - cut_off), heard[i])
