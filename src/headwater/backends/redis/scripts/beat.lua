@@ -5,7 +5,7 @@
 --       for how many milliseconds this one could not reach us (0: it was well all the time)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local cut_off = tonumber(ARGV[4])
+local cut_off = tonumber(ARGV[4] or 0)
 local heard = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 -- Others may have been cut off by the same: that time is held against nobody, as far as nobody at
 -- all was heard in it. Where one was, only the line of this worker is bad.
