@@ -6,6 +6,8 @@ const SPEC = "CRS-001";
 const STATEMENT_SPEC = "CRS-001-SIG";
 const SHORTEST_SECRET = 16;
 const DEEPEST = 256;
+// By how much the clocks of two hosts may differ, of which one records and the other redacts.
+const CLOCKS_DIFFER = 10 * 60 * 1000;
 
 /** The document cannot be understood at all. */
 export class DocumentError extends Error {}
@@ -190,9 +192,12 @@ function checkHash(record, core, expect) {
   return broken("hash", said.join("; "), problems.length ? "altered" : "another");
 }
 
+/** A text without the space around it; what is space differs between languages, and this is Python's. */
+const trimmed = (text) => text.replace(/^(?:(?!\ufeff)[\s\x1c-\x1f\x85])+|(?:(?!\ufeff)[\s\x1c-\x1f\x85])+$/g, "");
+
 /** A context id or a record hash as records write it; a bare hash gets its kind. */
 function spelled(ref) {
-  const plain = ref.trim().toLowerCase();
+  const plain = trimmed(ref).toLowerCase();
   return /^[0-9a-f-]{64}$/.test(plain) ? `sha256:${plain}` : plain;
 }
 
@@ -310,12 +315,20 @@ function* gaps(record, committed) {
 
 /** What nobody who redacts would have noted. */
 function* falseNotes(notes, createdAt) {
+  const first = earliest(createdAt);
   for (const { pointer, redacted_at: redactedAt, reason } of notes) {
     const said = `${pointer} is noted as redacted`;
     if (!isMoment(redactedAt)) yield `${said} at '${redactedAt}', which is no moment`;
-    else if (redactedAt < createdAt) yield `${said} at ${redactedAt}, before the record was made at ${createdAt}`;
+    else if (redactedAt < first) yield `${said} at ${redactedAt}, before the record was made at ${createdAt}`;
     if (/^[ \t\r\n]*$/.test(reason)) yield `${said} without a reason`;
   }
+}
+
+/** The first moment at which a record can have been redacted; none if nobody knows when. */
+function earliest(createdAt) {
+  if (!isMoment(createdAt)) return "";
+  const second = new Date(`${createdAt.slice(0, 19)}Z`).getTime();
+  return new Date(second - CLOCKS_DIFFER).toISOString().slice(0, 19) + createdAt.slice(19);
 }
 
 /** Says whether this is a moment as records write it: RFC 3339, UTC, microseconds. */
@@ -367,9 +380,9 @@ async function checkReassembly(record, { outline }, opened) {
 
 function readKeys(text) {
   const keyring = new Map();
-  const lines = text.split(/[\r\n]+/).filter((line) => line.trim());
+  const lines = text.split(/[\r\n]+/).filter((line) => trimmed(line));
   for (const part of lines.flatMap((line) => line.split(","))) {
-    const [keyId, key] = readKey(part.trim());
+    const [keyId, key] = readKey(trimmed(part));
     if (keyring.has(keyId)) throw new Error(`key '${keyId}' is there twice`);
     keyring.set(keyId, key);
   }
@@ -392,9 +405,10 @@ function readKey(text) {
 
 function readPublic([keyId, ...encoded]) {
   if (!keyId) throw new Error(`a key has no key id; ${HOW}`);
+  const base64 = encoded.join(":");
   let bytes = [];
   try {
-    bytes = fromBase64(encoded.join(":"));
+    if (!/\s/.test(base64)) bytes = fromBase64(base64); // which would take a key with spaces in it
   } catch (error) {
     if (error.name !== "InvalidCharacterError") throw error;
   }

@@ -153,6 +153,23 @@ async def test_an_input_is_erased_wherever_it_stands_in_json(own: FeatureStore) 
     ]
 
 
+async def test_an_input_is_erased_wherever_python_or_a_unit_stands_beside_it(
+    own: FeatureStore,
+) -> None:
+    @context(own)
+    async def told(patient: Patient, weight: int) -> list[ContextItem]:
+        return [
+            ContextItem(f"Of {patient}."),
+            ContextItem(f"Weighs {weight}kg."),
+            ContextItem("Nothing about anybody."),
+        ]
+
+    made = await told(Patient(QUOTED, BORN, SEEN), 8213)
+    before = await own.get_record(made.context_id)
+    assert also_disclosed(before, "/inputs/patient") == ["/items/0/content", "/output/content"]
+    assert also_disclosed(before, "/inputs/weight") == ["/items/1/content", "/output/content"]
+
+
 @pytest.mark.parametrize("everywhere", [True, False])
 async def test_an_output_that_is_erased_everywhere_cannot_be_put_together_again(
     own: FeatureStore, everywhere: bool

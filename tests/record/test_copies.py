@@ -146,6 +146,16 @@ def test_a_note_is_not_older_than_its_record_though_a_clock_was_behind() -> None
     assert later.redacted_at == "2026-01-02T12:00:01.250000Z"
 
 
+def test_a_core_whose_moment_lost_its_zone_can_be_redacted_all_the_same() -> None:
+    altered = RECORD.core.replace(
+        b'"created_at":"2026-01-02T12:00:00.250000Z"', b'"created_at":"2026-01-02T12:00:00.250000"'
+    )
+    assert altered != RECORD.core
+    record = msgspec.structs.replace(RECORD, core=altered)
+    [note] = redact(record, "/inputs/question", at=NOON - SECOND, reason="asked for").redactions
+    assert note.redacted_at == "2026-01-02T11:59:59.250000Z"
+
+
 def test_a_number_is_found_in_texts_as_a_number_alone() -> None:
     inputs = {"spent": 40, "price": 40.5, "tags": {"b", "a"}, "all": ["x", {"b", "a"}]}
     texts = {"said": "Spent 40.", "paid": "40.5 EUR", "year": "1940 or 401", "none": "140.40"}

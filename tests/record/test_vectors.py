@@ -112,6 +112,7 @@ def test_javascript_comes_to_every_published_verdict() -> None:
         (("full.json", "--key", f"{HMAC},"), 2, "has no key id"),
         (("full.json", "--key", "ed25519-pub:a:AAAA"), 2, "'a' is not the base64 of 32 bytes"),
         (("full.json", "--key", f"ed25519-pub:a:*{'A' * 43}"), 2, "'a' is not the base64 of 32"),
+        (("full.json", "--key", f"ed25519-pub:a:{'A' * 20} {'A' * 23}"), 2, "not the base64 of 32"),
         (("full.json", "--key", f"ed25519-pub::{'A' * 43}"), 2, "has no key id"),
         (("full.json", "--expect", ""), 1, "It is not the record that was expected."),
         (("full.json", "--unknown"), 2, "--unknown"),

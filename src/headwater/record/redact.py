@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from types import NoneType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from headwater.canonical import to_tagged
-from headwater.errors import InvalidInputError, RedactionError
-from headwater.record.mentions import begins, mention, readings
+from headwater.canonical import from_tagged, to_tagged
+from headwater.errors import InvalidInputError, RecordValueError, RedactionError
+from headwater.record.mentions import Mention, begins, mention, readings
 from headwater.record.parts import Record, Redaction, moment_text
 from headwater.tokens import MARK
 
@@ -28,7 +29,7 @@ class _Item(msgspec.Struct, frozen=True):
 class _Outline(msgspec.Struct, frozen=True):
     """The few fields of a core that redaction itself reads."""
 
-    created_at: datetime
+    created_at: Annotated[datetime, msgspec.Meta(tz=True)]
     items: tuple[_Item, ...]
 
 
@@ -85,11 +86,10 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
     A shortened text and its item's content disclose each other, and the output all its items.
     """
     values = {item.pointer: item.value for item in record.disclosures}
-    # Nothing, yes and no say nothing of anybody.
     wanted = [
         mention(value)
         for pointer in pointers
-        if (value := _unmarked(pointer, values.get(pointer))) and value != 1
+        if _tells(value := _unmarked(pointer, values.get(pointer)))
     ]
     others = {*_begun(values, wanted), *_whole(pointers)}
     if _OUTPUT in pointers:
@@ -99,6 +99,17 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
         for pointer, value in values.items()
         if pointer not in pointers and (pointer in others or _mentions(value, wanted))
     ]
+
+
+def _tells(tagged: Any) -> bool:
+    """Nothing, yes and no say nothing of anybody, whatever kind of number says them."""
+    try:
+        value = from_tagged(tagged)
+    except RecordValueError:
+        return True  # somebody altered it
+    if isinstance(value, Decimal) and not value.is_finite():
+        return True  # some of these refuse to be compared
+    return bool(tagged) and value not in (0, 1)
 
 
 def _unmarked(pointer: str, value: Any) -> Any:
@@ -126,11 +137,11 @@ def _joined(record: Record, values: dict[str, Any]) -> Iterator[str]:
     return (pointer for pointer, value in values.items() if pointer in parts or value in texts)
 
 
-def _mentions(value: Any, wanted: Sequence[re.Pattern[str]]) -> bool:
-    return any(pattern.search(text) for text in readings(value) for pattern in wanted)
+def _mentions(value: Any, wanted: Sequence[Mention]) -> bool:
+    return any(each.find(text) >= 0 for text in readings(value) for each in wanted)
 
 
-def _begun(values: dict[str, Any], wanted: Sequence[re.Pattern[str]]) -> Iterator[str]:
+def _begun(values: dict[str, Any], wanted: Sequence[Mention]) -> Iterator[str]:
     """Where one of these values was cut: an item that was shortened, and the output with it."""
     for pointer, emitted in values.items():
         item = _EMITTED.fullmatch(pointer)

@@ -7,6 +7,7 @@ as its bytes do, whatever fields later versions add.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from headwater.record.parts import (
     content_hash,
     hash_of,
     is_moment,
+    moment_text,
 )
 from headwater.record.sealing import ALTERED, commitments, opens
 from headwater.record.signing import STATEMENT_SPEC, Key, Keyring, Statement, statement_of
@@ -30,6 +32,8 @@ from headwater.record.signing import STATEMENT_SPEC, Key, Keyring, Statement, st
 CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
 Fault = Literal["altered", "another", "unsigned", "unchecked"]
 NO_KEYS = Keyring()
+CLOCKS_DIFFER = timedelta(minutes=10)
+"""By how much the clocks of two hosts may, of which one records and the other redacts."""
 _UNOPENED = "what is disclosed does not open its commitment"
 # Of a record that is not altered itself, a verdict says what else was asked of it.
 _UNMET: dict[Fault, str] = {
@@ -319,14 +323,25 @@ def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:
 
 def _false_notes(notes: Iterable[Redaction], created_at: str) -> Iterator[str]:
     """What nobody who redacts would have noted."""
+    earliest = _earliest(created_at)
     for note in notes:
         said = f"{note.pointer} is noted as redacted"
         if not is_moment(note.redacted_at):
             yield f"{said} at {note.redacted_at!r}, which is no moment"
-        elif note.redacted_at < created_at:
+        elif note.redacted_at < earliest:
             yield f"{said} at {note.redacted_at}, before the record was made at {created_at}"
         if not note.reason.strip(" \t\r\n"):
             yield f"{said} without a reason"
+
+
+def _earliest(created_at: str) -> str:
+    """The first moment at which a record can have been redacted; none if nobody knows when."""
+    if not is_moment(created_at):
+        return ""
+    try:
+        return moment_text(datetime.fromisoformat(created_at) - CLOCKS_DIFFER)
+    except OverflowError:
+        return ""
 
 
 def _texts(

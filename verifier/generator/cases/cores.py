@@ -231,6 +231,15 @@ def broken_cores() -> list[Case]:
             expect="",
         ),
         case(
+            "another-with-a-mark",
+            "it was asked for by its id behind a mark of byte order, which is no space",
+            FULL,
+            "x.+++",
+            "another record",
+            fails="It is not the record that was expected.",
+            expect=f"\ufeff{FULL.context_id}",
+        ),
+        case(
             "another-and-unsigned",
             "it is another record than the one asked for, and not signed",
             FULL,

@@ -204,11 +204,17 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "redacted-before",
-            "a note is older than its record",
-            noted(redacted_at="2026-01-02T12:00:00.249999Z"),
+            "a note is older than its record by more than clocks differ",
+            noted(redacted_at="2026-01-02T11:50:00.249999Z"),
             "+.x++",
             "/inputs/question",
             "before the record was made",
+        ),
+        case(
+            "redacted-by-a-clock-behind",
+            "a note is older than its record, by as much as clocks may differ",
+            noted(redacted_at="2026-01-02T11:50:00.250000Z"),
+            "+.+++",
         ),
         case(
             "redacted-without-reason",

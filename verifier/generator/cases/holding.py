@@ -99,6 +99,13 @@ def holding() -> list[Case]:
             expect=FULL.record_hash.removeprefix("sha256:").upper(),
         ),
         case(
+            "expected-id-in-space",
+            "asked for by its id, with space around it",
+            FULL,
+            "+.+++",
+            expect=f"\t\xa0{FULL.context_id}\x1f\x85\n",
+        ),
+        case(
             "core-almost-too-deep",
             "nested as deeply as a core may be",
             deep(FULL, DEEPEST_TEXT - 1),
