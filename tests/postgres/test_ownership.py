@@ -209,7 +209,7 @@ async def test_what_is_taken_meanwhile_is_waited_for_by_who_adopts_and_by_nobody
     await past.greet()
     taking = asyncio.create_task(past.offline.maintain())
     await reached.wait()
-    assert await other.records.index_key()
+    assert await past.records.index_key()
     adopting = asyncio.create_task(other.ownership.take_over(adopt=True))
     await until(lambda: waits_for_a_lock(database))
     go_on.set()

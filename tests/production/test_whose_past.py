@@ -335,6 +335,25 @@ async def test_new_tables_that_were_first_opened_with_a_mistyped_prefix_can_be_a
     assert await well(await shop()) == [True, True]
 
 
+async def test_the_records_of_another_store_are_neither_read_nor_added_to(
+    shop: Shop, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    made = await store.record(name="note", content="a secret")
+    other = await shop(redis={"prefix": settings.redis.prefix + "-other"})
+    for asked in (
+        other.get_context_at(made.context_id),
+        other.list_contexts(),
+        other.find_contexts(feature="total"),
+        other.redact(made.context_id, "/output/content", reason="a slip"),
+    ):
+        with pytest.raises(ForeignPastError):
+            await asked
+    assert not (await other.record(name="note", content="of another")).meta["recorded"]
+    assert len((await store.list_contexts()).contexts) == 1
+
+
 async def test_a_new_store_that_was_shown_anothers_tables_is_well_with_its_own(
     shop: Shop, settings: Settings
 ) -> None:

@@ -38,7 +38,7 @@ class PostgresEnvironment:
         self.ownership = Ownership(postgres, outbox)
         self._drain = Drain(postgres, outbox, self.ownership, settings.postgres.pool_size)
         self.records = PostgresRecordLog(
-            Line(postgres, settings.postgres, settings.record.timeout), postgres
+            Line(postgres, settings.postgres, settings.record.timeout), postgres, self.ownership
         )
         self.offline = PostgresOfflineStore(postgres, self._drain, clock, self._schema)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from headwater.backends.postgres.pool import Connection, Postgres
@@ -60,6 +62,12 @@ class Ownership:
         self._owned: Owned | None = None
         self._standing: Standing | None = None
         self._fresh_until = 0.0
+        self._refusal: Callable[[], ForeignPastError] | None = None
+
+    def refuse_foreign(self) -> None:
+        """Raises if this was another store's past when it was last looked at."""
+        if self._refusal is not None:
+            raise self._refusal()
 
     async def check(self, standing: Standing) -> Owned | None:
         """Raises if this is another store's past; nothing is to be taken from one that is lost.
@@ -69,7 +77,7 @@ class Ownership:
         """
         if standing == self._standing and time.monotonic() < self._fresh_until:
             return self._owned
-        self._standing = None
+        self._standing = self._refusal = None
         deed = await self._deed(standing)
         bound = standing.past_id in (None, deed.past_id)
         if bound and standing.store_id is not None and standing.store_id == deed.store_id:
@@ -83,7 +91,9 @@ class Ownership:
         if bound and standing.state != "known" and deed.store_name == self._outbox.name:
             return None
         another = deed.store_id not in (None, standing.store_id)
-        raise ForeignPastError((deed.store_name or deed.store_id) if another else None)
+        owner = (deed.store_name or deed.store_id) if another else None
+        self._refusal = partial(ForeignPastError, owner)
+        raise self._refusal()
 
     async def held(self, connection: Connection) -> Owned:
         """What was found out last, if it still holds; it does until the transaction ends."""
@@ -154,6 +164,7 @@ class Ownership:
                 return past_id
 
         owned = Owned(await self._postgres.run(sign), store_id)
+        self._refusal = None
         if not await self._note(owned.store_id, owned.past_id, "adopted"):
             raise BackendError(_LOST_AGAIN)
         return owned

@@ -11,6 +11,7 @@ from secrets import token_bytes
 import asyncpg
 
 from headwater.backends.postgres.line import Line
+from headwater.backends.postgres.ownership import Ownership
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.translate import OF_ONE_ROW
 from headwater.clock import from_micros, to_micros
@@ -106,14 +107,16 @@ class _Append:
 class PostgresRecordLog:
     """Appends that come while a commit is under way share the next one."""
 
-    def __init__(self, line: Line, postgres: Postgres) -> None:
+    def __init__(self, line: Line, postgres: Postgres, ownership: Ownership) -> None:
         self._line = line
         self._postgres = postgres
+        self._refuse_foreign = ownership.refuse_foreign
         self._waiting: list[_Append] = []
         self._writing: asyncio.Task[None] | None = None
         self._index_key: bytes | None = None
 
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+        self._refuse_foreign()
         record.check()
         own = _Append(record, keys)
         self._waiting.append(own)
@@ -162,12 +165,14 @@ class PostgresRecordLog:
                 own.settle(_clash(own.record, known))
 
     async def get(self, ref: str) -> StoredRecord | None:
+        self._refuse_foreign()
         if not _could_be(ref):
             return None
         row = await self._postgres.run(lambda connection: connection.fetchrow(_ONE, ref))
         return None if row is None else StoredRecord(**dict(row))
 
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
+        self._refuse_foreign()
         if not _could_be(prefix):
             return []
         rows = await self._postgres.run(
@@ -202,6 +207,7 @@ class PostgresRecordLog:
         return await self._listed(FIND, *await self._place(before), limit, key)
 
     async def _listed(self, sql: str, *arguments: object) -> list[RecordSummary]:
+        self._refuse_foreign()
         rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
         return [RecordSummary(**dict(row)) for row in rows]
 
@@ -222,6 +228,7 @@ class PostgresRecordLog:
         return created_at, before
 
     async def index_key(self) -> bytes:
+        self._refuse_foreign()
         if self._index_key is None:
             self._index_key = await self._line.run(_index_key)
         return self._index_key
@@ -229,6 +236,7 @@ class PostgresRecordLog:
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
+        self._refuse_foreign()
         if not _could_be(context_id):
             return False
 
