@@ -33,7 +33,16 @@ from headwater.prices import cost_nano_usd, load_prices, own_rate
 from headwater.record.ids import new_context_id
 from headwater.recorder import Recorder
 from headwater.registry import Registry
-from headwater.scope import ContextNote, Scope, bind, calling, note_all, note_context, recordable
+from headwater.scope import (
+    ContextNote,
+    OnFailure,
+    Scope,
+    bind,
+    calling,
+    note_all,
+    note_context,
+    recordable,
+)
 from headwater.serve import Reader
 from headwater.settings import Settings, rates_of
 from headwater.templates import as_text
@@ -88,14 +97,10 @@ class Assembler:
 
     async def _run(self, bound: inspect.BoundArguments, asked: Asked) -> Context:
         scope = Scope()
-        try:
+        with OnFailure(partial(note_all, scope)):
             made = await self._make(bound, asked, scope)
             self._refuse_stale(made)
             context = await self._keep(made)
-        except BaseException:
-            # Whoever goes on without it has read all the same what was read for it.
-            note_all(scope)
-            raise
         note_context(ContextNote(context, scope.oldest, scope.incomplete, scope.made_of))
         self._counted(context)
         return context

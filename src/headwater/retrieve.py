@@ -20,6 +20,7 @@ from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTime
 from headwater.logs import log
 from headwater.ports import Cache, Cached
 from headwater.scope import (
+    OnFailure,
     RetrievalNote,
     Scope,
     bind,
@@ -73,15 +74,11 @@ class Retrieve:
         asked = recordable(bound.arguments, "/arguments")
         searched_at, began = self._clock.micros(), time.perf_counter()
         note = partial(_note, retriever, asked, began)
+        nothing = _Found([], None, frozenset(), searched_at, Scope())
+        missed = OnFailure(lambda: note_failure(note(nothing, failed=True)))
         failed = Raising(partial(RetrieverFailedError, retriever.name))
-        try:
-            with failed, calling(retriever, asked):
-                found = await self._found(retriever, bound, asked)
-        except Exception:
-            # Whoever goes on without it has asked for it all the same.
-            nothing = _Found([], None, frozenset(), searched_at, Scope())
-            note_failure(note(nothing, failed=True))
-            raise
+        with missed, failed, calling(retriever, asked):
+            found = await self._found(retriever, bound, asked)
         if found.read is not None:
             note_all(found.read)
         note_retrieval(note(found))
@@ -132,12 +129,8 @@ class Retrieve:
         searched_at = self._clock.micros()
         take = partial(taken, most=retriever.top_k)
         read = Scope()
-        try:
-            with noting(read):
-                chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
-        except Exception:
-            note_all(read)
-            raise
+        with OnFailure(partial(note_all, read)), noting(read):
+            chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
         oldest, made_of = _oldest(read, searched_at), frozenset(read.made_of)
         return _Found(chunks, oldest, made_of, searched_at, read)
 

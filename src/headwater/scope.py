@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -203,6 +203,23 @@ def note_retrieval(note: RetrievalNote) -> None:
     reads.made_of.update(("chunk", chunk.id) for chunk in note.chunks if chunk.id is not None)
     if isinstance(reads, Scope):
         reads.note_search(note)
+
+
+class OnFailure:
+    """Takes note when what runs inside fails: whoever goes on without it has asked for it."""
+
+    __slots__ = ("_note",)
+
+    def __init__(self, note: Callable[[], None]) -> None:
+        self._note = note
+
+    def __enter__(self) -> None:
+        """Begins; nothing is needed for it."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Who is cancelled was given up, and has not failed.
+        if isinstance(error, Exception):
+            self._note()
 
 
 def note_failure(missed: FeatureNote | RetrievalNote) -> None:

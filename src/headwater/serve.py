@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter
@@ -21,7 +20,7 @@ from headwater.logs import log
 from headwater.origins import Origins
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 from headwater.registry import Registry
-from headwater.scope import FeatureNote, note_failure
+from headwater.scope import FeatureNote, OnFailure, note_failure
 from headwater.templates import as_text
 from headwater.together import Together
 from headwater.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
@@ -254,7 +253,8 @@ class Reader:
         if (feature.name, entity_id) in chain:
             path = " → ".join([*(name for name, _ in chain), feature.name])
             raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
-        with _missed(feature, entity_id):
+        missed = FeatureNote(feature, entity_id, _MISSING)
+        with OnFailure(partial(note_failure, missed)):
             if current_turn() is not None or is_alone():
                 # A handler's computations may rest on writes that nobody else sees yet, and those
                 # of a past moment on what nobody sees any more.
@@ -266,13 +266,10 @@ class Reader:
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         before = _computing.set((*_computing.get(), (feature.name, entity_id)))
         reads = Reads()
+        failed = OnFailure(partial(_note_parts, reads))
         try:
-            with noting(reads), self._calls.deadline.slot() as slot:
+            with failed, noting(reads), self._calls.deadline.slot() as slot:
                 value = await self._calls.call(slot, feature, entity_id)
-        except Exception:
-            if (around := current_reads()) is not None:
-                around.made_of |= reads.made_of
-            raise
         finally:
             _computing.reset(before)
         now = self._clock.now()
@@ -294,14 +291,11 @@ class Reader:
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, made_of)
 
 
-@contextmanager
-def _missed(feature: FeatureDef, entity_id: str) -> Iterator[None]:
-    """Notes a value that could not be had: whoever goes on without it has asked for it."""
-    try:
-        yield
-    except Exception:
-        note_failure(FeatureNote(feature, entity_id, _MISSING))
-        raise
+def _note_parts(reads: Reads) -> None:
+    """Notes, for whatever runs here, what something else was to be made of."""
+    around = current_reads()
+    if around is not None:
+        around.made_of |= reads.made_of
 
 
 def _unheard(feature: FeatureDef, error: BaseException) -> None:
