@@ -12,10 +12,10 @@ from bench.ours import calls_per_second as calls_awaited_per_second
 from bench.ours import one_loop, profile, publish_all
 from bench.paragraphs import TOKENS, paragraphs
 from headwater import ContextItem, context
-from headwater.fit import Candidate, Policy, fit
-from headwater.record.core import Core
-from headwater.record.sealing import open_core, seal
-from headwater.tokens import tokenizer_for
+from headwater.contexts.budget import Candidate, Policy, fit
+from headwater.contexts.tokens import tokenizer_for
+from headwater.records.core import Core
+from headwater.records.sealing import open_core, seal
 
 MODEL = "gpt-4o"
 ENTITIES = 100

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.case import Effort
 from bench.floors import Measuring, Rate
 from chaos.rolling import rolling_restart
-from headwater.configuration import load
+from headwater.settings.loading import load
 
 WORKERS = 4
 

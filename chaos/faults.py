@@ -11,7 +11,7 @@ import redis.asyncio
 from chaos.fleet import Fleet
 from chaos.plan import Fault, Planned
 from chaos.producer import Ledger
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from tests.servers import Machine
 
 _AT_WORK_WITHIN_SECONDS = 5.0

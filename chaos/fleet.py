@@ -16,8 +16,8 @@ from redis.exceptions import RedisError
 
 from chaos.waiting import until
 from headwater.backends.redis.keys import Keys
-from headwater.configuration import environment_without_settings
-from headwater.settings import SETTINGS, Settings
+from headwater.settings.loading import environment_without_settings
+from headwater.settings.schema import SETTINGS, Settings
 
 FEATURES = Path(__file__).with_name("features.py")
 

@@ -13,9 +13,9 @@ from chaos.features import EMPTY, Chain, extended
 from chaos.plan import CHAINED, Step
 from chaos.producer import Intruder
 from headwater import FeatureStore
-from headwater.batch import NO_FEATURE
+from headwater.core.values import MALFORMED
+from headwater.engine.batch import NO_FEATURE
 from headwater.ports import DeadLetter
-from headwater.values import MALFORMED
 
 Letter = tuple[str, str]
 """An event's id, or the token of what is none, and the feature that could not handle it."""

@@ -19,7 +19,7 @@ from chaos.plan import LANES, Step
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.redis.keys import Keys
 from headwater.errors import BackendError
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 _PAUSE_SECONDS = 0.05
 _GIVE_UP_SECONDS = 60.0

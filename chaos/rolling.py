@@ -15,8 +15,8 @@ from chaos.fleet import Fleet
 from chaos.run import opened
 from chaos.waiting import until
 from headwater import FeatureStore, ServiceEvent
-from headwater.partitions import partition_of
-from headwater.settings import Settings
+from headwater.core.partitioning import partition_of
+from headwater.settings.schema import Settings
 
 _BETWEEN_EVENTS_SECONDS = 0.05
 _BETWEEN_LOOKS_SECONDS = 0.01

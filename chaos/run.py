@@ -20,10 +20,10 @@ from chaos.oracle import Oracle, Verdict, expect
 from chaos.producer import Brake, Intruder, Ledger, Producer, rate_of
 from chaos.waiting import until
 from headwater import FeatureStore
+from headwater.backends.connect import migrate
 from headwater.backends.redis.environment import open_redis
-from headwater.clock import SystemClock
-from headwater.connect import migrate
-from headwater.settings import Settings
+from headwater.core.clock import SystemClock
+from headwater.settings.schema import Settings
 from tests.servers import Machine, mortal_postgres, mortal_valkey
 
 _AT_WORK_WITHIN_SECONDS = 60.0

@@ -10,11 +10,14 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings as hypothesis
 
-from headwater import FeatureStore
-from headwater.settings import Settings
+from headwater import FeatureStore, entity
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.cluster import cluster
 from tests.servers import postgres, valkey
+
+# The conformance suites live in the package; pytest explains only asserts that it knows of.
+pytest.register_assert_rewrite("headwater.testing.conformance")
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
 # `pytest --hypothesis-profile=explore` looks for new ones.
@@ -81,3 +84,14 @@ async def store(settings: Settings, clock: ManualClock) -> AsyncIterator[Feature
     opened = FeatureStore(settings=settings, clock=clock)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def user(store: FeatureStore) -> type:
+    """The entity that most tests are about."""
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    return User

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from headwater.ports import StoredRecord
-from headwater.record.ids import new_context_id
+from headwater.records.ids import new_context_id
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

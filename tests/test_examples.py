@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.loader import load_store
+from headwater.store.loader import load_store
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

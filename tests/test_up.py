@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 import redis
 
-from headwater.configuration import load
+from headwater.settings.loading import load
 from tests.test_servers import ROOT, is_listening
 
 UP = (sys.executable, "-m", "dev.up")

@@ -4,13 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.contexts import Chunk, ContextItem, Overrides, context, retriever
-    from headwater.define import entity, feature
-    from headwater.durations import format_duration, parse_duration
+    from headwater.contexts.recorded import ContextPage
+    from headwater.contexts.recorded.replay import Replay
+    from headwater.core.durations import format_duration, parse_duration
+    from headwater.core.values import FeatureValue, ServiceEvent
+    from headwater.declarations import Chunk, ContextItem, Overrides, context, retriever
+    from headwater.declarations.features import entity, feature
+    from headwater.declarations.graph import Graph
+    from headwater.engine.worker import Worker
     from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
-    from headwater.evidence import ContextPage
-    from headwater.graph import Graph
-    from headwater.lineage import (
+    from headwater.features.reconcile import Audit, Rebuilt
+    from headwater.ports import DeadLetter, Health, Lag, Published, RecordSummary
+    from headwater.records.diff import Diff
+    from headwater.records.lineage import (
         Context,
         ContextLineage,
         ContextTrace,
@@ -21,15 +27,9 @@ if TYPE_CHECKING:
         PastContext,
         RetrieverLineage,
     )
-    from headwater.ports import DeadLetter, Health, Lag, Published, RecordSummary
-    from headwater.record.diff import Diff
-    from headwater.record.parts import Record
-    from headwater.record.replay import Replay
-    from headwater.record.verify import Report
-    from headwater.repair import Audit, Rebuilt
-    from headwater.store import FeatureStore
-    from headwater.values import FeatureValue, ServiceEvent
-    from headwater.worker import Worker
+    from headwater.records.record import Record
+    from headwater.records.verify import Report
+    from headwater.store.feature_store import FeatureStore
 
 __all__ = [
     "Audit",
@@ -73,44 +73,44 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Audit": "repair",
-    "Chunk": "contexts",
-    "Context": "lineage",
-    "ContextItem": "contexts",
-    "ContextLineage": "lineage",
-    "ContextPage": "evidence",
-    "ContextTrace": "lineage",
+    "Audit": "features.reconcile",
+    "Chunk": "declarations",
+    "Context": "records.lineage",
+    "ContextItem": "declarations",
+    "ContextLineage": "records.lineage",
+    "ContextPage": "contexts.recorded",
+    "ContextTrace": "records.lineage",
     "DeadLetter": "ports",
-    "Diff": "record.diff",
-    "FeatureLineage": "lineage",
-    "FeatureStore": "store",
-    "FeatureValue": "values",
+    "Diff": "records.diff",
+    "FeatureLineage": "records.lineage",
+    "FeatureStore": "store.feature_store",
+    "FeatureValue": "core.values",
     "FreshnessSLAError": "errors",
-    "FreshnessViolation": "lineage",
-    "Graph": "graph",
+    "FreshnessViolation": "records.lineage",
+    "Graph": "declarations.graph",
     "HeadwaterError": "errors",
     "Health": "ports",
-    "ItemLineage": "lineage",
+    "ItemLineage": "records.lineage",
     "Lag": "ports",
-    "NestedLineage": "lineage",
-    "Overrides": "contexts",
-    "PastContext": "lineage",
+    "NestedLineage": "records.lineage",
+    "Overrides": "declarations",
+    "PastContext": "records.lineage",
     "Published": "ports",
-    "Rebuilt": "repair",
-    "Record": "record.parts",
+    "Rebuilt": "features.reconcile",
+    "Record": "records.record",
     "RecordSummary": "ports",
-    "Replay": "record.replay",
-    "Report": "record.verify",
-    "RetrieverLineage": "lineage",
-    "ServiceEvent": "values",
+    "Replay": "contexts.recorded.replay",
+    "Report": "records.verify",
+    "RetrieverLineage": "records.lineage",
+    "ServiceEvent": "core.values",
     "TokenBudgetError": "errors",
-    "Worker": "worker",
-    "context": "contexts",
-    "entity": "define",
-    "feature": "define",
-    "format_duration": "durations",
-    "parse_duration": "durations",
-    "retriever": "contexts",
+    "Worker": "engine.worker",
+    "context": "declarations",
+    "entity": "declarations.features",
+    "feature": "declarations.features",
+    "format_duration": "core.durations",
+    "parse_duration": "core.durations",
+    "retriever": "declarations",
 }
 
 

@@ -17,7 +17,7 @@ KILLED_INSIDE_THE_BLOCK = """
 import asyncio, os, signal
 from pathlib import Path
 from chaos.fleet import Fleet
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 async def main():
     nowhere = {"url": "redis://127.0.0.1:1"}, {"url": "postgresql://127.0.0.1:1/none"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chaos.rolling import rolling_restart
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 LEASE_TTL = 5.0
 

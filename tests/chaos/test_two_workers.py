@@ -12,7 +12,7 @@ from chaos.plan import Step
 from chaos.run import opened
 from chaos.waiting import until
 from headwater import FeatureStore, ServiceEvent
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 ACCOUNTS = [f"account-{number}" for number in range(6)]
 EVENTS_EACH = 1_500

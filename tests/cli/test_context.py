@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli import evidence
-from headwater.cli.yaml_text import to_yaml
-from headwater.contexts import Overrides
-from headwater.lineage import Context
-from headwater.loader import load_store
-from headwater.record.document import export, load
-from headwater.record.sealing import open_core, seal
-from headwater.record.verify import verify
+from headwater.cli import context_output as evidence
+from headwater.cli.yaml import to_yaml
+from headwater.declarations import Overrides
+from headwater.records.document import export, load
+from headwater.records.lineage import Context
+from headwater.records.sealing import open_core, seal
+from headwater.records.verify import verify
+from headwater.store.loader import load_store
 from tests.cli.conftest import Ran, Run
-from tests.record.node import VERIFIER
-from tests.record.node import run as run_node
+from tests.records.node import VERIFIER
+from tests.records.node import run as run_node
 
 DESK = '''
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature, retriever

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.loader import load_store
+from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 from tests.cli.test_context import DESK
 

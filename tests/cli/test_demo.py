@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.shop import DemoError, Shop
-from headwater.cli.story import Story
-from headwater.loader import load_store
+from headwater.cli.demo.printer import Story
+from headwater.cli.demo.server import DemoError, Shop
+from headwater.store.loader import load_store
 from tests.cli.conftest import Start, wait_until
 
 DEMO = (sys.executable, "-m", "headwater", "demo")
@@ -85,7 +85,7 @@ def test_the_demo_is_in_colour_on_a_terminal(
 
 
 def test_the_shipped_example_can_be_served_as_it_is() -> None:
-    shipped = Path(str(files("headwater.demo"))) / "features.py"
+    shipped = Path(str(files("headwater.cli.demo"))) / "features.py"
     declared = load_store(shipped).registry
     assert "total_spend" in declared.features
     assert "support" in declared.contexts

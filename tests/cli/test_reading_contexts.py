@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.lineage import Context
-from headwater.loader import load_store
+from headwater.records.lineage import Context
+from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 from tests.cli.test_context import DESK, assemble, tamper, unpacked
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headwater import FeatureStore
-from headwater.loader import load_store
+from headwater.store.loader import load_store
 from tests.cli.conftest import Run, Start, wait_until
 
 MANY = 300

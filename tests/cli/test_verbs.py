@@ -9,7 +9,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.cli import dlq
 from headwater.cli.output import counted
-from headwater.loader import load_store
+from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.clock import SystemClock
-from headwater.connect import connect as connect_backends
+from headwater.backends.connect import connect as connect_backends
+from headwater.core.clock import SystemClock
 from headwater.ports import Backends
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     BusConformance,
     CacheConformance,

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 import asyncpg
 import pytest
 
-from headwater.clock import SystemClock
-from headwater.connect import connect as connect_backends
+from headwater.backends.connect import connect as connect_backends
+from headwater.core.clock import SystemClock
+from headwater.core.values import ServiceEvent
 from headwater.ports import Backends
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     BusConformance,
     CacheConformance,
@@ -23,7 +24,6 @@ from headwater.testing.conformance import (
     RosterConformance,
 )
 from headwater.testing.conformance.suite import Suite
-from headwater.values import ServiceEvent
 from tests.cluster import MASTERS, keys_of_masters
 
 

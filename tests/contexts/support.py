@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headwater import Context, FeatureStore
-from headwater.record.core import Core
-from headwater.record.sealing import open_core
+from headwater.records.core import Core
+from headwater.records.sealing import open_core
 
 
 async def recorded(store: FeatureStore, context: Context) -> Core:

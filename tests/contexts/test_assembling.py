@@ -21,7 +21,7 @@ from headwater import (
     TokenBudgetError,
     context,
 )
-from headwater.configuration import load
+from headwater.contexts.tokens import tokenizer_for
 from headwater.errors import (
     BackendError,
     ConfigError,
@@ -30,10 +30,10 @@ from headwater.errors import (
     RecordingError,
     RecordValueError,
 )
-from headwater.record.parts import content_hash
-from headwater.settings import Settings
+from headwater.records.record import content_hash
+from headwater.settings.loading import load
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from headwater.tokens import tokenizer_for
 from tests.contexts.support import recorded
 from tests.engine.support import metric, records
 

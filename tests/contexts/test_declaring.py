@@ -12,13 +12,8 @@ from typing import Any
 import pytest
 
 from headwater import Chunk, ContextItem, FeatureStore, context, retriever
-from headwater.errors import (
-    DeclarationError,
-    DuplicateNameError,
-    DurationError,
-    InvalidInputError,
-)
-from headwater.settings import Settings
+from headwater.errors import DeclarationError, DuplicateNameError, DurationError, InvalidInputError
+from headwater.settings.schema import Settings
 
 Decorator = Callable[..., Any]
 

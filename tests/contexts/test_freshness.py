@@ -20,7 +20,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.contexts import ContextFunction
+from headwater.declarations import ContextFunction
 from headwater.errors import FeatureFailedError, HeadwaterError, RetrieverTimeoutError
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded

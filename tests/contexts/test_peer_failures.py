@@ -12,8 +12,8 @@ from headwater import (
     context,
     retriever,
 )
+from headwater.contexts.tokens import tokenizer_for
 from headwater.testing import ManualClock
-from headwater.tokens import tokenizer_for
 from tests.contexts.support import recorded
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, context, entity, feature, retriever
 from headwater.http.app import create_app
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import records
 

@@ -10,16 +10,8 @@ from typing import Any
 
 import pytest
 
-from headwater import (
-    Chunk,
-    ContextItem,
-    FeatureStore,
-    ServiceEvent,
-    context,
-    feature,
-    retriever,
-)
-from headwater.contexts import RetrieverFunction
+from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent, context, feature, retriever
+from headwater.declarations import RetrieverFunction
 from headwater.errors import (
     BackendError,
     InvalidInputError,
@@ -27,10 +19,10 @@ from headwater.errors import (
     RetrieverFailedError,
     UnknownNameError,
 )
+from headwater.features.batch_state import at_moment
 from headwater.ports import Cached
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from headwater.workspace import at_moment
 from tests.contexts.support import recorded
 from tests.engine.support import records, until
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
-from headwater.errors import (
-    ContextFailedError,
-    CycleError,
-    TemplateError,
-    UnknownReferenceError,
-)
+from headwater.errors import ContextFailedError, CycleError, TemplateError, UnknownReferenceError
 from tests.contexts.support import recorded
 
 

@@ -17,7 +17,7 @@ from headwater.errors import (
     HandlerTimeoutError,
     RetrieverTimeoutError,
 )
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 
 NEVER = 60.0

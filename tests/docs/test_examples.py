@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from headwater.loader import load_store
+from headwater.store.loader import load_store
 from tests.docs.pages import PAGES, Block, blocks, name_of
 
 _NAMESPACE = "documented"

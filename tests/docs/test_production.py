@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.configuration import load
-from headwater.loader import load_store
-from headwater.settings import SETTINGS, Settings
+from headwater.settings.loading import load
+from headwater.settings.schema import SETTINGS, Settings
+from headwater.store.loader import load_store
 from tests.docs.pages import DOCS, ROOT, blocks
 from tests.docs.test_commands import parse
 

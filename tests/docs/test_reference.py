@@ -27,7 +27,7 @@ from headwater import (
 from headwater.cli.app import app
 from headwater.http.app import create_app
 from headwater.http.problems import RULES, rule_of
-from headwater.settings import SETTINGS, Settings
+from headwater.settings.schema import SETTINGS, Settings
 from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
 
 REFERENCE = DOCS / "reference"

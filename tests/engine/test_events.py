@@ -8,7 +8,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.errors import ClosedError, EventError
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, past, until
 

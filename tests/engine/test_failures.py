@@ -11,7 +11,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import UnknownDeadLetterError
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, past
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
-from headwater.logs import log
+from headwater.core.logging import log
 from headwater.ports import Cache
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import metric, records, until
 

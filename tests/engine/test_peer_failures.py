@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
-from headwater.clock import SystemClock
-from headwater.configuration import load
+from headwater.core.clock import SystemClock
 from headwater.errors import UnknownNameError
-from headwater.settings import Settings
+from headwater.settings.loading import load
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine import program
-from tests.engine.processes import Fleet
 from tests.engine.support import backlog, metric, past, until
 from tests.engine.test_events import declare_journal
+from tests.processes import program
+from tests.processes.fleet import Fleet
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.batch import run_batch
-from headwater.settings import Settings
+from headwater.engine.batch import run_batch
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, query
 

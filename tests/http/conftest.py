@@ -15,7 +15,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.http.app import create_app
 from headwater.http.server import serve
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 KEY = "a key of the tests"
 

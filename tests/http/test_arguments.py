@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore, context
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, problem_of
 
 

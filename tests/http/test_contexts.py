@@ -23,13 +23,13 @@ from headwater import (
     retriever,
 )
 from headwater.errors import ImmutableRecordError
-from headwater.http.declared import declared_context
-from headwater.http.plain import plain
+from headwater.http.declarations import declared_context
+from headwater.http.json_values import plain
 from headwater.http.problems import answer_problem
 from headwater.http.records import RecordDocument
-from headwater.record.document import load
-from headwater.record.verify import verify
-from headwater.settings import Settings
+from headwater.records.document import load
+from headwater.records.verify import verify
+from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, damage, problem_of
 
 ASSEMBLE = "/v1/contexts/support"

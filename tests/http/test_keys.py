@@ -6,7 +6,7 @@ from headwater import FeatureStore
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
 from headwater.http.server import serve
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of
 
 READ = "/v1/features/visits?entity_id=u1"

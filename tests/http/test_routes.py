@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore
-from headwater.http.answers import Answer
 from headwater.http.app import create_app
 from headwater.http.problems import FieldError, MalformedError
+from headwater.http.responses import Answer
 from headwater.http.routes import UNMATCHED, Route, Router
 
 

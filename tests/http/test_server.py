@@ -19,8 +19,8 @@ from starlette.routing import Mount
 from headwater import FeatureStore, Worker
 from headwater.errors import BackendError, ConfigError
 from headwater.http.app import create_app
+from headwater.http.request_metrics import Watch
 from headwater.http.server import serve
-from headwater.http.watch import Watch
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 PROGRAM = """

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.canonical import DEEPEST_TEXT, canonical, parse, to_tagged
-from headwater.record.sealing import digest
+from headwater.core.canonical_json import DEEPEST_TEXT, canonical, parse, to_tagged
+from headwater.records.sealing import digest
 from verifier.generator.cases.every import all_cases
 from verifier.generator.samples import GRAMMAR
 

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from headwater.record.core import (
+from headwater.records.core import (
     Core,
     Definition,
     FeatureRead,
@@ -28,7 +28,7 @@ from headwater.record.core import (
     Violation,
     decimal_text,
 )
-from headwater.record.sealing import Salts
+from headwater.records.sealing import Salts
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 250_000, tzinfo=UTC)
 HMAC = "2026-01:correct horse battery staple"

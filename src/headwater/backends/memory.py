@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 from heapq import heappop, heappush
 
-from headwater.clock import MICROSECOND, Clock
+from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
 
 LARGEST = 64 << 20

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from headwater.cli.app import app
-from headwater.cli.words import as_typed, is_utf8
+from headwater.cli.utf8_args import as_typed, is_utf8
 from headwater.errors import HeadwaterError
 
 # What the system says when nothing more can be written, wherever the output goes.

@@ -6,8 +6,8 @@ import typer
 
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import counted, note, print_json, print_table, progress_bar
-from headwater.cli.running import run
-from headwater.repair import Audit, Seen
+from headwater.cli.runner import run
+from headwater.features.reconcile import Audit, Seen
 
 app = verbs("Compare online values with history.")
 

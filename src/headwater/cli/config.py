@@ -4,7 +4,7 @@ import typer
 
 from headwater.cli.options import AsJson, verbs
 from headwater.cli.output import print_json, print_table
-from headwater.configuration import describe, load_with_origins
+from headwater.settings.loading import describe, load_with_origins
 
 app = verbs("Show the settings and where each comes from.")
 

@@ -6,10 +6,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from headwater.cli.assembling import assemble
-from headwater.cli.bundle import bundle
-from headwater.cli.declared import declared
-from headwater.cli.evidence import absence, print_contexts, print_diff, print_ladder, print_trace
+from headwater.cli.context_assemble import assemble
+from headwater.cli.context_bundle import bundle
+from headwater.cli.context_declared import declared
+from headwater.cli.context_output import (
+    absence,
+    print_contexts,
+    print_diff,
+    print_ladder,
+    print_trace,
+)
+from headwater.cli.not_found_hints import Named, note_doubts, note_doubts_at_hand
 from headwater.cli.options import (
     AsJson,
     FileOption,
@@ -21,23 +28,22 @@ from headwater.cli.options import (
     verbs,
 )
 from headwater.cli.output import STANDARD, note, on_terminal, print_json, write
-from headwater.cli.running import run
-from headwater.cli.unfound import Named, note_doubts, note_doubts_at_hand
-from headwater.cli.yaml_text import for_people
+from headwater.cli.runner import run
+from headwater.cli.yaml import for_people
+from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, Wanted
+from headwater.contexts.recorded.replay import Mode
 from headwater.errors import InvalidInputError
-from headwater.evidence import LARGEST_PAGE, ContextPage, Wanted
-from headwater.http.plain import plain
-from headwater.lineage import ContextTrace, FreshnessStatus, PastContext
-from headwater.record.document import export as to_document
-from headwater.record.document import load as from_document
-from headwater.record.parts import Record
-from headwater.record.redact import also_disclosed
-from headwater.record.replay import Mode
-from headwater.record.signing import parse_keyring
-from headwater.record.verify import Report
-from headwater.record.verify import verify as verify_record
-from headwater.settings import Settings
-from headwater.store import FeatureStore
+from headwater.http.json_values import plain
+from headwater.records.document import export as to_document
+from headwater.records.document import load as from_document
+from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
+from headwater.records.record import Record
+from headwater.records.redaction import also_disclosed
+from headwater.records.signing import parse_keyring
+from headwater.records.verify import Report
+from headwater.records.verify import verify as verify_record
+from headwater.settings.schema import Settings
+from headwater.store.feature_store import FeatureStore
 
 _ZIP = b"PK\x03\x04"
 

@@ -5,14 +5,14 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
+from headwater.cli.not_found_hints import Named, note_doubts_at_hand
 from headwater.cli.options import AsJson, StoreOption, bare_store, moment, verbs
 from headwater.cli.output import counted, on_terminal, print_json, print_table, shown
-from headwater.cli.running import run
-from headwater.cli.unfound import Named, note_doubts_at_hand
-from headwater.durations import format_duration
+from headwater.cli.runner import run
+from headwater.core.durations import format_duration
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
-from headwater.store import FeatureStore
+from headwater.store.feature_store import FeatureStore
 
 app = verbs("Look at dead letters, run them again or discard them.")
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from headwater.cli.key_value_args import read_pairs
 from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs, without_zone
 from headwater.cli.output import note, print_json, print_table
-from headwater.cli.pairs import read_pairs
-from headwater.cli.running import run
-from headwater.cli.words import refuse_bytes
+from headwater.cli.runner import run
+from headwater.cli.utf8_args import refuse_bytes
+from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
 from headwater.ports import Published
-from headwater.store import FeatureStore
-from headwater.values import ServiceEvent
+from headwater.store.feature_store import FeatureStore
 
 app = verbs("Publish events.")
 

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.absent import absent, recomputed, why_absent
-from headwater.cli.declared import note_contexts
+from headwater.cli.context_declared import note_contexts
+from headwater.cli.missing_value_hints import absent, recomputed, why_absent
 from headwater.cli.options import AsJson, FileOption, declared_store, looked_up_in, verbs
 from headwater.cli.output import note, print_json, print_table
-from headwater.cli.running import run
-from headwater.define import FeatureDef
-from headwater.durations import format_duration
-from headwater.store import FeatureStore
-from headwater.values import FeatureValue
+from headwater.cli.runner import run
+from headwater.core.durations import format_duration
+from headwater.core.values import FeatureValue
+from headwater.declarations.features import FeatureDef
+from headwater.store.feature_store import FeatureStore
 
 app = verbs("Read and list features.")
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from headwater.cli.declared import note_contexts
+from headwater.cli.context_declared import note_contexts
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import print_json
 

@@ -12,10 +12,10 @@ from rich.live import Live
 
 from headwater.cli.options import AsJson, StoreArgument, bare_store, verbs
 from headwater.cli.output import counted, fitted_table, on_terminal, print_json, print_table
-from headwater.cli.running import run
-from headwater.durations import format_duration
+from headwater.cli.runner import run
+from headwater.core.durations import format_duration
 from headwater.ports import Lag
-from headwater.store import FeatureStore
+from headwater.store.feature_store import FeatureStore
 
 app = verbs("Show how many events wait.")
 

@@ -4,11 +4,11 @@ import asyncio
 
 import typer
 
+from headwater.backends.connect import migrate as migrate_backends
+from headwater.backends.connect import on_servers
 from headwater.cli.options import AsJson, verbs
 from headwater.cli.output import print_json
-from headwater.configuration import load
-from headwater.connect import migrate as migrate_backends
-from headwater.connect import on_servers
+from headwater.settings.loading import load
 
 app = verbs("Bring the tables of Postgres up to date.")
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from headwater.configuration import load
-from headwater.durations import to_timedelta
+from headwater.core.durations import to_timedelta
 from headwater.errors import DurationError, InvalidInputError, UnknownNameError
-from headwater.loader import load_store
-from headwater.store import FeatureStore
+from headwater.settings.loading import load
+from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import load_store
 
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.errors import InvalidInputError
-from headwater.http.plain import plain
+from headwater.http.json_values import plain
 
 NOTHING = "–"
 STANDARD = Path("-")

@@ -6,10 +6,10 @@ import typer
 
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import counted, on_terminal, print_json, progress_bar
-from headwater.cli.running import run
+from headwater.cli.runner import run
 from headwater.errors import ForeignPastError
-from headwater.repair import Rebuilt
-from headwater.store import FeatureStore
+from headwater.features.reconcile import Rebuilt
+from headwater.store.feature_store import FeatureStore
 
 app = verbs("Restore online values from history.")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.cli.output import note
-from headwater.cli.running import SIGNALS
+from headwater.cli.runner import SIGNALS
 
 _POLL_SECONDS = 0.25
 

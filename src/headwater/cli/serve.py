@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
+from headwater.backends.connect import on_servers
 from headwater.cli.options import AsJson, FileArgument, features_file, verbs
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import keep_serving
-from headwater.cli.running import run_long, telling_if_made
+from headwater.cli.runner import run_long, telling_if_made
 from headwater.cli.suggestions import suggestions
-from headwater.connect import on_servers
 from headwater.http.server import serve as serve_http
-from headwater.loader import load_store
-from headwater.store import FeatureStore
+from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import load_store
 
 app = verbs("Serve a features file.")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.contexts import ContextDef, annotations_of
-from headwater.define import FeatureDef
-from headwater.registry import Registry
-from headwater.store import FeatureStore
+from headwater.declarations import ContextDef, annotations_of
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.store.feature_store import FeatureStore
 
 _JSON = "-H 'Content-Type: application/json'"
 _ID = "1"

@@ -7,13 +7,13 @@ import typer
 
 from headwater.cli.options import AsJson, FileArgument, features_file, verbs
 from headwater.cli.output import print_json_line
-from headwater.cli.running import run_long, stop_on_signal, telling_if_made
-from headwater.deadline import ending
+from headwater.cli.runner import run_long, stop_on_signal, telling_if_made
+from headwater.core.deadlines import ending
+from headwater.core.logging import log
+from headwater.engine.worker import Worker
 from headwater.http.server import say_if_busy, serve_worker
-from headwater.loader import load_store
-from headwater.logs import log
-from headwater.store import FeatureStore
-from headwater.worker import Worker
+from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import load_store
 
 _FORCE_SECONDS = 5.0
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from headwater.errors import ConfigError
-from headwater.http.answers import Header
 from headwater.http.problems import ForeignRequestError, KeyRequiredError, TooManyRequestsError
-from headwater.settings import Settings
+from headwater.http.responses import Header
+from headwater.settings.schema import Settings
 
 
 def check_address(settings: Settings, host: str) -> None:

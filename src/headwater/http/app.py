@@ -8,21 +8,21 @@ from typing import Any
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from headwater.engine.worker import Worker
 from headwater.http.access import Guard
-from headwater.http.answers import Answer, send_answer
 from headwater.http.contexts import Contexts
-from headwater.http.declared import Declarations
+from headwater.http.declarations import Declarations
 from headwater.http.features import Features
+from headwater.http.health import Operations
 from headwater.http.ingest import Ingest
-from headwater.http.inputs import path_of
 from headwater.http.openapi import document
-from headwater.http.operations import Operations
 from headwater.http.problems import answer_problem, log_problem
 from headwater.http.records import Records
+from headwater.http.request_metrics import Watch
+from headwater.http.request_parsing import path_of
+from headwater.http.responses import Answer, send_answer
 from headwater.http.routes import Endpoint, Resource, Route, Router
-from headwater.http.watch import Watch
-from headwater.store import FeatureStore
-from headwater.worker import Worker
+from headwater.store.feature_store import FeatureStore
 
 
 def create_app(store: FeatureStore) -> App:

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headwater.contexts import overrides
-from headwater.evidence import ContextPage
-from headwater.http.answers import Answer
-from headwater.http.arguments import arguments_of, with_reference
-from headwater.http.plain import plain
+from headwater.contexts.recorded import ContextPage
+from headwater.declarations import overrides
+from headwater.http.context_arguments import arguments_of, with_reference
+from headwater.http.json_values import plain
+from headwater.http.responses import Answer
 from headwater.http.routes import Route
-from headwater.lineage import (
+from headwater.records.lineage import (
     Context,
     ContextLineage,
     ContextTrace,
@@ -22,7 +22,7 @@ from headwater.lineage import (
     FreshnessViolation,
     PastContext,
 )
-from headwater.store import FeatureStore
+from headwater.store.feature_store import FeatureStore
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from headwater.core.values import FeatureValue, Source
 from headwater.errors import InvalidInputError
+from headwater.features.reader import Row
 from headwater.http.routes import Route
-from headwater.serve import Row
-from headwater.store import FeatureStore
-from headwater.values import FeatureValue, Source
+from headwater.store.feature_store import FeatureStore
 
 # Other requests get their turn between so many entities of a large one.
 _ENTITIES_AT_ONCE = 200

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
-from headwater.http.inputs import Upload, decode_json
 from headwater.http.problems import BacklogError, FieldError, MalformedError
+from headwater.http.request_parsing import Upload, decode_json
 from headwater.http.routes import JSON_TYPES, Route
-from headwater.store import FeatureStore
-from headwater.values import ServiceEvent
+from headwater.store.feature_store import FeatureStore
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from headwater.http.answers import Answer
-from headwater.http.inputs import Upload
 from headwater.http.problems import MEDIA_TYPE, Problem
+from headwater.http.request_parsing import Upload
+from headwater.http.responses import Answer
 from headwater.http.routes import Parameter, Route, Signature, signature_of
 
 _REFERENCE = "#/components/schemas/{name}"

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.core.logging import log
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
@@ -50,8 +51,7 @@ from headwater.errors import (
     UnknownContextError,
     UnknownNameError,
 )
-from headwater.http.answers import Answer, Header
-from headwater.logs import log
+from headwater.http.responses import Answer, Header
 
 MEDIA_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:headwater:problem:"

@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 from headwater.errors import DamagedRecordError, RecordDocumentError
-from headwater.http.answers import Answer
+from headwater.http.responses import Answer
 from headwater.http.routes import Route
-from headwater.record.document import export
-from headwater.record.parts import Disclosure, Redaction, Signature
-from headwater.store import FeatureStore
+from headwater.records.document import export
+from headwater.records.record import Disclosure, Redaction, Signature
+from headwater.store.feature_store import FeatureStore
 
 
 class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,10 +11,17 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import msgspec
 from starlette.types import Receive, Scope
 
-from headwater.http.answers import Answer
-from headwater.http.inputs import Upload, converted, decode_json, query_of, read_upload, unquoted
+from headwater.errors.hints import closest
 from headwater.http.problems import FieldError, MethodError, NoRouteError, RequestError
-from headwater.names import closest
+from headwater.http.request_parsing import (
+    Upload,
+    converted,
+    decode_json,
+    query_of,
+    read_upload,
+    unquoted,
+)
+from headwater.http.responses import Answer
 
 JSON_TYPES = ("application/json",)
 

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from headwater.deadline import ending
+from headwater.core.deadlines import ending
+from headwater.core.logging import log
+from headwater.engine.worker import Worker
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
 from headwater.http.app import App, create_app, create_worker_app
 from headwater.http.problems import trace_of
-from headwater.logs import log
-from headwater.store import FeatureStore
-from headwater.worker import Worker
+from headwater.store.feature_store import FeatureStore
 
 _KEEP_ALIVE_SECONDS = 30
 _FORCE_SECONDS = 5.0

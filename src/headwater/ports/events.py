@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
-from headwater.values import Cells, EntityKey, ServiceEvent
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.core.values import LONGEST_NAME
 from headwater.errors import InvalidInputError
-from headwater.values import LONGEST_NAME
 
 _UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 

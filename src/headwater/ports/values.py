@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.encoding import Kind
-from headwater.values import Cell, Cells, EntityKey, merged
+from headwater.core.codec import Kind
+from headwater.core.values import Cell, Cells, EntityKey, merged
 
 
 class EntityState(msgspec.Struct, frozen=True, gc=False):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from headwater.clock import to_micros
-from headwater.durations import Duration, to_timedelta
+from headwater.core.clock import to_micros
+from headwater.core.durations import Duration, to_timedelta
 from headwater.errors import InvalidInputError
 
 

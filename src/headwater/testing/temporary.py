@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from tempfile import TemporaryDirectory
 
-from headwater.clock import Clock
-from headwater.store import FeatureStore
+from headwater.core.clock import Clock
+from headwater.store.feature_store import FeatureStore
 
 
 @asynccontextmanager

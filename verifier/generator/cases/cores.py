@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headwater.canonical import DEEPEST_TEXT, parse
+from headwater.core.canonical_json import DEEPEST_TEXT, parse
 from verifier.generator.cases.records import FULL, OTHER, SIGNED
 from verifier.generator.cases.vocabulary import (
     Case,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headwater.record.document import export
+from headwater.records.document import export
 from verifier.generator.cases.records import FULL, MISMATCH, REDACTED
 from verifier.generator.cases.vocabulary import Case, Document, case, changed, disclosure, resealed
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import msgspec
 
-from headwater.canonical import DEEPEST_TEXT
-from headwater.record.document import export
-from headwater.record.redact import redact
-from headwater.record.signing import parse_keyring, sign
+from headwater.core.canonical_json import DEEPEST_TEXT
+from headwater.records.document import export
+from headwater.records.redaction import redact
+from headwater.records.signing import parse_keyring, sign
 from verifier.generator.cases.records import BY_ED25519, FULL, FUTURE, RECEIPT, REDACTED, SIGNED
 from verifier.generator.cases.vocabulary import Case, case, changed, deep, statement
 from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC

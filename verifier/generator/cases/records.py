@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import msgspec
 
-from headwater.record.core import Core, Item
-from headwater.record.redact import redact
-from headwater.record.sealing import seal
-from headwater.record.signing import parse_keyring, sign
+from headwater.records.core import Core, Item
+from headwater.records.redaction import redact
+from headwater.records.sealing import seal
+from headwater.records.signing import parse_keyring, sign
 from verifier.generator.samples import ED25519, HMAC, NOON, salts, sample
 
 

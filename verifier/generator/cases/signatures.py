@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from headwater.canonical import canonical
-from headwater.record.document import export
-from headwater.record.parts import Record
-from headwater.record.signing import parse_keyring, sign
+from headwater.core.canonical_json import canonical
+from headwater.records.document import export
+from headwater.records.record import Record
+from headwater.records.signing import parse_keyring, sign
 from verifier.generator.cases.records import BY_ED25519, FULL, OTHER, SIGNED
 from verifier.generator.cases.vocabulary import Case, Document, case, changed, disclosure, statement
 from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC

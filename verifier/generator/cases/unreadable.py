@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.canonical import DEEPEST_TEXT
-from headwater.record.document import export
+from headwater.core.canonical_json import DEEPEST_TEXT
+from headwater.records.document import export
 from verifier.generator.cases.records import FULL, REDACTED
 from verifier.generator.cases.vocabulary import Case, changed, text_of
 

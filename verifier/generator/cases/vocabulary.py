@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from headwater.canonical import canonical, parse
-from headwater.record.document import export
-from headwater.record.parts import Record, hash_of
+from headwater.core.canonical_json import canonical, parse
+from headwater.records.document import export
+from headwater.records.record import Record, hash_of
 
 Document = dict[str, Any]
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import duckdb
 
 from headwater.backends.duckdb.engine import Session, headline, identifier, literally, text
+from headwater.core.sql_sources import kind_of
 from headwater.errors import InvalidInputError
-from headwater.sources import kind_of
 
 # The first of these words in a SQLite column's declared type decides, as SQLite itself does it.
 _DECLARED = {

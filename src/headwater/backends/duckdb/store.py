@@ -13,13 +13,13 @@ import duckdb
 import msgspec
 
 from headwater.backends.duckdb.engine import Session, headline, session, text, texts
-from headwater.backends.duckdb.layout import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
-from headwater.backends.duckdb.roller import Roller
-from headwater.backends.duckdb.segments import SegmentFolder
+from headwater.backends.duckdb.segment_files import SegmentFolder
+from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
+from headwater.backends.duckdb.segment_writer import Roller
 from headwater.backends.duckdb.sources import add_source
-from headwater.clock import Clock, from_micros, to_micros
+from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
-from headwater.graph import mentioned
 from headwater.ports import Change, PastValue, Point, Rows, Tail
 
 T = TypeVar("T")

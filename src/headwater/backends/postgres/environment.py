@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from headwater.backends.postgres.drain import Drain
-from headwater.backends.postgres.line import Line
+from headwater.backends.postgres.dedicated_connection import Line
 from headwater.backends.postgres.migrate import (
     VERSION,
     installed,
@@ -13,15 +12,16 @@ from headwater.backends.postgres.migrate import (
     refuse_newer,
     refuse_older,
 )
-from headwater.backends.postgres.ownership import Ownership
+from headwater.backends.postgres.outbox_consumer import Drain
 from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
-from headwater.clock import Clock
+from headwater.backends.postgres.store_identity import Ownership
+from headwater.core.clock import Clock
+from headwater.core.logging import log
 from headwater.errors import AwayError, BackendError, ForeignPastError
-from headwater.logs import log
 from headwater.ports import Health, Outbox, Standing
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 _LOST = "see that redis.url and redis.prefix are right, or run `headwater rebuild`"
 

@@ -8,12 +8,12 @@ from importlib.resources import files
 
 import asyncpg
 
-from headwater.backends.postgres.months import extend
+from headwater.backends.postgres.partition_tables import extend
 from headwater.backends.postgres.pool import Connection, address, session_settings, translated
-from headwater.clock import SystemClock
+from headwater.core.clock import SystemClock
+from headwater.core.logging import log
 from headwater.errors import BackendError, SchemaError
-from headwater.logs import log
-from headwater.settings import PostgresSettings, Settings
+from headwater.settings.schema import PostgresSettings, Settings
 
 _OLDEST_SERVER = 14
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater tables'), hashtext($1))"

@@ -13,9 +13,9 @@ from typing import TypeAlias, TypeVar
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from headwater.backends.postgres.translate import FAILURES, LOST, translate
+from headwater.backends.postgres.errors import FAILURES, LOST, translate
 from headwater.errors import ClosedError, ConfigError
-from headwater.settings import PostgresSettings
+from headwater.settings.schema import PostgresSettings
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from secrets import token_bytes
 
 import asyncpg
 
-from headwater.backends.postgres.line import Line
-from headwater.backends.postgres.ownership import Ownership
+from headwater.backends.postgres.dedicated_connection import Line
+from headwater.backends.postgres.errors import OF_ONE_ROW
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.translate import OF_ONE_ROW
-from headwater.clock import from_micros, to_micros
+from headwater.backends.postgres.store_identity import Ownership
+from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
 from headwater.ports import RecordSummary, StoredRecord, is_keepable
 

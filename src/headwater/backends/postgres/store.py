@@ -7,12 +7,17 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from headwater.backends.postgres.drain import Drain
-from headwater.backends.postgres.imports import CHANGES_AT_ONCE, add
-from headwater.backends.postgres.months import MONTHS_AHEAD, Month, extend_if_free, month_of
+from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
+from headwater.backends.postgres.outbox_consumer import Drain
+from headwater.backends.postgres.partition_tables import (
+    MONTHS_AHEAD,
+    Month,
+    extend_if_free,
+    month_of,
+)
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.queries import answer
-from headwater.clock import Clock
+from headwater.backends.postgres.user_queries import answer
+from headwater.core.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.ports import Change, PastValue, Point, Rows
 

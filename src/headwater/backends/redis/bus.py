@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.ahead import Ahead
-from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.client import Call, Redis, running, script
+from headwater.backends.redis.cross_shard_writes import Parcels, Written
 from headwater.backends.redis.dead_letters import RedisDeadLetters
-from headwater.backends.redis.entries import (
+from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.notifications import Wakes
+from headwater.backends.redis.prefetch import Ahead
+from headwater.backends.redis.publishing import Appending
+from headwater.backends.redis.stream_codec import (
     changes_json,
     event_fields,
     lease_text,
@@ -21,15 +24,12 @@ from headwater.backends.redis.entries import (
     version_mark,
     written_state,
 )
-from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.parcels import Parcels, Written
-from headwater.backends.redis.wakes import Wakes
-from headwater.clock import from_micros, to_micros
+from headwater.core.clock import from_micros, to_micros
+from headwater.core.logging import log
+from headwater.core.partitioning import partition_of
+from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.logs import log
-from headwater.partitions import partition_of
 from headwater.ports import Batch, Lag, Lease, Outcome, Published, Tick
-from headwater.values import ServiceEvent, encode_cells
 
 _encode = msgspec.json.Encoder().encode
 

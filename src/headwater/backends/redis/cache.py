@@ -7,7 +7,7 @@ from struct import Struct
 
 from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.keys import Keys
-from headwater.clock import MICROSECOND, Clock
+from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
 
 _TIMES = Struct(">qq")

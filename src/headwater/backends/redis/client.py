@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from headwater.backends.redis.wire import Address, Command, Push, Wire, open_wire
+from headwater.backends.redis.connection import Address, Command, Push, Wire, open_wire
 from headwater.errors import AwayError, BackendError, ClosedError
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)

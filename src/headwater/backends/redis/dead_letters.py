@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.client import Redis, asking, running, script
-from headwater.backends.redis.entries import Entry
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.streams import next_entries
+from headwater.backends.redis.publishing import Appending
+from headwater.backends.redis.stream_codec import Entry
+from headwater.backends.redis.stream_reader import next_entries
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from contextlib import AsyncExitStack
 
-from headwater.backends.redis.ahead import Ahead
-from headwater.backends.redis.appending import Appending
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.connection import Address
+from headwater.backends.redis.cross_shard_writes import Parcels
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import LOST, problem_of
+from headwater.backends.redis.leases import RedisRoster
+from headwater.backends.redis.notifications import Wakes
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
-from headwater.backends.redis.parcels import Parcels
-from headwater.backends.redis.roster import RedisRoster
-from headwater.backends.redis.wakes import Wakes
-from headwater.backends.redis.wire import Address
-from headwater.clock import Clock
+from headwater.backends.redis.prefetch import Ahead
+from headwater.backends.redis.publishing import Appending
+from headwater.backends.redis.store_identity import LOST, problem_of
+from headwater.core.clock import Clock
+from headwater.core.values import new_id
 from headwater.errors import BackendError, ConfigError
 from headwater.ports import Health
-from headwater.settings import RedisSettings, Settings
-from headwater.values import new_id
+from headwater.settings.schema import RedisSettings, Settings
 
 _FORMAT = 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from headwater.partitions import partition_of
-from headwater.values import EntityKey
+from headwater.core.partitioning import partition_of
+from headwater.core.values import EntityKey
 
 
 class PartitionKeys:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.backends.redis.client import Call, Redis, asking, running, script
-from headwater.backends.redis.entries import (
+from headwater.backends.redis.keys import Keys, PartitionKeys
+from headwater.backends.redis.stream_codec import (
     changes_json,
     read_cells,
     read_state,
     read_version,
     written_state,
 )
-from headwater.backends.redis.keys import Keys, PartitionKeys
-from headwater.partitions import partition_of
+from headwater.core.partitioning import partition_of
+from headwater.core.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
 from headwater.ports import Change, EntityState, by_entity, newest
-from headwater.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
 
 
 class Sender(NamedTuple):

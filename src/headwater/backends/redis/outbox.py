@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from headwater.backends.redis.client import Redis, running, script
-from headwater.backends.redis.entries import Entry, read_event, received_at
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.loss import note, standing
-from headwater.backends.redis.streams import next_entries
-from headwater.clock import to_micros
+from headwater.backends.redis.store_identity import note, standing
+from headwater.backends.redis.stream_codec import Entry, read_event, received_at
+from headwater.backends.redis.stream_reader import next_entries
+from headwater.core.clock import to_micros
+from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError
 from headwater.ports import LogKind, News, Parcel, Standing
-from headwater.values import ServiceEvent
 
 # An entry of changes is all that one commit did, up to a batch of them.
 _CHANGES_PER_ENTRY = 100

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from headwater.backends.sqlite import bulk
+from headwater.backends.sqlite import bulk_insert as bulk
+from headwater.backends.sqlite.event_reader import Page, Wanted, read_page, to_batch, wanted
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.leases import SqliteRoster
 from headwater.backends.sqlite.online import HISTORY, change_rows
-from headwater.backends.sqlite.pages import Page, Wanted, read_page, to_batch, wanted
-from headwater.backends.sqlite.roster import SqliteRoster
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.core.partitioning import partition_of
+from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.partitions import partition_of
 from headwater.ports import Batch, DeadLetter, Lag, Lease, Outcome, Published, Tick
-from headwater.values import ServiceEvent, encode_cells
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import MICROSECOND, Clock
+from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
 
 LARGEST = 64 << 20

@@ -11,10 +11,10 @@ import msgspec
 from headwater.backends.sqlite.bus import insert_event
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import Clock, from_micros, to_micros
+from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.values import ServiceEvent
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
-from headwater.values import ServiceEvent
 
 _COLUMNS = (
     "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at"

@@ -10,17 +10,17 @@ from pathlib import Path
 from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
+from headwater.backends.sqlite.history_tail import SqliteTail
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.leases import SqliteRoster
+from headwater.backends.sqlite.notifications import Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.records import SqliteRecordLog
-from headwater.backends.sqlite.roster import SqliteRoster
-from headwater.backends.sqlite.tail import SqliteTail
-from headwater.backends.sqlite.wake import Waker
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import Clock
+from headwater.core.clock import Clock
 from headwater.errors import BackendError
 from headwater.ports import Health
-from headwater.settings import Settings
+from headwater.settings.schema import Settings
 
 
 class SqliteEnvironment:

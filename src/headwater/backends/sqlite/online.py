@@ -8,12 +8,12 @@ from functools import cache
 
 import msgspec
 
-from headwater.backends.sqlite import bulk
+from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.partitions import partition_of
+from headwater.core.partitioning import partition_of
+from headwater.core.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
 from headwater.ports import Change, EntityState, by_entity, newest
-from headwater.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from headwater.backends.sqlite import bulk
+from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.clock import from_micros, to_micros
+from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
 from headwater.ports import RecordSummary, StoredRecord, is_keepable
 

@@ -12,10 +12,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from headwater.answers import Answer, send
 from headwater.backends.sqlite.home import BUSY_SECONDS, CHECKPOINT_BYTES, Home
+from headwater.core.futures import Answer, send
+from headwater.core.logging import log
 from headwater.errors import ClosedError, HeadwaterError
-from headwater.logs import log
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]

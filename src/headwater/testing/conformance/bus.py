@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from headwater.core.values import ServiceEvent
 from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.ports import Backends, Lag, Lease, Tick
 from headwater.testing.conformance.suite import (
@@ -32,7 +33,6 @@ from headwater.testing.conformance.suite import (
     value_at,
     value_online,
 )
-from headwater.values import ServiceEvent
 
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from headwater.clock import SystemClock
+from headwater.core.clock import SystemClock
 from headwater.ports import Backends, Cached
 from headwater.testing.conformance.suite import Connect, Suite, until
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
+from headwater.core.values import ServiceEvent
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import Backends, DeadLetter, Lease
 from headwater.testing.conformance.suite import (
@@ -20,7 +21,6 @@ from headwater.testing.conformance.suite import (
     only_batch,
     outcome,
 )
-from headwater.values import ServiceEvent
 
 
 class DeadLettersConformance(Suite):

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from headwater.clock import to_micros
+from headwater.core.clock import to_micros
+from headwater.core.partitioning import partition_of
+from headwater.core.values import decode_cells
 from headwater.errors import VersionConflictError
-from headwater.partitions import partition_of
 from headwater.ports import Backends
 from headwater.testing.conformance.suite import (
     START,
@@ -26,7 +27,6 @@ from headwater.testing.conformance.suite import (
     value_at,
     value_online,
 )
-from headwater.values import decode_cells
 
 
 class OnlineStoreConformance(Suite):

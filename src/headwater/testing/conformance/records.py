@@ -11,11 +11,11 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from headwater.clock import to_micros
+from headwater.core.clock import to_micros
+from headwater.core.values import LONGEST_NAME
 from headwater.errors import ImmutableRecordError, InvalidInputError
 from headwater.ports import Backends, RecordSummary, StoredRecord
 from headwater.testing.conformance.suite import START, Connect, Suite, after
-from headwater.values import LONGEST_NAME
 
 EVERY_BYTE = bytes(range(256))
 LONGEST = "\U0010fffd" * LONGEST_NAME

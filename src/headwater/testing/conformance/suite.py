@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from headwater.clock import to_micros
+from headwater.core.clock import to_micros
+from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.ports import (
     Backends,
     Batch,
@@ -21,7 +22,6 @@ from headwater.ports import (
     Point,
     Published,
 )
-from headwater.values import Cell, Cells, EntityKey, ServiceEvent
 
 Connect = Callable[[], Awaitable[Backends]]
 """Opens one store; every further call opens the same store, as another process would."""

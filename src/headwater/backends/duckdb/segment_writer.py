@@ -1,0 +1,144 @@
+"""Turning the tail into segments, many small segments into a large one, and imports into either.
+
+Every step leaves a reader with each row exactly once: a segment counts from the transaction that
+adds it to the manifest, and that same transaction removes the rows or segments it replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from headwater.backends.duckdb.engine import parquet, scalar, session, sweep, texts
+from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
+from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, Log, open_log
+from headwater.core.clock import Clock
+from headwater.core.logging import log as logger
+from headwater.ports import Change, Tail
+
+_FRESH = f"""
+CREATE TABLE fresh AS
+WITH present AS (
+    SELECT feature, entity_id, as_of, cause, {VALUE_AS_JSON} AS value
+    FROM headwater.history
+    WHERE feature IN ({{features}})
+),
+incoming AS (SELECT *, {VALUE_AS_JSON} AS value FROM ({HISTORY.typed} imported))
+SELECT incoming.*
+FROM incoming ANTI JOIN present USING (feature, entity_id, as_of, cause, value)
+QUALIFY row_number() OVER (
+    PARTITION BY feature, entity_id, as_of, cause, value ORDER BY seq
+) = 1
+"""
+
+_NUMBERED = """
+SELECT * EXCLUDE (value) REPLACE ({first} + row_number() OVER (ORDER BY seq) - 1 AS seq)
+FROM fresh
+"""
+
+
+class _Imported(msgspec.Struct, frozen=True):
+    seq: int
+    feature: str
+    entity: str
+    entity_id: str
+    kind: str
+    value: str
+    as_of: int
+    written_at: int
+    cause: str
+
+
+class Roller:
+    """Changes the segments; of all processes, one at a time."""
+
+    def __init__(
+        self,
+        tail: Tail,
+        folder: SegmentFolder,
+        scratch: Path,
+        clock: Clock,
+        segment_rows: int,
+        segment_grace: timedelta,
+    ) -> None:
+        self._tail = tail
+        self._folder = folder
+        self._scratch = scratch
+        self._clock = clock
+        self._segment_rows = segment_rows
+        self._grace = segment_grace
+
+    def maintain(self) -> None:
+        """Does what is due, unless another roller is at it."""
+        with self._folder.lock(wait=False) as held:
+            if not held:
+                return
+            self._clear()
+            for log in LOGS.values():
+                while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
+                    self._roll(log, upto)
+                self._merge(log)
+            self._tail.prune(self._clock.now())
+
+    def _clear(self) -> None:
+        sweep(self._scratch)
+        manifest = self._tail.manifest()
+        self._folder.remove_all_but(segment.name for segment in manifest)
+        before = self._clock.now() - self._grace
+        unread = [s.name for s in manifest if s.retired_at is not None and s.retired_at <= before]
+        self._folder.remove(unread)
+        self._tail.forget(unread)
+
+    def _roll(self, log: Log, upto: int) -> None:
+        with session(self._scratch) as duck:
+            snapshot = self._tail.snapshot(duck.folder, [log.kind], upto=upto)[log.kind]
+            duck.load("tail", snapshot.tail, log.columns, longest=snapshot.longest)
+            segment = self._folder.write(duck, log, log.typed + "tail")
+        self._tail.add(segment, upto=upto)
+        logger.debug("segment written", kind=log.kind, rows=segment.rows)
+
+    def _merge(self, log: Log) -> None:
+        live = [s for s in self._tail.manifest() if s.kind == log.kind and s.retired_at is None]
+        small = due_for_merge(live, self._segment_rows)
+        if not small:
+            return
+        files = [self._folder.path / segment.name for segment in small]
+        with session(self._scratch) as duck:
+            merged = self._folder.write(duck, log, parquet(files))
+        self._tail.replace([s.name for s in small], merged, self._clock.now())
+        logger.debug("segments merged", kind=log.kind, segments=len(small), rows=merged.rows)
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Writes those of the changes that history does not hold yet as a segment."""
+        with self._folder.lock(wait=True), session(self._scratch) as duck:
+            features = sorted({change.feature for change in changes})
+            snapshot = self._tail.snapshot(duck.folder, ["history"], features=features)["history"]
+            open_log(duck, HISTORY, snapshot, self._folder.path)
+            duck.load_rows("imported", _imported(changes), HISTORY.columns)
+            duck.run(_FRESH.format(features=texts(features)))
+            count = scalar(duck.run("SELECT count(*) FROM fresh"))
+            if count:
+                # The numbers of the tail's own rows: among values of one moment and one write
+                # time, what was imported after another row was written also comes after it.
+                first = self._tail.reserve(count)
+                self._tail.add(self._folder.write(duck, HISTORY, _NUMBERED.format(first=first)))
+
+
+def _imported(changes: Sequence[Change]) -> list[_Imported]:
+    return [
+        _Imported(
+            number,
+            change.feature,
+            change.entity,
+            change.entity_id,
+            change.kind,
+            bytes(change.cell.value).decode(),
+            change.cell.as_of,
+            change.cell.written_at,
+            change.cause,
+        )
+        for number, change in enumerate(changes)
+    ]

@@ -1,0 +1,244 @@
+"""Metrics and the log record of each event, wrapped around ports so that nothing else counts."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import accumulate
+
+import msgspec
+from prometheus_client import REGISTRY, Counter
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from headwater.core.logging import Record, log, timestamp
+from headwater.core.values import INTERNAL
+from headwater.errors import FreshnessSLAError, RecordingError
+from headwater.ports import Backends, Bus, Handled, Outcome, Tick
+from headwater.records.lineage import Context, FreshnessViolation
+
+UNTRIGGERED = "(untriggered)"
+"""The label of all event types that nothing triggers on: callers choose those freely."""
+
+
+class Spread(Collector):
+    """A histogram that takes a batch of values at once, at a fraction of the library's cost."""
+
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._bounds = bounds
+        self._bucket = partial(bisect_left, bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        REGISTRY.register(self)
+
+    def observe(self, value: float) -> None:
+        self._counts[self._bucket(value)] += 1
+        self._sum += value
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        for bucket, count in Tally(map(self._bucket, values)).items():
+            self._counts[bucket] += count
+        self._sum += sum(values)
+
+    def collect(self) -> Iterator[Metric]:
+        """The histogram as the library renders it."""
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        yield HistogramMetricFamily(self._name, self._documentation, buckets, self._sum)
+
+
+EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
+EVENTS_FAILED = Counter(
+    "headwater_events_failed_total", "Events with a feature that failed for good.", ["event_type"]
+)
+EVENT_SECONDS = Spread(
+    "headwater_event_processing_seconds",
+    "Time from the start of an event's first feature to the end of its last.",
+    (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0),
+)
+BATCH_EVENTS = Spread(
+    "headwater_batch_events",
+    "Events of a committed batch.",
+    (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000),
+)
+COMMIT_SECONDS = Spread(
+    "headwater_commit_seconds",
+    "Time to make a batch durable.",
+    (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0),
+)
+EVENT_RETRIES = Counter("headwater_event_retries_total", "Handler runs after a failed one.")
+DEAD_LETTERS = Counter("headwater_dead_letters_total", "Dead letters written.", ["feature"])
+REFRESHES = Counter(
+    "headwater_refreshes_total", "Runs of scheduled features.", ["feature", "outcome"]
+)
+TICKS_MISSED = Counter(
+    "headwater_ticks_missed_total", "Due times that passed without a run.", ["feature"]
+)
+
+
+CONTEXTS = Counter(
+    "headwater_context_freshness_status_total", "Contexts by freshness status.", ["status"]
+)
+CONTEXT_VIOLATIONS = Counter(
+    "headwater_context_freshness_violations_total",
+    "What contexts read that was too old or missing.",
+    ["feature"],
+)
+STALEST_SECONDS = Spread(
+    "headwater_context_stalest_feature_seconds",
+    "Age of the oldest that a context read.",
+    (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0),
+)
+CONTEXTS_UNRECORDED = Counter(
+    "headwater_contexts_unrecorded_total", "Contexts whose record could not be kept."
+)
+
+
+def count_context(context: Context | FreshnessSLAError | RecordingError) -> None:
+    """Counts a context that was assembled, or refused, and warns if it is not fresh."""
+    if isinstance(context, RecordingError):
+        CONTEXTS_UNRECORDED.inc()
+        return
+    violations: Sequence[FreshnessViolation] = (
+        context.violations
+        if isinstance(context, FreshnessSLAError)
+        else context.freshness_violations
+    )
+    for violation in violations:
+        CONTEXT_VIOLATIONS.labels(violation.name).inc()
+    if isinstance(context, FreshnessSLAError):
+        return
+    CONTEXTS.labels(context.freshness_status).inc()
+    if context.lineage.stalest_ms is not None:
+        STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
+    if not context.meta["recorded"]:
+        CONTEXTS_UNRECORDED.inc()
+    if violations:
+        log.warning(
+            "context is not fresh",
+            context=context.name,
+            context_id=context.context_id,
+            violations=[f"{v.name}: {v.reason}" for v in violations],
+        )
+
+
+class ObservedBus:
+    """A bus that counts what is committed and logs one record per processed event."""
+
+    def __init__(self, inner: Bus) -> None:
+        self._inner = inner
+        self.partitions = inner.partitions
+        # What is not counted goes straight through.
+        self.publish, self.read, self.attempt = inner.publish, inner.read, inner.attempt
+        self.wait, self.lag, self.backlog = inner.wait, inner.lag, inner.backlog
+
+    async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
+        before = await self._inner.publish_ticks(ticks)
+        for tick, last in zip(ticks, before, strict=True):
+            if last is not None and last < tick.due:
+                TICKS_MISSED.labels(tick.feature).inc((tick.due - last) // tick.interval - 1)
+        return before
+
+    async def commit(self, outcome: Outcome) -> None:
+        began = time.perf_counter()
+        await self._inner.commit(outcome)
+        COMMIT_SECONDS.observe(time.perf_counter() - began)
+        BATCH_EVENTS.observe(len(outcome.handled))
+        events = []
+        for handled in outcome.handled:
+            if handled.event.event_type.startswith(INTERNAL):
+                _count_refresh(handled)
+            else:
+                events.append(handled)
+        _count_events(events)
+        now = timestamp()
+        log.info_each(_record(handled, now) for handled in events)
+        for letter in outcome.dead:
+            DEAD_LETTERS.labels(letter.feature).inc()
+            log.error(
+                "dead letter",
+                feature=letter.feature,
+                event_type=letter.event.event_type,
+                entity_id=letter.event.entity_id,
+                event_id=letter.event.event_id,
+                attempts=letter.attempts,
+                error=letter.error,
+            )
+        log.flush()
+
+
+def _count_events(events: Sequence[Handled]) -> None:
+    EVENT_SECONDS.observe_all([handled.duration for handled in events])
+    for label, count in Tally(map(_label, events)).items():
+        EVENTS_PROCESSED.labels(label).inc(count)
+    for handled in events:
+        if handled.failures:
+            EVENTS_FAILED.labels(_label(handled)).inc()
+        if handled.retries:
+            EVENT_RETRIES.inc(handled.retries)
+
+
+def _label(handled: Handled) -> str:
+    return handled.event.event_type if handled.triggered else UNTRIGGERED
+
+
+class _Processed(Record, frozen=True, gc=False):
+    event_type: str
+    entity_id: str
+    event_id: str
+    duration_ms: float
+    features_updated: Sequence[str]
+
+
+class _Failed(_Processed, frozen=True, gc=False):
+    features_failed: Sequence[str]
+
+
+def _record(handled: Handled, now: str) -> _Processed:
+    """The log record of a processed event."""
+    event, took = handled.event, round(handled.duration * 1000, 3)
+    if handled.failures:
+        return _Failed(
+            now,
+            "info",
+            "event failed",
+            event.event_type,
+            event.entity_id,
+            event.event_id,
+            took,
+            handled.updated,
+            [failure.feature for failure in handled.failures],
+        )
+    return _Processed(
+        now,
+        "info",
+        "event processed",
+        event.event_type,
+        event.entity_id,
+        event.event_id,
+        took,
+        handled.updated,
+    )
+
+
+def _count_refresh(handled: Handled) -> None:
+    if handled.skipped:
+        REFRESHES.labels(handled.event.entity_id, "skipped").inc()
+    failed = {failure.feature for failure in handled.failures}
+    for name in failed:
+        REFRESHES.labels(name, "failed").inc()
+    for name in handled.updated:
+        if name not in failed:
+            REFRESHES.labels(name, "done").inc()
+
+
+def observed(backends: Backends) -> Backends:
+    """The same backends, watched."""
+    return msgspec.structs.replace(backends, bus=ObservedBus(backends.bus))

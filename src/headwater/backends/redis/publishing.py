@@ -1,0 +1,41 @@
+"""Appending events to a partition, for whoever publishes: applications, and redrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from headwater.backends.redis.client import Call, running, script
+from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.stream_codec import event_fields
+from headwater.core.clock import MICROSECOND, Clock
+from headwater.core.values import ServiceEvent
+
+
+class Appending:
+    """Makes the calls that append events, each id once within its window."""
+
+    def __init__(self, keys: Keys, clock: Clock, dedup_limit: int) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._dedup_limit = max(1, dedup_limit // keys.partitions)
+
+    def call(
+        self,
+        partition: int,
+        events: Sequence[ServiceEvent],
+        dedup_window: timedelta | None,
+        only: str = "",
+    ) -> Call:
+        """The call for some events of one partition, for all features or for only one."""
+        keys, now = self._keys.parts[partition], self._clock.micros()
+        window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
+        arguments: list[Any] = []
+        for event in events:
+            arguments += (event.event_id, *event_fields(event, only))
+        return running(
+            script("publish"),
+            [keys.events, keys.seen, keys.idle],
+            *(self._keys.wake, partition, now, window_end, self._dedup_limit, *arguments),
+        )

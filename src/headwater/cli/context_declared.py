@@ -1,0 +1,61 @@
+"""`headwater context declared`: the contexts and retrievers of a features file."""
+
+from collections.abc import Sequence
+
+import typer
+
+from headwater.cli.options import AsJson, FileOption, declared_store
+from headwater.cli.output import counted, note, print_json, print_table, shown
+from headwater.core.durations import format_duration
+from headwater.declarations.registry import Registry
+from headwater.http.declarations import DeclaredParameter, declared_context, declared_retriever
+
+
+def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
+    """List the contexts and retrievers that a features file declares, and what each takes."""
+    registry = declared_store(file).registry
+    contexts = [declared_context(context) for context in registry.contexts.values()]
+    retrievers = [declared_retriever(retriever) for retriever in registry.retrievers.values()]
+    if as_json:
+        print_json({"contexts": contexts, "retrievers": retrievers})
+        return
+    rows: list[tuple[object, ...]] = [
+        (
+            c.name,
+            "context",
+            _parameters(c.parameters),
+            c.max_tokens,
+            None if c.freshness_sla_ms is None else format_duration(c.freshness_sla_ms),
+            c.model,
+            c.description[:80],
+        )
+        for c in contexts
+    ]
+    rows += [
+        (r.name, "retriever", _parameters(r.parameters), None, None, None, r.description[:80])
+        for r in retrievers
+    ]
+    if rows:
+        print_table(("name", "kind", "parameters", "tokens", "sla", "model", "description"), rows)
+    else:
+        typer.echo("No contexts and no retrievers.")
+
+
+def note_contexts(registry: Registry) -> None:
+    """Says where contexts and retrievers are listed, if there are any."""
+    kinds = [
+        counted(len(known), name)
+        for known, name in ((registry.contexts, "context"), (registry.retrievers, "retriever"))
+        if known
+    ]
+    if kinds:
+        note(f"`headwater context declared` lists the file's {' and '.join(kinds)}.")
+
+
+def _parameters(parameters: Sequence[DeclaredParameter]) -> str:
+    return ", ".join(map(_parameter, parameters))
+
+
+def _parameter(parameter: DeclaredParameter) -> str:
+    typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
+    return typed if parameter.required else f"{typed} = {shown(parameter.default)}"

@@ -1,0 +1,290 @@
+"""What `headwater context` prints for people: traces, lists, ladders and differences."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+import typer
+
+from headwater.cli.output import NOTHING, counted, print_table, shown
+from headwater.core.durations import format_duration
+from headwater.http.json_values import plain
+from headwater.ports import RecordSummary
+from headwater.records.diff import Change, Diff, FeatureSide, ItemDiff, ItemSide, ResultSide
+from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
+from headwater.records.record import Redaction, moment_text
+from headwater.records.verify import Report
+
+_MARKS = {True: "ok", False: "UNMET", None: "-"}
+_SHORT = 60
+_TO_THE_SECOND = len("2026-01-31T12:00:00")
+TEXT = "/output/content"
+"""The place of a context's text in its record."""
+
+
+def print_contexts(contexts: Sequence[RecordSummary]) -> None:
+    """Prints recorded contexts as a table."""
+    rows = [(c.context_id, _second(c.created_at), c.name, c.freshness_status) for c in contexts]
+    print_table(("context id", "created at", "name", "freshness"), rows, whole=2)
+
+
+def print_ladder(report: Report) -> None:
+    """Prints every rung: whether it holds, and why."""
+    for check in report.checks:
+        mark = "BROKEN" if check.fault == "altered" else _MARKS[check.ok]
+        typer.echo(f"{mark:<7}{check.check:<13}{check.detail}")
+    typer.echo(report.verdict)
+
+
+def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
+    """Prints everything that is known of a context, and why what was erased is not."""
+    _print_facts(_facts(trace))
+    _print_values("Inputs", trace.inputs)
+    _print_values("Interaction", trace.interaction_ref or {})
+    _print_items(trace)
+    _print_reads(trace)
+    _print_violations(trace)
+    _print_withheld(trace)
+    _print_rows(
+        "Erased for good",
+        ("value", "erased at", "by", "reason"),
+        [(r.pointer, r.redacted_at, r.by, r.reason) for r in redactions],
+    )
+    _title("Text")
+    missing = f"({absence(trace)}; it hashes to {trace.content_hash})"
+    typer.echo(missing if trace.content is None else trace.content)
+
+
+def absence(of: ContextTrace | PastContext) -> str:
+    """Why a text is not there."""
+    return "erased" if TEXT in of.redacted else "withheld"
+
+
+def _print_withheld(trace: ContextTrace) -> None:
+    """Prints what this copy leaves out, unless it was erased: then there is a note of it."""
+    erased = set(trace.redacted)
+    places = [pointer for pointer in trace.withheld if pointer not in erased]
+    if places:
+        _title("Withheld")
+        typer.echo(f"{counted(len(places), 'text or value', 'texts and values')}, not in this copy")
+
+
+def _facts(trace: ContextTrace) -> dict[str, object]:
+    counted = "exact" if trace.exact else f"not exact, {trace.margin_percent} % added"
+    budget = "without a budget" if trace.max_tokens is None else f"of {trace.max_tokens}"
+    sla = "no SLA" if trace.freshness_sla_ms is None else f"SLA {_span(trace.freshness_sla_ms)}"
+    return {
+        "context": trace.name if trace.version is None else f"{trace.name} {trace.version}",
+        "context id": trace.context_id,
+        "record hash": trace.record_hash,
+        "content hash": trace.content_hash,
+        "created at": trace.created_at,
+        "environment": trace.environment,
+        "signed by": trace.signed_by,
+        "model": trace.model,
+        "tokens": f"{trace.tokens} {budget} ({trace.tokenizer}, {counted})",
+        "cost": dollars(trace.cost_nano_usd),
+        "freshness": f"{trace.freshness_status} ({sla}, oldest {_span(trace.stalest_ms)})",
+        "assembly": f"{trace.assembly_ms:g} ms",
+        "summary": trace.summary,
+    }
+
+
+def dollars(nano_usd: int | None) -> str | None:
+    """A cost as people read it."""
+    return None if nano_usd is None else f"{Decimal(nano_usd).scaleb(-9).normalize():f} USD"
+
+
+def _print_items(trace: ContextTrace) -> None:
+    rows = [
+        (
+            place,
+            item.decision,
+            item.priority,
+            item.tokens,
+            _source(item),
+            item.section,
+            item.why,
+            _line(item.content),
+        )
+        for place, item in enumerate(trace.items)
+    ]
+    columns = ("place", "decision", "priority", "tokens", "source", "section", "why", "text")
+    _print_rows("Items", columns, rows)
+
+
+def _source(item: ItemTrace) -> str:
+    """Where an item came from, by name if it has one."""
+    kind, ref = item.source_kind, item.source_ref
+    return kind if ref is None else f"{kind} {shown(plain(ref))}"
+
+
+def _print_reads(trace: ContextTrace) -> None:
+    _print_rows(
+        "Features",
+        ("feature", "entity id", "value", "source", "age", "as of", "fresh"),
+        [
+            (f.feature, f.entity_id, f.value, f.source, _span(f.age_ms), f.as_of, f.fresh)
+            for f in trace.features
+        ],
+    )
+    _print_rows(
+        "Retrievers",
+        ("search", "retriever", "arguments", "found", "latency", "cache", "age"),
+        [
+            (
+                search,
+                r.retriever,
+                r.arguments,
+                r.count,
+                f"{r.latency_ms:g} ms",
+                "hit" if r.cache_hit else "miss",
+                _span(r.age_ms),
+            )
+            for search, r in enumerate(trace.retrievers)
+        ],
+    )
+    _print_rows(
+        "Found",
+        ("search", "rank", "id", "score", "text"),
+        [
+            (search, rank, found.id, found.score, _line(found.content))
+            for search, r in enumerate(trace.retrievers)
+            for rank, found in enumerate(r.results, 1)
+        ],
+    )
+    _print_rows(
+        "Contexts",
+        ("context id", "name", "record hash"),
+        [(c.context_id, c.name, c.record_hash) for c in trace.contexts],
+    )
+
+
+def _print_violations(trace: ContextTrace) -> None:
+    _print_rows(
+        "Not fresh",
+        ("kind", "name", "entity id", "reason", "age"),
+        [
+            (v.kind, v.name, v.entity_id, v.reason, _span(v.age_ms))
+            for v in trace.freshness_violations
+        ],
+    )
+
+
+def print_diff(diff: Diff) -> None:
+    """Prints in what two contexts differ; what is the same is left out."""
+    _print_facts(
+        {
+            "before": diff.before,
+            "after": diff.after,
+            "text": "the same" if diff.same_content else "another one",
+            "tokens": f"{diff.tokens_before} → {diff.tokens_after} ({diff.tokens_delta:+d})",
+        }
+    )
+    columns = ("name", "change", "before", "after")
+    for title, values in (
+        ("Inputs", diff.inputs),
+        ("Interaction", diff.interaction_ref),
+        ("Rules", diff.rules),
+    ):
+        _print_rows(title, columns, [(v.name, v.change, v.before, v.after) for v in values])
+    _print_rows(
+        "Items",
+        ("item", "change", "before", "after", "tokens"),
+        [
+            (i.identity, _fate(i), _item(i.before), _item(i.after), f"{i.tokens_delta:+d}")
+            for i in diff.items
+            if _fate(i) != "same"
+        ],
+    )
+    _print_rows(
+        "Features",
+        ("feature", "entity id", "change", "before", "after"),
+        [
+            (f.feature, f.entity_id, _kept(f.change), _feature(f.before), _feature(f.after))
+            for f in diff.features
+            if f.change != "same" or f.before != f.after
+        ],
+    )
+    _print_rows(
+        "Found",
+        ("retriever", "id", "change", "before", "after"),
+        [
+            (r.retriever, r.id, r.change, _result(r.before), _result(r.after))
+            for r in diff.results
+            if r.change != "same"
+        ],
+    )
+    if diff.text is None and not diff.same_content:
+        typer.echo("\nThe text of one of them is withheld.")
+    elif diff.text:
+        _title("Text")
+        typer.echo(diff.text)
+
+
+def _fate(item: ItemDiff) -> str:
+    """What became of an item; one with the same text may stand elsewhere."""
+    before, after = item.before, item.after
+    moved = before and after and before.place != after.place
+    return "moved" if moved and item.change == "same" else item.change
+
+
+def _kept(change: Change) -> str:
+    """What became of a feature that is listed; the same value may have another age."""
+    return "same value" if change == "same" else change
+
+
+def _item(side: ItemSide | None) -> str | None:
+    if side is None:
+        return None
+    return f"{side.decision} at {side.place}, {counted(side.emitted_tokens, 'token')}"
+
+
+def _feature(side: FeatureSide | None) -> str | None:
+    if side is None:
+        return None
+    return f"{shown(side.value)} ({side.source}, age {_span(side.age_ms)})"
+
+
+def _result(side: ResultSide | None) -> str | None:
+    if side is None:
+        return None
+    return f"rank {side.rank}, score {shown(side.score)}"
+
+
+def _print_facts(facts: Mapping[str, object]) -> None:
+    for name, value in facts.items():
+        typer.echo(f"{name:<13} {shown(value)}")
+
+
+def _print_values(title: str, values: Mapping[str, object]) -> None:
+    _print_rows(title, ("name", "value"), values.items())
+
+
+def _print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table under a title; nothing if it has no rows."""
+    listed = list(rows)
+    if listed:
+        _title(title)
+        print_table(columns, listed)
+
+
+def _title(title: str) -> None:
+    typer.echo(f"\n{title}")
+
+
+def _second(moment: datetime) -> str:
+    """A moment as a list shows it; the whole of it is in JSON."""
+    return moment_text(moment)[:_TO_THE_SECOND] + "Z"
+
+
+def _span(milliseconds: int | None) -> str:
+    return NOTHING if milliseconds is None else format_duration(milliseconds)
+
+
+def _line(text: str | None) -> str | None:
+    """The beginning of a text on one line."""
+    if text is None:
+        return None
+    line = " ".join(text[: 2 * _SHORT].split())
+    return line if len(line) <= _SHORT and len(text) <= 2 * _SHORT else f"{line[: _SHORT - 1]}…"

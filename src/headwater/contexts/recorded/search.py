@@ -1,0 +1,183 @@
+"""Finding recorded contexts: by reference, in lists, and by what they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple, get_args
+
+import msgspec
+
+from headwater.contexts.recorder import Index, index_of
+from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError
+from headwater.errors.hints import nearest
+from headwater.ports import RecordLog, RecordSummary, StoredRecord
+from headwater.records.ids import HEX, spelled
+from headwater.records.lineage import FreshnessStatus
+from headwater.settings.schema import Settings
+
+SHORTEST_PREFIX = 8
+LARGEST_PAGE = 1_000
+_ID_LENGTH = 36
+_SHOWN = 5
+
+
+class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Recorded contexts, the newest first, and where the list goes on."""
+
+    contexts: Sequence[RecordSummary]
+    next_cursor: str | None
+
+
+class Wanted(NamedTuple):
+    """What contexts are looked for by: everything that is given."""
+
+    feature: str | None
+    entity: str | None
+    entity_id: str | int | None
+    chunk: str | None
+
+
+class Finder:
+    """Finds what was recorded."""
+
+    def __init__(self, records: RecordLog, settings: Settings) -> None:
+        self._records = records
+        self._settings = settings
+
+    async def stored(self, ref: str) -> StoredRecord:
+        """The record that is meant."""
+        asked, ref = ref, spelled(ref)
+        stored = await self._records.get(ref)
+        if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
+            ids = await self._records.ids_beginning(ref, _SHOWN)
+            if len(ids) > 1:
+                raise AmbiguousRefError(ref, ids)
+            stored = await self._records.get(ids[0]) if ids else None
+        if stored is None:
+            raise UnknownContextError(asked)
+        return stored
+
+    async def contexts(
+        self,
+        start: datetime | None,
+        end: datetime | None,
+        limit: int,
+        name: str | None,
+        freshness_status: str | None,
+        cursor: str | None,
+    ) -> ContextPage:
+        """Lists contexts, the newest first."""
+        _check_limit(limit)
+        _check_moments(start=start, end=end)
+        known = get_args(FreshnessStatus)
+        if freshness_status is not None and freshness_status not in known:
+            raise InvalidInputError(
+                f"no freshness_status {freshness_status!r}; {nearest(freshness_status, known)}"
+            )
+        listed = await self._records.records(
+            start=start,
+            end=end,
+            name=name,
+            freshness_status=freshness_status,
+            before=cursor,
+            limit=limit + 1,
+        )
+        return _page(listed, limit)
+
+    async def find(self, wanted: Wanted, limit: int, cursor: str | None) -> ContextPage:
+        """Lists contexts that were made of what is wanted."""
+        _check_limit(limit)
+        parts = list(self._parts(wanted))
+        if not parts:
+            raise InvalidInputError("say what to find contexts by: feature, entity_id or chunk")
+        indexes = await self._indexes()
+        groups = [[index.key(*part) for index in indexes] for part in parts]
+        found: list[RecordSummary] = []
+        async for summary in _in_all([self._in_any(keys, cursor, limit + 1) for keys in groups]):
+            found.append(summary)
+            if len(found) > limit:
+                break
+        return _page(found, limit)
+
+    def _parts(self, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+        """What a context must have been made of, all of it."""
+        if wanted.entity is not None and wanted.entity_id is None:
+            raise InvalidInputError(
+                f"entity {wanted.entity!r} says what entity_id is the id of; give entity_id as well"
+            )
+        entity_id = None if wanted.entity_id is None else str(wanted.entity_id)
+        if wanted.feature is not None:
+            yield ("feature", wanted.feature, *([] if entity_id is None else [entity_id]))
+        if wanted.entity is not None and entity_id is not None:
+            yield ("entity", wanted.entity, entity_id)
+        elif wanted.feature is None and entity_id is not None:
+            yield ("id", entity_id)
+        if wanted.chunk is not None:
+            yield ("chunk", wanted.chunk)
+
+    async def _indexes(self) -> list[Index]:
+        """That of the settings, and the log's own: the first is set when there is much already."""
+        own, given = Index(await self._records.index_key()), index_of(self._settings)
+        return [own] if given is None else [given, own]
+
+    async def _in_any(
+        self, keys: Sequence[bytes], cursor: str | None, size: int
+    ) -> AsyncIterator[RecordSummary]:
+        """Contexts with one of the keys, the newest first, each once."""
+        pages = {key: await self._records.find(key, before=cursor, limit=size) for key in keys}
+        while any(pages.values()):
+            newest = max((page[0] for page in pages.values() if page), key=_order)
+            yield newest
+            for key, page in pages.items():
+                if page and page[0].context_id == newest.context_id:
+                    before = newest.context_id
+                    pages[key] = page[1:] or await self._records.find(
+                        key, before=before, limit=size
+                    )
+
+
+def named(ref: str) -> str | None:
+    """The id or hash that a reference names in full; the beginning of one names none."""
+    return None if len(ref) < _ID_LENGTH else spelled(ref)
+
+
+def _order(summary: RecordSummary) -> tuple[datetime, str]:
+    return summary.created_at, summary.context_id
+
+
+async def _in_all(
+    lists: Sequence[AsyncIterator[RecordSummary]],
+) -> AsyncIterator[RecordSummary]:
+    """What stands in every one of several lists, the newest first."""
+    heads = [await anext(each, None) for each in lists]
+    while all(heads):
+        present = [head for head in heads if head is not None]
+        oldest = min(present, key=_order)
+        if all(head.context_id == oldest.context_id for head in present):
+            yield oldest
+            heads = [await anext(each, None) for each in lists]
+        else:
+            heads = [
+                await anext(each, None) if _order(head) > _order(oldest) else head
+                for each, head in zip(lists, present, strict=True)
+            ]
+
+
+def _page(listed: Sequence[RecordSummary], limit: int) -> ContextPage:
+    """As many as were asked for; one more says that the list goes on."""
+    contexts = listed[:limit]
+    return ContextPage(
+        contexts=contexts, next_cursor=contexts[-1].context_id if len(listed) > limit else None
+    )
+
+
+def _check_limit(limit: int) -> None:
+    if type(limit) is not int or not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {LARGEST_PAGE}")
+
+
+def _check_moments(**moments: datetime | None) -> None:
+    for name, moment in moments.items():
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidInputError(f"{name} needs a time zone, for example datetime.now(UTC)")

@@ -1,0 +1,176 @@
+"""Running retrievers: results kept for a while, shared by all who ask the same, and noted."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.contexts.chunks import Packed, copied, pack, taken, unpack
+from headwater.core.canonical_json import canonical, to_tagged
+from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.logging import log
+from headwater.core.single_flight import Together
+from headwater.core.values import Part
+from headwater.declarations import Chunk, RetrieverDef
+from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTimeoutError
+from headwater.features.batch_state import current_turn, is_alone, noting
+from headwater.features.read_tracking import (
+    OnFailure,
+    RetrievalNote,
+    Scope,
+    bind,
+    calling,
+    note_all,
+    note_failure,
+    note_retrieval,
+    recordable,
+)
+from headwater.features.user_calls import Limits, Raising
+from headwater.ports import Cache, Cached
+
+
+class _Results(msgspec.Struct, frozen=True):
+    """What a search found, what it rests on, and the moment of the oldest of that; None if none."""
+
+    chunks: list[Packed]
+    oldest: int | None
+    made_of: frozenset[Part]
+
+
+class _Found(NamedTuple):
+    """Results, since when they are known, and what was read for them just now."""
+
+    chunks: list[Chunk]
+    oldest: int | None
+    made_of: frozenset[Part]
+    searched_at: int
+    read: Scope | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Results).decode
+
+
+class Retrieve:
+    """Searches by the user's own functions."""
+
+    def __init__(self, cache: Cache, limits: Limits, clock: Clock) -> None:
+        self._cache = cache
+        self._limits = limits
+        self._clock = clock
+        self._together: Together[_Found] = Together()
+
+    async def run(
+        self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> list[Chunk]:
+        """What the retriever finds, or found not longer ago than its cache keeps."""
+        bound = bind(retriever, arguments, named)
+        asked = recordable(bound.arguments, "/arguments")
+        searched_at, began = self._clock.micros(), time.perf_counter()
+        note = partial(_note, retriever, asked, began)
+        nothing = _Found([], None, frozenset(), searched_at, Scope())
+        missed = OnFailure(lambda: note_failure(note(nothing, failed=True)))
+        failed = Raising(partial(RetrieverFailedError, retriever.name))
+        with missed, failed, calling(retriever, asked):
+            found = await self._found(retriever, bound, asked)
+        if found.read is not None:
+            note_all(found.read)
+        note_retrieval(note(found))
+        return copied(found.chunks)
+
+    async def _found(
+        self, retriever: RetrieverDef, bound: inspect.BoundArguments, asked: Mapping[str, Any]
+    ) -> _Found:
+        # A replay asks anew, and what it finds may be of a past moment: nobody else is to find it.
+        if retriever.cache_ttl is None or is_alone():
+            return await self._search(retriever, bound)
+        key = _key(retriever, asked)
+        kept = await self._kept(retriever, key)
+        if kept is not None:
+            return kept
+        begin = partial(self._search_and_keep, retriever, bound, key)
+        if current_turn() is not None:
+            # A handler's search may rest on writes that nobody else sees yet.
+            return await begin()
+        return await self._together.do(key, begin, partial(_unheard, retriever))
+
+    async def _kept(self, retriever: RetrieverDef, key: str) -> _Found | None:
+        """Results of before; without a cache, or with one that another version wrote, none."""
+        try:
+            cached = await self._cache.get(key)
+            if cached is None:
+                return None
+            kept = _decode(cached.value)
+            return _Found(unpack(kept.chunks), kept.oldest, kept.made_of, cached.kept_at, None)
+        except (HeadwaterError, ValueError) as error:
+            log.warning("kept results not read", retriever=retriever.name, error=str(error))
+            return None
+
+    async def _search_and_keep(
+        self, retriever: RetrieverDef, bound: inspect.BoundArguments, key: str
+    ) -> _Found:
+        found = await self._search(retriever, bound)
+        if retriever.cache_ttl is None or (current_turn() is not None and _reads_features(found)):
+            return found
+        value = _encode(_Results(pack(found.chunks), found.oldest, found.made_of))
+        try:
+            await self._cache.put(key, Cached(value, found.searched_at), retriever.cache_ttl)
+        except HeadwaterError as error:
+            log.warning("results not kept", retriever=retriever.name, error=str(error))
+        return found
+
+    async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
+        searched_at = self._clock.micros()
+        take = partial(taken, most=retriever.top_k)
+        read = Scope()
+        with OnFailure(partial(note_all, read)), noting(read):
+            chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
+        oldest, made_of = _oldest(read, searched_at), frozenset(read.made_of)
+        return _Found(chunks, oldest, made_of, searched_at, read)
+
+
+def _note(
+    retriever: RetrieverDef,
+    asked: Mapping[str, Any],
+    began: float,
+    found: _Found,
+    *,
+    failed: bool = False,
+) -> RetrievalNote:
+    return RetrievalNote(
+        retriever=retriever.name,
+        arguments=asked,
+        chunks=found.chunks,
+        searched_at=from_micros(found.searched_at),
+        oldest=None if found.oldest is None else from_micros(found.oldest),
+        made_of=found.made_of,
+        cache_hit=found.read is None,
+        latency_us=round((time.perf_counter() - began) * 1_000_000),
+        failed=failed,
+    )
+
+
+def _reads_features(found: _Found) -> bool:
+    return any(kind == "feature" for kind, *_ in found.made_of)
+
+
+def _unheard(retriever: RetrieverDef, error: BaseException) -> None:
+    log.warning("search failed unheard", retriever=retriever.name, error=type(error).__name__)
+
+
+def _oldest(read: Scope, searched_at: int) -> int | None:
+    if read.incomplete:
+        return None
+    return searched_at if read.oldest is None else min(searched_at, to_micros(read.oldest))
+
+
+def _key(retriever: RetrieverDef, asked: Mapping[str, Any]) -> str:
+    """The same for the same retriever and arguments, in every process."""
+    question = canonical([retriever.name, retriever.top_k, to_tagged(dict(asked))])
+    return f"{retriever.name}:{sha256(question).hexdigest()}"

@@ -1,0 +1,1 @@
+"""Building blocks without domain knowledge: clock, codec, canonical JSON, durations, logging."""

@@ -1,0 +1,253 @@
+"""The decorators `context` and `retriever`: what is wrong with a declaration is said at once."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from datetime import time, timedelta
+from enum import Enum
+from hashlib import sha256
+from typing import Any, Never, get_args, get_type_hints
+
+from headwater.core.canonical_json import to_tagged
+from headwater.core.durations import Duration, to_timedelta
+from headwater.core.values import LONGEST_NAME
+from headwater.declarations.contexts import (
+    Assembles,
+    ContextDef,
+    ContextFunction,
+    OnOverflow,
+    P,
+    RetrieverDef,
+    RetrieverFunction,
+    is_number,
+    is_text,
+    sla_of,
+)
+from headwater.declarations.features import location_of
+from headwater.errors import DeclarationError, InvalidInputError, RecordValueError
+from headwater.errors.hints import nearest
+
+
+def context(
+    store: Assembles,
+    *,
+    max_tokens: int | None = None,
+    freshness_sla: Duration | None = None,
+    freshness_strict: bool = False,
+    model: str | None = None,
+    name: str | None = None,
+    version: str | None = None,
+    separator: str = "\n\n",
+    on_overflow: OnOverflow = "error",
+    backfill: bool = False,
+    timeout: Duration | None = None,
+    **unknown: Never,
+) -> Callable[[Callable[P, Any]], ContextFunction[P]]:
+    """Declares a function that returns items as a context, assembled under a token budget.
+
+    The function gives a list of items, one item, or a text, which is a required item. Required
+    items are always kept; of the others those of the highest priority, as far as ``max_tokens``
+    reach. Everything that the function reads becomes lineage, and must be no older than
+    ``freshness_sla``. It may run for ``timeout``, or as long as the settings say.
+    """
+    _refuse_bare(context, store)
+
+    def declare(function: Callable[P, Any]) -> ContextFunction[P]:
+        declaring = _Declaring(context, function, name)
+        declaring.refuse_unknown(unknown)
+        check = declaring.check
+        check("max_tokens", _A_COUNT, holds=max_tokens is None or is_number(max_tokens))
+        check("freshness_strict", _A_BOOLEAN, holds=type(freshness_strict) is bool)
+        check("backfill", _A_BOOLEAN, holds=type(backfill) is bool)
+        check("separator", _A_TEXT, holds=is_text(separator))
+        check("model", _A_TEXT, holds=model is None or is_text(model))
+        check("version", _A_TEXT, holds=version is None or is_text(version))
+        check("on_overflow", "'error' or 'flag'", holds=on_overflow in get_args(OnOverflow))
+        signature = inspect.signature(function)
+        declaring.check_parameters(function, signature)
+        definition = ContextDef(
+            name=declaring.name,
+            version=version,
+            function=function,
+            is_async=_is_async(function),
+            signature=signature,
+            definition=_source_hash(function),
+            location=declaring.location,
+            description=inspect.getdoc(function) or "",
+            max_tokens=max_tokens,
+            freshness_sla=declaring.span("freshness_sla", freshness_sla, sla_of),
+            freshness_strict=freshness_strict,
+            model=model,
+            separator=separator,
+            on_overflow=on_overflow,
+            backfill=backfill,
+            timeout=declaring.span("timeout", timeout, to_timedelta),
+        )
+        store.declare_context(definition)
+        return ContextFunction(store, definition)
+
+    return declare
+
+
+def retriever(
+    store: Assembles,
+    *,
+    cache_ttl: Duration | None = None,
+    name: str | None = None,
+    top_k: int | None = None,
+    timeout: Duration | None = None,
+    **unknown: Never,
+) -> Callable[[Callable[P, Any]], RetrieverFunction[P]]:
+    """Declares a function that searches; it gives texts, mappings with ``text``, or chunks.
+
+    It may also give them one by one, as a generator. An empty body is refused: nothing searches.
+    With ``cache_ttl``, the same arguments within that time give the same results, in all
+    processes; at most ``top_k`` are kept. It may run for ``timeout``, or as long as the settings
+    say.
+    """
+    _refuse_bare(retriever, store)
+
+    def declare(function: Callable[P, Any]) -> RetrieverFunction[P]:
+        declaring = _Declaring(retriever, function, name)
+        declaring.refuse_unknown(unknown)
+        declaring.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
+        declaring.check("its body", _A_SEARCH, holds=not _is_empty(function))
+        definition = RetrieverDef(
+            name=declaring.name,
+            function=function,
+            is_async=_is_async(function),
+            signature=inspect.signature(function),
+            location=declaring.location,
+            description=inspect.getdoc(function) or "",
+            cache_ttl=declaring.span("cache_ttl", cache_ttl, to_timedelta),
+            top_k=top_k,
+            timeout=declaring.span("timeout", timeout, to_timedelta),
+        )
+        store.declare_retriever(definition)
+        return RetrieverFunction(store, definition)
+
+    return declare
+
+
+_A_NUMBER = "a whole number above zero"
+_A_COUNT = "a whole number above zero and below 2^53"
+_INSTEAD = "take the text or number that stands for it, such as a Literal['red', 'blue']"
+_A_SEARCH = "a search: it is empty, and would never find anything"
+_A_BOOLEAN = "True or False"
+_A_TEXT = "a text that UTF-8 can hold"
+
+
+class _Declaring:
+    """A declaration that is being checked; what is wrong with it is said with file and line."""
+
+    def __init__(
+        self, decorator: Callable[..., Any], function: Callable[..., Any], name: str | None
+    ) -> None:
+        self._decorator = decorator
+        self.location = location_of(function, None)
+        self.name = function.__name__ if name is None else name
+        if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
+            raise DeclarationError(
+                f"{decorator.__name__} name {self.name!r} is not a plain identifier", self.location
+            )
+
+    def check(self, option: str, wanted: str, *, holds: bool) -> None:
+        if not holds:
+            raise self._wrong(f"{option} must be {wanted}")
+
+    def refuse_unknown(self, unknown: Mapping[str, object]) -> None:
+        known = list(inspect.signature(self._decorator).parameters)[:-1]
+        for option in unknown:
+            raise self._wrong(f"unknown option {option!r}; {nearest(option, known)}")
+
+    def span(
+        self, option: str, given: Duration | None, read: Callable[[Duration], timedelta]
+    ) -> timedelta | None:
+        try:
+            return None if given is None else read(given)
+        except InvalidInputError as error:
+            raise self._wrong(f"{option}: {error}") from error
+
+    def check_parameters(self, function: Callable[..., Any], signature: inspect.Signature) -> None:
+        """Refuses what every call would have to refuse, because no record can give it back."""
+        hints = annotations_of(function)
+        for name, parameter in signature.parameters.items():
+            for kind in _classes(hints.get(name)):
+                if issubclass(kind, Enum | time):
+                    raise self._wrong(
+                        f"parameter {name!r} is a {kind.__qualname__}, which no record can give "
+                        f"back; {_INSTEAD}"
+                    )
+            if parameter.default is not parameter.empty:
+                try:
+                    to_tagged(parameter.default)
+                except RecordValueError as error:
+                    raise self._wrong(f"the default of {name!r}: {error.problem}") from error
+
+    def _wrong(self, problem: str) -> DeclarationError:
+        return DeclarationError(
+            f"{self._decorator.__name__} {self.name!r}: {problem}", self.location
+        )
+
+
+def _refuse_bare(decorator: Callable[..., Any], store: object) -> None:
+    """Refuses a decorator that was written without its store."""
+    if inspect.isfunction(store):
+        name = decorator.__name__
+        raise DeclarationError(
+            f"@{name} needs the store; write @{name}(store)", location_of(store, None)
+        )
+
+
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function; none where they name what exists for a type checker alone."""
+    try:
+        return get_type_hints(inspect.unwrap(function))
+    except (NameError, TypeError):
+        return {}
+
+
+def _classes(hint: object) -> Iterator[type]:
+    """The classes that an annotation names, also inside of others."""
+    inner = get_args(hint)
+    for each in inner:
+        yield from _classes(each)
+    if isinstance(hint, type) and not inner:
+        yield hint
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Says whether a function is to be called on the event loop, be it wrapped by a plain one."""
+    return any(
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, inspect.unwrap(function))
+    )
+
+
+def _blank() -> None: ...
+
+
+async def _async_blank() -> None: ...
+
+
+def _is_empty(function: Callable[..., Any]) -> bool:
+    """Says whether a function does nothing and gives nothing, such as one whose body is ``...``."""
+    inner = inspect.unwrap(function)
+    return inspect.isfunction(inner) and _steps(inner) in (_steps(_blank), _steps(_async_blank))
+
+
+def _steps(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    # A NOP only marks the line of a statement that does nothing.
+    steps = dis.get_instructions(function)
+    return [(step.opname, step.argval) for step in steps if step.opname != "NOP"]
+
+
+def _source_hash(function: Callable[..., Any]) -> str | None:
+    """The hash of a function's text, where there is one: not in every notebook."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        return None
+    return f"sha256:{sha256(source.encode()).hexdigest()}"

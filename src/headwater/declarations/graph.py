@@ -1,0 +1,124 @@
+"""The dependency graph that ``{feature}`` references make: checked, levelled and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headwater.core.sql_sources import mentioned
+from headwater.declarations.features import FeatureDef, unknown_reference
+from headwater.errors import CycleError
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A feature, an event type or a source as the graph shows it."""
+
+    id: str
+    name: str
+    kind: str
+    entity: str | None = None
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """An arrow from the node that is needed to the node that needs it, by id."""
+
+    source: str
+    target: str
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Everything declared and what depends on what."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def to_mermaid(self) -> str:
+        """The graph as Mermaid text."""
+        shapes = {"event": ("([", "])"), "source": ("[(", ")]")}
+        keys = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
+        lines = ["flowchart LR"]
+        for node in self.nodes:
+            opening, closing = shapes.get(node.kind, ("[", "]"))
+            label = f"{node.name}<br/>{node.kind}" if node.entity else node.name
+            lines.append(
+                f'    {keys[node.id]}{opening}"{label.replace(chr(34), chr(39))}"{closing}'
+            )
+        lines += [f"    {keys[edge.source]} --> {keys[edge.target]}" for edge in self.edges]
+        return "\n".join(lines)
+
+
+def dependencies(feature: FeatureDef) -> tuple[str, ...]:
+    """The features a feature is composed from, each once."""
+    return tuple(dict.fromkeys(feature.template.references)) if feature.template else ()
+
+
+def check(features: Mapping[str, FeatureDef]) -> None:
+    """Refuses references that point nowhere and references that go in a circle."""
+    for feature in features.values():
+        known = [
+            other.name
+            for other in features.values()
+            if other.entity.name == feature.entity.name and other.name != feature.name
+        ]
+        for name in dependencies(feature):
+            if name != feature.name and name not in known:
+                raise unknown_reference(feature, name, known)
+    done: set[str] = set()
+    for name in features:
+        _refuse_cycle(features, name, [], done)
+
+
+def _refuse_cycle(
+    features: Mapping[str, FeatureDef], name: str, path: list[str], done: set[str]
+) -> None:
+    if name in path:
+        cycle = [*path[path.index(name) :], name]
+        raise CycleError(cycle, features[cycle[0]].location)
+    if name in done:
+        return
+    for needed in dependencies(features[name]):
+        _refuse_cycle(features, needed, [*path, name], done)
+    done.add(name)
+
+
+def levels(
+    features: Mapping[str, FeatureDef], wanted: Iterable[str]
+) -> tuple[tuple[str, ...], ...]:
+    """All that the wanted features need, each once, in levels that depend only on earlier ones."""
+    depth: dict[str, int] = {}
+
+    def visit(name: str) -> int:
+        if name not in depth:
+            depth[name] = 1 + max(map(visit, dependencies(features[name])), default=-1)
+        return depth[name]
+
+    for name in wanted:
+        visit(name)
+    if not depth:
+        return ()
+    return tuple(
+        tuple(name for name, at in depth.items() if at == level)
+        for level in range(max(depth.values()) + 1)
+    )
+
+
+def draw(features: Mapping[str, FeatureDef], sources: Iterable[str]) -> Graph:
+    """The graph of all features, the events that trigger them and the sources they read."""
+    nodes: dict[str, Node] = {}
+    edges: list[Edge] = []
+
+    def add(kind: str, name: str, target: str) -> None:
+        node_id = f"{kind}:{name}"
+        nodes[node_id] = Node(node_id, name, kind)
+        edges.append(Edge(node_id, target))
+
+    for feature in features.values():
+        node_id = f"feature:{feature.name}"
+        nodes[node_id] = Node(node_id, feature.name, feature.mode, feature.entity.name)
+        for event_type in feature.triggers:
+            add("event", event_type, node_id)
+        for source in mentioned(feature.sql or "", sources):
+            add("source", source, node_id)
+        edges += [Edge(f"feature:{needed}", node_id) for needed in dependencies(feature)]
+    return Graph(tuple(nodes.values()), tuple(edges))

@@ -1,0 +1,120 @@
+"""What contexts are made of: items, and chunks that retrievers found."""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import Any, Self
+
+import msgspec
+
+from headwater.core.canonical_json import LARGEST
+from headwater.core.templates import Template, parse_template
+from headwater.errors import InvalidInputError
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of text that a retriever found."""
+
+    text: str
+    id: str | None = None
+    score: float | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_types("Chunk", self, _CHUNK)
+        if self.id is not None and not self.id.isascii():
+            _refuse_surrogates(self.id)
+        if self.score is not None and type(self.score) is not float:
+            msgspec.structs.force_setattr(self, "score", _number(self.score))
+
+
+class ContextItem(msgspec.Struct, frozen=True):
+    """A piece of a context: higher ``priority`` is kept longer, the lowest is dropped first.
+
+    The content is literal text. Only ``ContextItem.template(…)`` resolves ``{feature}``, for the
+    parameter of the context that is named like the entity's id field.
+    """
+
+    content: str
+    priority: int = 0
+    required: bool = False
+    source: Any = None
+    truncate: bool = False
+    section: str | None = None
+    parsed: Template | None = None
+
+    def __post_init__(self) -> None:
+        # One look for what is fine, as nearly all is: a context makes many of these.
+        if not (
+            type(self.content) is str
+            and type(self.priority) is int
+            and -LARGEST <= self.priority <= LARGEST
+            and type(self.required) is type(self.truncate) is bool
+            and (self.section is None or type(self.section) is str)
+        ):
+            _check_types("ContextItem", self, _ITEM)
+            if abs(self.priority) > LARGEST:
+                raise InvalidInputError(
+                    f"priority of a ContextItem is a whole number within ±(2^53-1), which a record "
+                    f"can hold, not {self.priority}"
+                )
+
+    @classmethod
+    def template(
+        cls,
+        text: str,
+        *,
+        priority: int = 0,
+        required: bool = False,
+        source: Any = None,
+        truncate: bool = False,
+        section: str | None = None,
+    ) -> Self:
+        """An item whose ``{feature}`` references are resolved for the context's entity."""
+        return cls(text, priority, required, source, truncate, section, parse_template(text))
+
+
+_Kinds = tuple[tuple[str, tuple[type, ...], str], ...]
+"""Fields, the types that each may have, and what those are in words."""
+
+_ITEM: _Kinds = (
+    ("content", (str,), "plain text"),
+    ("priority", (int,), "a whole number"),
+    ("required", (bool,), "true or false"),
+    ("truncate", (bool,), "true or false"),
+    ("section", (str, NoneType), "plain text or None"),
+)
+_CHUNK: _Kinds = (
+    ("text", (str,), "plain text"),
+    ("id", (str, NoneType), "plain text or None"),
+    ("metadata", (dict,), "a dict"),
+)
+
+
+def _check_types(what: str, value: object, fields: _Kinds) -> None:
+    for field, kinds, wanted in fields:
+        given = getattr(value, field)
+        if type(given) not in kinds:
+            raise InvalidInputError(
+                f"{field} of a {what} is {wanted}, not {type(given).__qualname__}"
+            )
+
+
+def _number(score: Any) -> float:
+    """A score as a plain number: also NumPy's, which no record can hold."""
+    try:
+        if not isinstance(score, str | bytes):
+            return float(score)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidInputError(f"score of a Chunk is a number or None, not {type(score).__qualname__}")
+
+
+def _refuse_surrogates(chunk_id: str) -> None:
+    try:
+        chunk_id.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"id {chunk_id!r} of a Chunk has half of a surrogate pair, which no store can keep; "
+            "remove it"
+        ) from error

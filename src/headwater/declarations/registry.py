@@ -1,0 +1,116 @@
+"""What was declared: every entity, feature and source of one store, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headwater.core.sql_sources import check_name
+from headwater.declarations import ContextDef, RetrieverDef
+from headwater.declarations.features import EntityDef, FeatureDef
+from headwater.errors import (
+    DeclarationError,
+    DuplicateNameError,
+    InvalidInputError,
+    UnknownNameError,
+)
+from headwater.errors.hints import Location
+
+
+class Registry:
+    """Declarations under unique names, and which features each event type triggers."""
+
+    def __init__(self) -> None:
+        self.entities: dict[str, EntityDef] = {}
+        self.features: dict[str, FeatureDef] = {}
+        self.retrievers: dict[str, RetrieverDef] = {}
+        self.contexts: dict[str, ContextDef] = {}
+        self.sources: dict[str, str] = {}
+        self.triggers: dict[str, tuple[FeatureDef, ...]] = {}
+        self.touches: dict[str, frozenset[str]] = {}
+        """Which entities an event type concerns, by name."""
+        self.revision = 0
+
+    def add_entity(self, entity: EntityDef) -> None:
+        self._refuse_duplicate("entity", entity.name, entity.location, self.entities)
+        self.entities[entity.name] = entity
+        self.revision += 1
+
+    def add_feature(self, feature: FeatureDef) -> None:
+        self._refuse_duplicate("feature", feature.name, feature.location, self.features)
+        self.features[feature.name] = feature
+        for event_type in feature.triggers:
+            self.triggers[event_type] = (*self.triggers.get(event_type, ()), feature)
+            touched = self.touches.get(event_type, frozenset())
+            self.touches[event_type] = touched | {feature.entity.name}
+        self.revision += 1
+
+    def add_retriever(self, retriever: RetrieverDef) -> None:
+        self._refuse_duplicate("retriever", retriever.name, retriever.location, self.retrievers)
+        self.retrievers[retriever.name] = retriever
+
+    def add_context(self, context: ContextDef) -> None:
+        self._refuse_duplicate("context", context.name, context.location, self.contexts)
+        self.contexts[context.name] = context
+
+    def context(self, name: str) -> ContextDef:
+        """The context of that name."""
+        try:
+            return self.contexts[name]
+        except KeyError:
+            raise UnknownNameError("context", name, self.contexts) from None
+
+    def add_source(self, name: str, location: str) -> None:
+        check_name(name)
+        if self.sources.get(name, location) != location:
+            raise DeclarationError(
+                f"source {name!r} is already declared as {self.sources[name]!r}; rename one of them"
+            )
+        self.sources[name] = location
+        self.revision += 1
+
+    def entity(self, name: str) -> EntityDef:
+        """The entity of that name."""
+        try:
+            return self.entities[name]
+        except KeyError:
+            raise UnknownNameError("entity", name, self.entities) from None
+
+    def feature(self, name: str) -> FeatureDef:
+        """The feature of that name."""
+        try:
+            return self.features[name]
+        except KeyError:
+            raise UnknownNameError("feature", name, self.features) from None
+
+    def one_entity(self, names: Sequence[str]) -> EntityDef:
+        """The one entity that all these features belong to."""
+        if not names:
+            raise InvalidInputError("name at least one feature")
+        entities = {feature.entity.name: feature.entity for feature in map(self.feature, names)}
+        if len(entities) > 1:
+            raise InvalidInputError(
+                f"features of different entities ({', '.join(sorted(entities))}) cannot be read "
+                "in one call; ask for each entity's own"
+            )
+        return next(iter(entities.values()))
+
+    def touched_by(self, event_type: str, only: str | None = None) -> tuple[FeatureDef, ...]:
+        """The features an event of that type runs; a redriven one runs only its failed feature."""
+        features = self.triggers.get(event_type, ())
+        if only is None:
+            return features
+        return tuple(feature for feature in features if feature.name == only)
+
+    def scheduled(self) -> list[FeatureDef]:
+        """The features that run on a schedule."""
+        return [feature for feature in self.features.values() if feature.refresh]
+
+    @staticmethod
+    def _refuse_duplicate(
+        kind: str,
+        name: str,
+        location: Location,
+        existing: Mapping[str, EntityDef | FeatureDef | RetrieverDef | ContextDef],
+    ) -> None:
+        if name in existing:
+            raise DuplicateNameError(kind, name, location, existing[name].location)

@@ -1,1 +1,0 @@
-"""The shipped example: the features and the orders of a small shop."""

@@ -1,0 +1,1 @@
+"""The running store: wiring, worker loop, batches, scheduler."""

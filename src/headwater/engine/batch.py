@@ -1,0 +1,146 @@
+"""Running one batch: its entities at the same time, each one's events in order, to one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
+
+from headwater.core.thread_offload import share
+from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
+from headwater.engine.engine import Engine
+from headwater.features.batch_state import Workspace
+from headwater.features.event_handlers import dead_letter
+from headwater.features.schedule import REFRESH, due_of
+from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
+
+NO_FEATURE = "(none)"
+"""What a dead letter names where no feature failed, because what was found is no event."""
+
+
+async def run_batch(engine: Engine, batch: Batch) -> Outcome:
+    """Runs the features that a batch's events trigger; nothing is durable yet."""
+    running = _Running(engine, batch)
+    await share(_chains(batch), running.run, engine.settings.worker.concurrency)
+    return running.outcome()
+
+
+class _Running:
+    """A batch at work: what its events see, and what has become of them so far."""
+
+    def __init__(self, engine: Engine, batch: Batch) -> None:
+        self._engine = engine
+        self._batch = batch
+        self._workspace = Workspace(engine.backends.online, batch.states)
+        self._results: dict[str, Handled] = {}
+        self._dead: list[DeadLetter] = []
+        self._follow_ups: list[ServiceEvent] = []
+        self._passed_over = _passed_over(batch)
+
+    async def run(self, chains: Iterator[list[Delivery]]) -> None:
+        """Takes chains of events until there are no more."""
+        compute, workspace, results = self._engine.compute, self._workspace, self._results
+        with self._engine.calls.deadline.slot() as slot:
+            for delivery in chain.from_iterable(chains):
+                if delivery.event.event_type.startswith(INTERNAL):
+                    handled = await self._run_internal(delivery)
+                else:
+                    handled = await compute.handle(workspace, delivery, slot)
+                    if handled.failures:
+                        self._bury(handled, delivery)
+                results[delivery.position] = handled
+
+    async def _run_internal(self, delivery: Delivery) -> Handled:
+        if delivery.event.event_type == MALFORMED:
+            handled = _malformed(delivery, self._engine.clock.now())
+            self._bury(handled, delivery)
+            return handled
+        if delivery.position in self._passed_over:
+            return _skipped(delivery)
+        lease = self._batch.lease
+        refreshed = await self._engine.refresh.handle(self._workspace, delivery, lease)
+        if refreshed.follow_up:
+            self._follow_ups.append(refreshed.follow_up)
+        return refreshed.handled
+
+    def _bury(self, handled: Handled, delivery: Delivery) -> None:
+        now, partition = self._engine.clock.now(), self._batch.lease.partition
+        self._dead += _letters(handled, delivery, partition, now)
+
+    def outcome(self) -> Outcome:
+        """What the batch did, in the order of its events."""
+        return Outcome(
+            batch=self._batch,
+            versions=self._workspace.versions(),
+            states=self._workspace.written(),
+            changes=self._workspace.changes,
+            handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
+            dead=self._dead,
+            follow_ups=self._follow_ups,
+        )
+
+
+def _skipped(delivery: Delivery) -> Handled:
+    """The end of a tick that is not run because a later one is."""
+    return Handled(delivery.event, 0.0, (), (), skipped=True)
+
+
+def _malformed(delivery: Delivery, now: datetime) -> Handled:
+    """The end of what is no event: kept as a dead letter, so that someone sees it."""
+    failure = Failure(NO_FEATURE, str(delivery.event.payload["problem"]), "", 0, now)
+    return Handled(delivery.event, 0.0, (), [failure])
+
+
+def _passed_over(batch: Batch) -> set[str]:
+    """The ticks that missed their time so far that a later one of the feature waits with them."""
+    latest: dict[str, str] = {}
+    earlier: set[str] = set()
+    for delivery in batch.deliveries:
+        event = delivery.event
+        if event.event_type == REFRESH and not due_of(event).after:
+            if event.entity_id in latest:
+                earlier.add(latest[event.entity_id])
+            latest[event.entity_id] = delivery.position
+    return earlier
+
+
+def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
+    """The outcome for one event that has killed its worker too often."""
+    (delivery,) = batch.deliveries
+    now = engine.clock.now()
+    tick = delivery.event.event_type == REFRESH
+    if tick:
+        names = [due_of(delivery.event).feature]
+    else:
+        features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
+        names = [feature.name for feature in features]
+    problem = (
+        f"the worker died {deaths} times while it ran this event; its log says how: killed, "
+        "crashed, stopped before it was done, stuck for longer than worker.lease_ttl, or ended "
+        "because a sync handler hung for longer than worker.handler_timeout"
+    )
+    failures = [Failure(name, problem, "", deaths, now) for name in names]
+    handled = Handled(delivery.event, 0.0, (), failures, triggered=bool(names))
+    return Outcome(
+        batch=batch,
+        versions={},
+        states={},
+        changes=(),
+        handled=[handled],
+        # A tick comes again by itself; there is nothing to redrive.
+        dead=[] if tick else _letters(handled, delivery, batch.lease.partition, now),
+    )
+
+
+def _chains(batch: Batch) -> list[list[Delivery]]:
+    """The batch's events by entity, in order: what must run one after the other."""
+    chains: dict[str, list[Delivery]] = {}
+    for delivery in batch.deliveries:
+        chains.setdefault(delivery.event.entity_id, []).append(delivery)
+    return list(chains.values())
+
+
+def _letters(
+    handled: Handled, delivery: Delivery, partition: int, now: datetime
+) -> list[DeadLetter]:
+    return [dead_letter(delivery, partition, failure, now) for failure in handled.failures]

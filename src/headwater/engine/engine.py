@@ -1,0 +1,208 @@
+"""One open store: declarations, settings, backends and the steps that work on them, wired."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from headwater.backends.connect import connect, on_servers
+from headwater.backends.observed import count_context
+from headwater.contexts.assembler import Assembler
+from headwater.contexts.recorded import Evidence, check_signing
+from headwater.contexts.retrieval import Retrieve
+from headwater.core.clock import Clock
+from headwater.core.thread_offload import Offload
+from headwater.declarations import graph
+from headwater.declarations.registry import Registry
+from headwater.errors import FreshnessSLAError, RecordingError
+from headwater.features.event_handlers import Compute
+from headwater.features.provenance_cache import Origins
+from headwater.features.reader import Reader
+from headwater.features.refresh import Refresh
+from headwater.features.user_calls import Calls, Limits
+from headwater.ports import Backends, RecordLog
+from headwater.records.lineage import Context
+from headwater.settings.schema import Settings
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """The parts that the store's verbs and the worker's loop call."""
+
+    registry: Registry
+    settings: Settings
+    clock: Clock
+    backends: Backends
+    offload: Offload
+    calls: Calls
+    reader: Reader
+    compute: Compute
+    refresh: Refresh
+    retrieve: Retrieve
+    assembler: Assembler
+    evidence: Evidence
+
+    async def close(self) -> None:
+        """Closes the backends and the threads."""
+        self.offload.close()
+        await self.backends.lifecycle.close()
+
+
+async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
+    """Checks what was declared, connects the backends and wires everything."""
+    graph.check(registry.features)
+    check_signing(settings)
+    backends = await connect(settings, clock)
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(backends.lifecycle.close)
+        engine = _wired(registry, settings, clock, backends)
+        undo.pop_all()
+    return engine
+
+
+def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
+    offload = Offload(settings.worker.threads)
+    calls = Calls(offload, settings.worker.handler_timeout)
+    origins = Origins(backends.cache)
+    reader = Reader(registry, backends.online, backends.offline, calls, clock, origins)
+    records, limits = backends.records, Limits(offload, settings.context.timeout)
+    assembler = Assembler(registry, reader, records, limits, clock, settings, count_context)
+
+    def rehearse(log: RecordLog, at: Clock) -> Assembler:
+        return Assembler(registry, reader, log, limits, at, _rehearsed(settings), _uncounted)
+
+    return Engine(
+        registry,
+        settings,
+        clock,
+        backends,
+        offload,
+        calls,
+        reader,
+        Compute(registry, calls, clock),
+        Refresh(
+            registry,
+            backends.online,
+            backends.offline,
+            calls,
+            clock,
+            settings.worker.concurrency,
+            settings.worker.consumer_group,
+        ),
+        Retrieve(backends.cache, limits, clock),
+        assembler,
+        Evidence(records, registry, settings, clock, assembler, rehearse),
+    )
+
+
+def _rehearsed(settings: Settings) -> Settings:
+    """The settings of a replay: its record is seen by nobody but the one who asks for it."""
+    return settings.with_(signature_mode="off", record={"include_content": True})
+
+
+def _uncounted(context: Context | FreshnessSLAError | RecordingError) -> None:
+    """Leaves a context out of the metrics."""
+
+
+_Life = AsyncGenerator[Engine, None]
+
+
+class Engines:
+    """A store's open engines: one for all event loops, or on servers one for each.
+
+    Connections belong to the loop that made them, and are closed with it; the embedded backends
+    belong to no loop.
+    """
+
+    def __init__(self) -> None:
+        self._by_loop: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self._lives: dict[asyncio.AbstractEventLoop, _Life] = {}
+        self.shared: Engine | None = None
+        self._doors: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._lock = threading.Lock()
+
+    def current(self) -> Engine | None:
+        """The engine that code running here uses, if it is open."""
+        if self.shared is not None:
+            return self.shared
+        try:
+            return self._by_loop.get(asyncio.get_running_loop())
+        except RuntimeError:
+            return None  # no loop runs here
+
+    async def open(self, registry: Registry, settings: Settings, clock: Clock) -> Engine:
+        """The same, opened where it is not."""
+        engine = self.current()
+        if engine is None:
+            async with self._door():
+                engine = self.current()
+                if engine is None:
+                    engine = await open_engine(registry, settings, clock)
+                    return await self._keep(engine, bound=on_servers(settings))
+        return engine
+
+    def _door(self) -> asyncio.Lock:
+        """Lets one task of a loop open at a time."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._doors = {k: door for k, door in self._doors.items() if not k.is_closed()}
+            return self._doors.setdefault(loop, asyncio.Lock())
+
+    async def _keep(self, engine: Engine, *, bound: bool) -> Engine:
+        if bound:
+            return await self._bind(engine, asyncio.get_running_loop())
+        with self._lock:
+            if self.shared is None:
+                self.shared = engine
+                return engine
+            shared = self.shared
+        await engine.close()  # another loop was quicker
+        return shared
+
+    async def _bind(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> Engine:
+        """Keeps an engine for as long as its loop runs."""
+        life = _life_of(engine)
+        await anext(life)
+        with self._lock:
+            alive = {k: e for k, e in self._by_loop.items() if not k.is_closed()}
+            self._by_loop = {**alive, loop: engine}
+            self._lives = {**{k: self._lives[k] for k in alive}, loop: life}
+        return engine
+
+    async def close(self, sync: asyncio.AbstractEventLoop | None) -> None:
+        """Closes the engine of this loop and that of the loop for code that cannot await."""
+        with self._lock:
+            shared, self.shared = self.shared, None
+            own = self._release(asyncio.get_running_loop())
+            other = self._release(sync)
+        if shared is not None:
+            await shared.close()
+        if own is not None:
+            await own.aclose()
+        if other is not None and sync is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_end(other), sync))
+
+    def _release(self, loop: asyncio.AbstractEventLoop | None) -> _Life | None:
+        if loop is None:
+            return None
+        self._by_loop.pop(loop, None)
+        return self._lives.pop(loop, None)
+
+
+async def _life_of(engine: Engine) -> _Life:
+    """An engine until it is closed: by whoever holds it, or by its loop.
+
+    A loop ends the generators that are left when nothing else runs in it any more; `asyncio.run`
+    sees to that.
+    """
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def _end(life: _Life) -> None:
+    await life.aclose()

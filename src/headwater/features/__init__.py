@@ -1,0 +1,1 @@
+"""Reading, computing and refreshing feature values."""

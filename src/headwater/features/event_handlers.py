@@ -1,0 +1,158 @@
+"""Running the features that an event triggers: in order, retried, each failure its own."""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+from headwater.core.clock import Clock, to_micros
+from headwater.core.deadlines import Slot
+from headwater.core.values import ServiceEvent
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.errors import (
+    AwayError,
+    FunctionRaisedError,
+    HandlerTimeoutError,
+    HeadwaterError,
+    HungHandlerError,
+)
+from headwater.features.batch_state import Turn, Workspace
+from headwater.features.user_calls import Calls
+from headwater.ports import DeadLetter, Delivery, Failure, Handled
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 30.0
+_MOST_DOUBLINGS = 16
+_HERE = str(Path(__file__).parent)
+
+
+def pause(attempt: int) -> float:
+    """Seconds to wait after a failed attempt: doubling, with jitter, bounded."""
+    doubled: float = _FIRST_PAUSE * 2 ** min(attempt, _MOST_DOUBLINGS)
+    return min(_LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.5)
+
+
+class Compute:
+    """Runs handlers inside a workspace."""
+
+    def __init__(self, registry: Registry, calls: Calls, clock: Clock) -> None:
+        self._registry = registry
+        self._calls = calls
+        self._clock = clock
+
+    async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Handled:
+        """Runs every feature the event triggers, one after the other, in declared order."""
+        event, began = delivery.event, time.perf_counter()
+        updated: list[str] = []
+        failures: list[Failure] = []
+        retries = 0
+        features = self._registry.touched_by(event.event_type, delivery.only)
+        if delivery.only is not None and not features:
+            failures.append(_undeclared(delivery.only, self._clock.now()))
+        for feature in features:
+            error = await self._attempt(workspace, feature, event, slot)
+            if error is not None:
+                attempts, failure = await self._retry(workspace, feature, event, slot, error)
+                retries += attempts - 1
+                if failure is not None:
+                    failures.append(failure)
+                    continue
+            if feature.codec.kind != "none":
+                updated.append(feature.name)
+        took = time.perf_counter() - began
+        return Handled(event, took, updated, failures, retries, triggered=bool(features))
+
+    async def _retry(
+        self,
+        workspace: Workspace,
+        feature: FeatureDef,
+        event: ServiceEvent,
+        slot: Slot,
+        error: Exception,
+    ) -> tuple[int, Failure | None]:
+        """Runs a handler that failed again, with pauses; gives the attempts and what failed."""
+        first_failed_at = self._clock.now()
+        for attempt in range(feature.max_retries):
+            await self._clock.sleep(pause(attempt))
+            again = await self._attempt(workspace, feature, event, slot)
+            if again is None:
+                return attempt + 2, None
+            error = again
+        attempts = feature.max_retries + 1
+        return attempts, _failure(feature, error, attempts, first_failed_at)
+
+    async def _attempt(
+        self, workspace: Workspace, feature: FeatureDef, event: ServiceEvent, slot: Slot
+    ) -> Exception | None:
+        """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
+        moment = to_micros(event.timestamp)
+        while True:
+            turn = Turn(workspace, moment, self._clock.micros(), event.event_id)
+            try:
+                value = await self._calls.call(slot, feature, event.entity_id, event)
+                if feature.codec.kind != "none":
+                    turn.stage(feature, event.entity_id, value)
+            except HeadwaterError as error:
+                return self._fault(feature, event, error)
+            finally:
+                changes = turn.close()
+            if changes is not None:
+                workspace.keep(changes)
+                return None
+
+    def _fault(self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError) -> Exception:
+        """What the handler is to be blamed for; whatever it is not is raised."""
+        if isinstance(error, AwayError):
+            raise error  # the batch is run again when the server is back
+        if isinstance(error, HandlerTimeoutError) and not feature.is_async:
+            seconds = self._calls.deadline.seconds
+            raise HungHandlerError(feature.name, event.entity_id, seconds) from error
+        if isinstance(error, FunctionRaisedError) and error.feature == feature.name:
+            return error.raised
+        return error
+
+
+def _undeclared(feature: str, now: datetime) -> Failure:
+    """The failure of a redriven event whose feature is gone: it must not be lost."""
+    return Failure(feature, "the feature is no longer declared, or not for this event", "", 1, now)
+
+
+def _own_frames(error: BaseException) -> TracebackType | None:
+    """The error's frames from the user's function on, without those that led to it."""
+    frames = error.__traceback__
+    while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next
+    return frames
+
+
+def _failure(
+    feature: FeatureDef, error: Exception, attempts: int, first_failed_at: datetime
+) -> Failure:
+    return Failure(
+        feature.name,
+        f"{type(error).__name__}: {error}",
+        "".join(traceback.format_exception(type(error), error, _own_frames(error))),
+        attempts,
+        first_failed_at,
+    )
+
+
+def dead_letter(delivery: Delivery, partition: int, failure: Failure, now: datetime) -> DeadLetter:
+    """The dead letter of an event for the feature that failed; the store gives it its id."""
+    return DeadLetter(
+        id="",
+        event=delivery.event,
+        feature=failure.feature,
+        error=failure.error,
+        traceback=failure.traceback,
+        attempts=failure.attempts,
+        partition=partition,
+        position=delivery.position,
+        first_failed_at=failure.first_failed_at,
+        dead_at=now,
+    )

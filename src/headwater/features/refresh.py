@@ -1,0 +1,243 @@
+"""Running a tick of a scheduled feature: SQL for all entities at once, code in bounded portions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.core.clock import Clock, to_micros
+from headwater.core.deadlines import Slot
+from headwater.core.logging import log
+from headwater.core.thread_offload import share
+from headwater.core.values import ServiceEvent
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.errors import (
+    AwayError,
+    BackendError,
+    FeatureFailedError,
+    FunctionRaisedError,
+    HeadwaterError,
+    InvalidInputError,
+)
+from headwater.features import schedule as ticks
+from headwater.features.batch_state import Turn, Workspace, make_cell, make_change
+from headwater.features.user_calls import Calls
+from headwater.ports import (
+    Change,
+    Delivery,
+    Failure,
+    Handled,
+    Lease,
+    OfflineStore,
+    OnlineStore,
+    Rows,
+)
+
+_PORTION = 500
+
+
+class Refreshed(msgspec.Struct, frozen=True):
+    """What a tick did, and the event with which it goes on if there is more to do."""
+
+    handled: Handled
+    follow_up: ServiceEvent | None = None
+
+
+class _Run(NamedTuple):
+    """A run that has portions left, and the lease it was begun under."""
+
+    epoch: int
+    due: datetime
+
+
+class Refresh:
+    """Recomputes scheduled features; one that fails keeps its old value and comes up again."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        online: OnlineStore,
+        offline: OfflineStore,
+        calls: Calls,
+        clock: Clock,
+        concurrency: int,
+        group: str,
+    ) -> None:
+        self._registry = registry
+        self._online = online
+        self._offline = offline
+        self._calls = calls
+        self._clock = clock
+        self._concurrency = concurrency
+        self._group = group
+        self._running: dict[tuple[str, int], _Run] = {}
+
+    async def handle(self, workspace: Workspace, delivery: Delivery, lease: Lease) -> Refreshed:
+        """Runs a tick, or the next portion of one."""
+        began = time.perf_counter()
+        tick, partition = ticks.due_of(delivery.event), lease.partition
+        feature = self._registry.features.get(tick.feature)
+        updated, failure, after = 0, "", None
+        skipped = self._overrun(tick, lease) or tick.group not in ("", self._group)
+        if feature is None or not feature.refresh:
+            log.info("tick of a feature that is no longer scheduled", feature=tick.feature)
+        elif not skipped:
+            try:
+                if feature.sql is None:
+                    updated, failure, after = await self._run_code(
+                        workspace, feature, tick, partition, delivery.event.event_id
+                    )
+                else:
+                    updated = await self._run_sql(feature, delivery.event.event_id)
+            except BackendError:
+                raise  # the batch is run again, as for any event
+            except HeadwaterError as error:
+                failure = str(error)
+                log.error("refresh failed", feature=feature.name, error=failure)
+        handled = Handled(
+            delivery.event,
+            time.perf_counter() - began,
+            [tick.feature] if updated else [],
+            [Failure(tick.feature, failure, "", 1, self._clock.now())] if failure else [],
+            skipped=skipped,
+        )
+        if skipped:
+            return Refreshed(handled)
+        if after is None:
+            self._running.pop((tick.feature, partition), None)
+            return Refreshed(handled)
+        self._running[tick.feature, partition] = _Run(lease.epoch, tick.due)
+        rest = msgspec.structs.replace(tick, after=after, group=self._group)
+        return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
+
+    def _overrun(self, tick: ticks.Due, lease: Lease) -> bool:
+        """Says whether an earlier run is still on its way through this partition's portions."""
+        running = self._running.get((tick.feature, lease.partition))
+        # Of a run under another lease nobody here knows whether it has ended.
+        return (
+            not tick.after
+            and running is not None
+            and running.epoch == lease.epoch
+            and running.due < tick.due
+        )
+
+    async def _run_code(
+        self,
+        workspace: Workspace,
+        feature: FeatureDef,
+        tick: ticks.Due,
+        partition: int,
+        cause: str,
+    ) -> tuple[int, str, str | None]:
+        """Computes the feature for the next portion of this partition's entities."""
+        entity_ids = await self._online.entity_ids(
+            feature.entity.name,
+            after=tick.after,
+            limit=_PORTION,
+            partition=partition,
+            having=None if feature.materialize else feature.name,
+        )
+        done: list[str] = []
+        failed: list[str] = []
+
+        async def run(some: Iterator[str]) -> None:
+            with self._calls.deadline.slot() as slot:
+                for entity_id in some:
+                    try:
+                        await self._run_one(workspace, feature, entity_id, cause, slot)
+                        done.append(entity_id)
+                    except AwayError:
+                        raise  # the batch is run again, as for any event
+                    except FunctionRaisedError as error:
+                        failed.append(entity_id)
+                        _report(feature, entity_id, error.raised)
+                    except HeadwaterError as error:
+                        failed.append(entity_id)
+                        _report(feature, entity_id, error)
+
+        await share(entity_ids, run, self._concurrency)
+        after = entity_ids[-1] if len(entity_ids) == _PORTION else None
+        failure = f"it failed for {len(failed)} of {len(entity_ids)} entities" if failed else ""
+        return len(done), failure, after
+
+    async def _run_one(
+        self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str, slot: Slot
+    ) -> None:
+        now = self._clock.micros()
+        while True:
+            turn = Turn(workspace, now, now, cause)
+            try:
+                value = await self._calls.call(slot, feature, entity_id)
+                await turn.set(feature, entity_id, value)
+            finally:
+                changes = turn.close()
+            if changes is not None:
+                workspace.keep(changes)
+                return
+
+    async def _run_sql(self, feature: FeatureDef, cause: str) -> int:
+        """Runs the query once and writes every entity it gives, or those already online."""
+        rows = await self._offline.query(feature.sql or "", self._registry.sources)
+        now = self._clock.now()
+        # Many rows take long to encode, and the event loop has others to serve.
+        changes = await asyncio.to_thread(lambda: list(_changes(feature, rows, now, cause)))
+        count = 0
+        for portion in _portions(changes):
+            kept = portion if feature.materialize else await self._already_online(portion)
+            await self._online.put(kept)
+            count += len(kept)
+        return count
+
+    async def _already_online(self, changes: list[Change]) -> list[Change]:
+        cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
+        return [change for change, own in zip(changes, cells, strict=True) if own]
+
+
+def _report(feature: FeatureDef, entity_id: str, error: Exception) -> None:
+    problem = f"{type(error).__name__}: {error}"
+    log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
+
+
+def _portions(changes: list[Change]) -> Iterator[list[Change]]:
+    for start in range(0, len(changes), _PORTION):
+        yield changes[start : start + _PORTION]
+
+
+def _changes(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> Iterator[Change]:
+    """One change per row of the query: the entity's id, the value, and its time where given."""
+    id_at, value_at, time_at = _columns(feature, rows)
+    for row in rows.rows:
+        if row[id_at] is None:
+            continue
+        moment = _moment(feature, row[time_at]) if time_at is not None else now
+        value = row[value_at]
+        if isinstance(value, Decimal) and feature.codec.kind == "float":
+            value = float(value)  # what a database makes of an average, whatever it averages
+        cell = make_cell(feature, value, to_micros(min(moment, now)), to_micros(now))
+        yield make_change(feature, str(row[id_at]), cell, cause)
+
+
+def _columns(feature: FeatureDef, rows: Rows) -> tuple[int, int, int | None]:
+    columns = list(rows.columns)
+    value = next((name for name in ("value", feature.name) if name in columns), None)
+    if feature.entity.id_field not in columns or value is None:
+        raise InvalidInputError(
+            f"the query of feature {feature.name!r} gives the columns {', '.join(columns)}; "
+            f"it must give {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
+        )
+    time_at = columns.index("timestamp") if "timestamp" in columns else None
+    return columns.index(feature.entity.id_field), columns.index(value), time_at
+
+
+def _moment(feature: FeatureDef, given: Any) -> datetime:
+    if not isinstance(given, datetime):
+        raise FeatureFailedError(feature.name, "*", f"its timestamp {given!r} is not a timestamp")
+    # A TIMESTAMP without a zone is what most files hold; the engine is set to UTC.
+    return given.replace(tzinfo=UTC) if given.tzinfo is None else given

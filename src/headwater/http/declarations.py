@@ -1,0 +1,198 @@
+"""The route that lists what is declared: entities, features, retrievers and contexts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from headwater.declarations import ContextDef, RetrieverDef, annotations_of
+from headwater.declarations.features import EntityDef, FeatureDef, Mode
+from headwater.declarations.graph import Graph
+from headwater.http.json_values import plain
+from headwater.http.routes import Route
+from headwater.store.feature_store import FeatureStore
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class DeclaredEntity(msgspec.Struct, frozen=True, kw_only=True):
+    """What features belong to, and the field that identifies one of it."""
+
+    name: str
+    id_field: str
+    id_type: str
+
+
+class DeclaredFeature(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature and how it comes to be."""
+
+    name: str
+    entity: str
+    type: str
+    mode: Mode
+    description: str
+    triggers: Sequence[str]
+    needs: Sequence[str]
+    refresh_ms: int | None
+    ttl_ms: int | None
+    materialize: bool
+    sql: str | None
+    template: str | None
+    default: Any
+
+
+class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter of a retriever or a context."""
+
+    name: str
+    type: str | None
+    required: bool
+    default: Any
+
+
+class DeclaredRetriever(msgspec.Struct, frozen=True, kw_only=True):
+    """A search."""
+
+    name: str
+    description: str
+    parameters: Sequence[DeclaredParameter]
+    cache_ttl_ms: int | None
+    top_k: int | None
+    timeout_ms: int | None
+
+
+class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A context and the rules it is assembled by."""
+
+    name: str
+    version: str | None
+    description: str
+    parameters: Sequence[DeclaredParameter]
+    max_tokens: int | None
+    model: str | None
+    freshness_sla_ms: int | None
+    freshness_strict: bool
+    separator: str
+    on_overflow: str
+    backfill: bool
+    timeout_ms: int | None
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a features file declares."""
+
+    entities: Sequence[DeclaredEntity]
+    features: Sequence[DeclaredFeature]
+    retrievers: Sequence[DeclaredRetriever]
+    contexts: Sequence[DeclaredContext]
+    graph: Graph
+
+
+class Declarations:
+    """Answers with what is declared."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/api/store", self.list_declarations)]
+
+    async def list_declarations(self) -> Declared:
+        """Lists entities, features, retrievers and contexts, and what depends on what."""
+        registry = self._store.registry
+        return Declared(
+            entities=[_entity(entity) for entity in registry.entities.values()],
+            features=[_feature(feature) for feature in registry.features.values()],
+            retrievers=[
+                declared_retriever(retriever) for retriever in registry.retrievers.values()
+            ],
+            contexts=[declared_context(context) for context in registry.contexts.values()],
+            graph=self._store.graph(),
+        )
+
+
+def _entity(entity: EntityDef) -> DeclaredEntity:
+    return DeclaredEntity(
+        name=entity.name, id_field=entity.id_field, id_type=entity.id_type.__name__
+    )
+
+
+def _feature(feature: FeatureDef) -> DeclaredFeature:
+    template = feature.template
+    return DeclaredFeature(
+        name=feature.name,
+        entity=feature.entity.name,
+        type=feature.codec.expected,
+        mode=feature.mode,
+        description=feature.description,
+        triggers=feature.triggers,
+        needs=list(dict.fromkeys(template.references)) if template else (),
+        refresh_ms=_millis(feature.refresh),
+        ttl_ms=_millis(feature.ttl),
+        materialize=feature.materialize,
+        sql=feature.sql,
+        template=template.render({name: f"{{{name}}}" for name in template.references})
+        if template
+        else None,
+        default=feature.default,
+    )
+
+
+def declared_retriever(retriever: RetrieverDef) -> DeclaredRetriever:
+    """A retriever as it is listed."""
+    return DeclaredRetriever(
+        name=retriever.name,
+        description=retriever.description,
+        parameters=_parameters(retriever),
+        cache_ttl_ms=_millis(retriever.cache_ttl),
+        top_k=retriever.top_k,
+        timeout_ms=_millis(retriever.timeout),
+    )
+
+
+def declared_context(context: ContextDef) -> DeclaredContext:
+    """A context as it is listed."""
+    return DeclaredContext(
+        name=context.name,
+        version=context.version,
+        description=context.description,
+        parameters=_parameters(context),
+        max_tokens=context.max_tokens,
+        model=context.model,
+        freshness_sla_ms=_millis(context.freshness_sla),
+        freshness_strict=context.freshness_strict,
+        separator=context.separator,
+        on_overflow=context.on_overflow,
+        backfill=context.backfill,
+        timeout_ms=_millis(context.timeout),
+    )
+
+
+def _parameters(declared: ContextDef | RetrieverDef) -> list[DeclaredParameter]:
+    hints = annotations_of(declared.function)
+    return [
+        DeclaredParameter(
+            name=parameter.name,
+            type=inspect.formatannotation(hints[name]) if name in hints else None,
+            required=parameter.default is parameter.empty,
+            default=None if parameter.default is parameter.empty else _shown(parameter.default),
+        )
+        for name, parameter in declared.signature.parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _shown(default: Any) -> Any:
+    """A default as JSON, or as Python writes it: any object may be one."""
+    try:
+        return msgspec.to_builtins(plain(default))
+    except TypeError:
+        return repr(default)
+
+
+def _millis(span: timedelta | None) -> int | None:
+    return None if span is None else span // _MILLISECOND

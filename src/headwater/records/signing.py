@@ -1,0 +1,190 @@
+"""Signatures over a record's hash, and the keyring that makes and checks them."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode
+from datetime import datetime
+from importlib import import_module
+from types import ModuleType
+from typing import Literal, Protocol
+
+import msgspec
+
+from headwater.core.canonical_json import JsonError, canonical, parse, to_base64
+from headwater.errors import MissingExtraError, SignatureError, SigningKeyError
+from headwater.records.record import Record, Signature, moment_text
+
+Algorithm = Literal["HMAC-SHA256", "Ed25519"]
+STATEMENT_SPEC = "CRS-001-SIG"
+SHORTEST_SECRET = 16
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a signature says: who signed which record, when and how."""
+
+    spec: str
+    record_hash: str
+    context_id: str
+    signed_at: str
+    key_id: str
+    algorithm: str
+
+
+class Key(Protocol):
+    """A key that checks signatures and, unless only its public half is known, makes them."""
+
+    @property
+    def key_id(self) -> str: ...
+
+    @property
+    def algorithm(self) -> Algorithm: ...
+
+    @property
+    def signs(self) -> bool:
+        """Says whether the secret half is known."""
+        ...
+
+    def sign(self, message: bytes) -> bytes: ...
+
+    def holds(self, message: bytes, signature: bytes) -> bool: ...
+
+
+class HmacKey(msgspec.Struct, frozen=True):
+    """A secret shared by those who sign and those who check."""
+
+    key_id: str
+    secret: bytes
+    algorithm: Algorithm = "HMAC-SHA256"
+    signs: bool = True
+
+    def __repr__(self) -> str:
+        return f"HmacKey({self.key_id!r})"
+
+    def sign(self, message: bytes) -> bytes:
+        return hmac.digest(self.secret, message, "sha256")
+
+    def holds(self, message: bytes, signature: bytes) -> bool:
+        return hmac.compare_digest(self.sign(message), signature)
+
+
+class Ed25519Key(msgspec.Struct, frozen=True):
+    """A public key, and the seed of its private half for those who may sign."""
+
+    key_id: str
+    public: bytes
+    seed: bytes | None = None
+    algorithm: Algorithm = "Ed25519"
+
+    @property
+    def signs(self) -> bool:
+        return self.seed is not None
+
+    def __repr__(self) -> str:
+        return f"Ed25519Key({self.key_id!r}, signs={self.signs})"
+
+    def sign(self, message: bytes) -> bytes:
+        signature: bytes = _ed25519().sign(self.seed, message)
+        return signature
+
+    def holds(self, message: bytes, signature: bytes) -> bool:
+        holds: bool = _ed25519().holds(self.public, message, signature)
+        return holds
+
+
+class Keyring(msgspec.Struct, frozen=True):
+    """Keys by id; the first that can sign does, all of them check."""
+
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def signer(self) -> Key | None:
+        return next((key for key in self.keys if key.signs), None)
+
+    def find(self, key_id: str) -> Key | None:
+        return next((key for key in self.keys if key.key_id == key_id), None)
+
+
+def parse_keyring(text: str) -> Keyring:
+    """The keys of a setting, comma-separated, the newest first."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    keys = tuple(_parse_key(part, f"{at} of {len(parts)}") for at, part in enumerate(parts, 1))
+    ids = [key.key_id for key in keys]
+    for key_id in ids:
+        if ids.count(key_id) > 1:
+            raise SigningKeyError(repr(key_id), "is there twice")
+    return Keyring(keys)
+
+
+def _parse_key(text: str, which: str) -> Key:
+    kind, _, rest = text.partition(":")
+    if kind in ("ed25519", "ed25519-pub"):
+        return _parse_ed25519(kind, rest, which)
+    if not text:
+        raise SigningKeyError(which, "is empty")
+    # Records show the id to everyone, so none is made of the secret: it would confirm guesses.
+    if not kind or ":" not in text:
+        raise SigningKeyError(which, "has no key id")
+    if len(rest) < SHORTEST_SECRET:
+        raise SigningKeyError(
+            which, f"has a secret of less than {SHORTEST_SECRET} characters, which can be guessed"
+        )
+    return HmacKey(kind, rest.encode())
+
+
+def _parse_ed25519(kind: str, text: str, which: str) -> Ed25519Key:
+    key_id, _, encoded = text.partition(":")
+    ed25519 = _ed25519()
+    try:
+        padded = encoded.translate(str.maketrans("-_", "+/")) + "=" * (-len(encoded) % 4)
+        raw = b64decode(padded, validate=True)
+        if kind == "ed25519":
+            key = Ed25519Key(key_id, ed25519.public_of(raw), raw)
+        else:
+            ed25519.check_public(raw)
+            key = Ed25519Key(key_id, raw)
+    except ValueError as error:
+        raise SigningKeyError(which, "is not the base64 of 32 bytes") from error
+    if not key_id:
+        raise SigningKeyError(which, "has no key id")
+    return key
+
+
+def _ed25519() -> ModuleType:
+    """The room of Ed25519, loaded when first needed: its library is an extra."""
+    try:
+        return import_module("headwater.records.ed25519")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("headwater"):
+            raise
+        raise MissingExtraError("an Ed25519 key", "signing") from error
+
+
+def sign(record: Record, keyring: Keyring, at: datetime) -> Record:
+    """The record with a signature by the keyring's first key that can sign."""
+    key = keyring.signer
+    if key is None:
+        raise SignatureError(
+            f"record {record.record_hash} cannot be signed: no key that signs is configured; "
+            "set HEADWATER_SIGNING_KEY"
+        )
+    statement = canonical(
+        Statement(
+            spec=STATEMENT_SPEC,
+            record_hash=record.record_hash,
+            context_id=record.context_id,
+            signed_at=moment_text(at),
+            key_id=key.key_id,
+            algorithm=key.algorithm,
+        )
+    )
+    signature = Signature(statement.decode(), to_base64(key.sign(statement)))
+    return msgspec.structs.replace(record, signature=signature)
+
+
+def statement_of(signature: Signature) -> Statement:
+    """What a signature claims to say, before anything is checked."""
+    try:
+        return msgspec.convert(parse(signature.statement), Statement)
+    except (JsonError, msgspec.ValidationError) as error:
+        raise SignatureError(f"the signed statement is not readable: {error}") from error

@@ -1,0 +1,72 @@
+"""What cannot stand in a core: looked for field by field, once it is known that there is some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headwater.core.canonical_json import LARGEST, child, to_tagged
+from headwater.errors import RecordValueError
+from headwater.records.core import Commitment, Exact
+
+# A moment of a whole second is written as text: the encoder would leave out the zeros.
+_LEAVES: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), datetime: (datetime, str)}
+
+
+def is_leaf(annotation: Any) -> bool:
+    """Whether a field of this annotation may stand in clear: no fraction may, nor any integer."""
+    return annotation in _LEAVES or get_origin(annotation) is Literal
+
+
+def refuse_misfit(annotation: Any, value: Any, pointer: str = "") -> None:
+    """Refuses the first value that is not just what its field is annotated with."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        if value is not None:
+            refuse_misfit(next(kind for kind in arguments if kind is not NoneType), value, pointer)
+    elif origin in _CONTAINERS:
+        for key, item in _CONTAINERS[origin](value):
+            refuse_misfit(arguments[-1 if origin is dict else 0], item, child(pointer, key))
+    elif isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        _refuse_other(annotation, value, pointer)
+        for name, hint in get_type_hints(annotation, include_extras=True).items():
+            refuse_misfit(hint, getattr(value, name), child(pointer, name))
+    else:
+        _refuse_unfit(annotation, value, pointer)
+
+
+_CONTAINERS: dict[Any, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
+    tuple: enumerate,
+    dict: dict.items,
+}
+
+
+def _refuse_other(kind: type, value: Any, pointer: str) -> None:
+    if type(value) is not kind:
+        raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
+
+
+def _refuse_unfit(annotation: Any, value: Any, pointer: str) -> None:
+    if not _fits(annotation, value):
+        raise RecordValueError(
+            pointer,
+            f"{value!r} cannot stand in clear in a record, or not there; only text, booleans and "
+            "integers within ±(2^53-1) can",
+        )
+    if type(value) is str:
+        to_tagged(value, pointer)  # refuses half a character
+
+
+def _fits(annotation: Any, value: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return value in get_args(annotation)
+    if origin is not Annotated:
+        return type(value) in _LEAVES[annotation]
+    if annotation == Exact:
+        return type(value) is int and abs(value) <= LARGEST
+    return type(value) in (Commitment, dict)

@@ -1,0 +1,1 @@
+"""Settings: their schema, and loading them from the environment and headwater.toml."""

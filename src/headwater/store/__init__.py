@@ -1,0 +1,1 @@
+"""FeatureStore, its blocking form, and the loader of a features file."""

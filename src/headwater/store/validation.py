@@ -1,0 +1,64 @@
+"""What callers pass, refused where it would be misunderstood or could not be kept."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headwater.core.codec import UnstorableError, encode_exact
+from headwater.core.values import INTERNAL, ServiceEvent
+from headwater.errors import EventError, InvalidInputError
+
+_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def refuse_text(names: Sequence[str], entity_ids: Sequence[str | int]) -> None:
+    """Refuses a text where a list belongs: its letters would be taken for names or ids."""
+    for given in (names, entity_ids):
+        if isinstance(given, str):
+            raise InvalidInputError(
+                f"{reprlib.repr(given)} is a text; pass a list, such as [{reprlib.repr(given)}]"
+            )
+
+
+def payload_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The payload of an event."""
+    if given is not None and not isinstance(given, Mapping):
+        raise EventError(
+            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(given)}"
+        )
+    return dict(given or {})
+
+
+def check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int) -> None:
+    """Refuses events that cannot be kept, come from the future or are too large."""
+    if isinstance(events, ServiceEvent):
+        raise EventError("publish_events takes a list; pass [event]")
+    for index, event in enumerate(events):
+        _check_event(event, latest, largest, index if len(events) > 1 else None)
+
+
+def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
+    if not isinstance(event, ServiceEvent):
+        raise EventError(f"{reprlib.repr(event)} is no ServiceEvent", index)
+    if event.event_type.startswith(INTERNAL):
+        raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
+    if event.timestamp > latest:
+        raise EventError(
+            f"timestamp {event.timestamp.isoformat()} lies in the future; check the sender's clock",
+            index,
+        )
+    try:
+        size = len(encode_exact(event.payload, _decode_payload))
+    except UnstorableError as error:
+        raise EventError(f"payload cannot be kept: {error}", index) from error
+    if size > largest:
+        raise EventError(
+            f"payload is {size} bytes long, more than the {largest} that an event may have; keep "
+            "what is large elsewhere and send where it is",
+            index,
+        )

@@ -1,0 +1,1 @@
+"""History in tail and segments."""

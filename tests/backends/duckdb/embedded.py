@@ -1,0 +1,93 @@
+"""A real embedded home with its history, for tests that look behind the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from headwater.backends.duckdb.store import DuckdbOfflineStore
+from headwater.backends.sqlite.history_tail import SqliteTail
+from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.online import SqliteOnlineStore
+from headwater.backends.sqlite.writer import Writer
+from headwater.core.clock import to_micros
+from headwater.core.codec import Kind
+from headwater.core.values import Cell
+from headwater.ports import Change, Tail
+from headwater.testing import ManualClock
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+GRACE = timedelta(minutes=5)
+PARTITIONS = 4
+
+
+def after(seconds: float) -> datetime:
+    """So many seconds after the start of the story."""
+    return START + timedelta(seconds=seconds)
+
+
+class Embedded:
+    """The parts of one home."""
+
+    def __init__(self, home: Home, segment_rows: int) -> None:
+        self.home = home
+        self.segment_rows = segment_rows
+        self.clock = ManualClock(START)
+        self.writer = Writer(home, wake=lambda: None)
+        self.online = SqliteOnlineStore(home, self.writer)
+        self.tail = SqliteTail(home)
+        self.history = self.over(self.tail)
+
+    def over(self, tail: Tail) -> DuckdbOfflineStore:
+        """A history over this home's segments and another view of its tail."""
+        return DuckdbOfflineStore(
+            tail, self.home.segments, self.home.scratch, self.clock, self.segment_rows, GRACE
+        )
+
+    def segment_files(self) -> set[str]:
+        return {file.name for file in self.home.segments.glob("*.parquet*")}
+
+    def live(self) -> set[str]:
+        return {s.name for s in self.tail.manifest() if s.retired_at is None}
+
+    def tail_rows(self, table: str = "history") -> int:
+        (count,) = self.home.reader.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(count)
+
+
+@contextmanager
+def embedded(path: Path, segment_rows: int) -> Iterator[Embedded]:
+    """Opens a home, and closes it."""
+    home = Home(path, PARTITIONS)
+    home.open()
+    parts = Embedded(home, segment_rows)
+    try:
+        yield parts
+    finally:
+        parts.writer.close()
+        home.close()
+
+
+def change(
+    value: object = 1,
+    *,
+    feature: str = "clicks",
+    entity_id: str = "u1",
+    kind: Kind = "int",
+    as_of: datetime = START,
+    written_at: datetime | None = None,
+    cause: str = "test",
+) -> Change:
+    """A value that a feature took on."""
+    raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    times = to_micros(as_of), to_micros(written_at or as_of)
+    return Change(feature, "User", entity_id, kind, Cell(msgspec.Raw(raw), *times), cause)
+
+
+def series(count: int) -> Sequence[Change]:
+    """Values 0, 1, 2, … of one feature, a second apart."""
+    return [change(number, as_of=after(number)) for number in range(count)]

@@ -1,0 +1,62 @@
+"""A schema for each test, in the Postgres that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
+from headwater.backends.postgres.pool import Connection
+from headwater.core.clock import SystemClock
+from headwater.core.values import new_id
+from headwater.settings.schema import Settings
+from tests.backends.postgres.outbox import MemoryOutbox
+from tests.backends.postgres.story import Open
+
+
+@pytest.fixture
+async def settings(postgres_url: str) -> AsyncIterator[Settings]:
+    """Settings that name a schema of the test's own."""
+    schema = f"test_{new_id()[-12:]}"
+    yield Settings().with_(postgres={"url": postgres_url, "schema": schema, "pool_size": 5})
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    await connection.close()
+
+
+@pytest.fixture
+def outbox() -> MemoryOutbox:
+    return MemoryOutbox()
+
+
+@pytest.fixture
+async def opening(settings: Settings, outbox: MemoryOutbox) -> AsyncIterator[Open]:
+    """Opens the test's schema, as often as it likes, each time as another process would."""
+    opened: list[PostgresEnvironment] = []
+
+    async def open_one(**changes: Any) -> PostgresEnvironment:
+        changed = settings.with_(**changes)
+        opened.append(await open_postgres(changed, SystemClock(), outbox))
+        return opened[-1]
+
+    yield open_one
+    for environment in opened:
+        await environment.close()
+
+
+@pytest.fixture
+async def past(opening: Open) -> PostgresEnvironment:
+    return await opening()
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncIterator[Connection]:
+    """A connection beside the store's, which sees its tables."""
+    connection = await asyncpg.connect(
+        settings.postgres.url, server_settings={"search_path": f"{settings.postgres.schema},public"}
+    )
+    yield connection
+    await connection.close()

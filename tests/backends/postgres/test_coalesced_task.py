@@ -1,0 +1,100 @@
+"""One run for all who ask at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from headwater.backends.postgres.coalesced_task import Shared
+
+
+class Work:
+    """Work that goes on when it is told to, and counts its runs."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.done = 0
+        self.go_on = asyncio.Event()
+        self.fails = False
+
+    async def __call__(self) -> None:
+        self.begun += 1
+        await self.go_on.wait()
+        if self.fails:
+            raise ValueError("it failed")
+        self.done += 1
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_those_who_ask_together_share_a_run() -> None:
+    work = Work()
+    shared = Shared(work)
+    asking = [asyncio.create_task(shared()) for _ in range(10)]
+    await turns()
+    work.go_on.set()
+    await asyncio.gather(*asking)
+    assert work.begun == 1
+
+
+async def test_who_asks_while_it_runs_waits_for_the_next_run() -> None:
+    work = Work()
+    shared = Shared(work)
+    first = asyncio.create_task(shared())
+    await turns()
+    later = [asyncio.create_task(shared()) for _ in range(10)]
+    await turns()
+    assert work.begun == 1
+    work.go_on.set()
+    await first
+    assert not any(task.done() for task in later)
+    await asyncio.gather(*later)
+    assert (work.begun, work.done) == (2, 2)
+
+
+async def test_a_failure_reaches_everybody_and_the_next_run_is_a_new_one() -> None:
+    work = Work()
+    shared = Shared(work)
+    work.fails = True
+    work.go_on.set()
+    answers = await asyncio.gather(*(shared() for _ in range(3)), return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["it failed"] * 3
+    work.fails = False
+    await shared()
+    assert (work.begun, work.done) == (2, 1)
+
+
+async def test_a_failure_that_nobody_waits_for_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work()
+    shared = Shared(work)
+    work.fails = True
+    asking = asyncio.create_task(shared())
+    await turns()
+    asking.cancel()
+    work.go_on.set()
+    await shared.close()
+    del asking, shared
+    gc.collect()
+    assert caplog.records == []
+
+
+async def test_closing_waits_for_what_runs_and_for_what_is_to_run() -> None:
+    work = Work()
+    shared = Shared(work)
+    first = asyncio.create_task(shared())
+    await turns()
+    second = asyncio.create_task(shared())
+    await turns()
+    closing = asyncio.create_task(shared.close())
+    await turns()
+    assert not closing.done()
+    work.go_on.set()
+    await closing
+    await asyncio.gather(first, second)
+    assert work.done == 2
+    await Shared(work).close()

@@ -1,0 +1,197 @@
+"""The monthly partitions: made ahead, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
+from headwater.backends.postgres.migrate import migrate
+from headwater.backends.postgres.partition_tables import MONTHS_AHEAD, MOST_MONTHS_AHEAD, month_of
+from headwater.backends.postgres.pool import Connection
+from headwater.core.clock import to_micros
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+from tests.backends.postgres.outbox import MemoryOutbox
+from tests.backends.postgres.story import rows, values
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def past(
+    settings: Settings, outbox: MemoryOutbox, clock: ManualClock
+) -> AsyncIterator[PostgresEnvironment]:
+    opened = await open_postgres(settings, clock, outbox)
+    yield opened
+    await opened.close()
+
+
+async def months(database: Connection, table: str = "_history") -> list[str]:
+    """The names of a table's partitions, without its own."""
+    found = await database.fetch(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass", table
+    )
+    return sorted(name.removeprefix(table + "_") for (name,) in found)
+
+
+def put(outbox: MemoryOutbox, *moments: datetime) -> None:
+    """A value and an event of each moment."""
+    for number, moment in enumerate(moments):
+        micros = to_micros(moment)
+        outbox.put(("clicks", "User", "u1", "int", number, micros, micros, "test"))
+        outbox.put((f"{micros}-0", micros, "click", "u1", f"e{number}", micros, {}), kind="events")
+
+
+async def test_the_current_month_and_some_ahead_are_there_from_the_start(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    first = month_of(datetime.now(UTC))
+    expected = [first.later(n).name for n in range(MONTHS_AHEAD + 1)]
+    for table in ("_history", "_events"):
+        assert await months(database, table) == [*expected, "early", "late"]
+
+
+async def test_every_moment_has_a_place(
+    past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection
+) -> None:
+    now = datetime.now(UTC)
+    put(outbox, datetime(1, 1, 1, tzinfo=UTC), now, datetime(9999, 12, 31, tzinfo=UTC))
+    assert await values(past) == [0, 1, 2]
+    places = await database.fetch("SELECT tableoid::regclass::text FROM _history ORDER BY as_of")
+    assert [name for (name,) in places] == [
+        "_history_early",
+        f"_history_{month_of(now).name}",
+        "_history_late",
+    ]
+
+
+async def test_months_are_added_as_time_goes_on_and_their_rows_move_there(
+    past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection, clock: ManualClock
+) -> None:
+    await past.offline.maintain()
+    before = await months(database)
+    clock.advance("400d")
+    ahead = clock.now()
+    put(outbox, ahead, datetime(9999, 1, 1, tzinfo=UTC))
+    answers = await values(past)
+    assert await database.fetchval("SELECT count(*) FROM _history_late") == 2
+
+    await past.offline.maintain()
+    now = month_of(ahead)
+    assert set(await months(database)) > {*before, now.name, now.later(MONTHS_AHEAD).name}
+    for table, view in (("_history", "feature_history"), ("_events", "events")):
+        assert await database.fetchval(f"SELECT count(*) FROM {table}_{now.name}") == 1
+        assert await database.fetchval(f"SELECT count(*) FROM {table}_late") == 1
+        assert await rows(past, f"SELECT count(*) FROM {view}") == [(2,)]
+    assert await values(past) == answers
+    after_this = await months(database)
+    await past.offline.maintain()
+    assert await months(database) == after_this
+
+
+@pytest.mark.parametrize(
+    "start", [datetime(2090, 6, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)]
+)
+async def test_a_clock_that_is_far_off_adds_no_months_for_the_years_between(
+    settings: Settings,
+    outbox: MemoryOutbox,
+    database: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    start: datetime,
+) -> None:
+    clock = ManualClock(start)
+    monkeypatch.setattr("headwater.backends.postgres.migrate.SystemClock", lambda: clock)
+    await migrate(settings)
+    here = month_of(datetime.now(UTC))
+    past = await open_postgres(settings, clock, outbox)
+    try:
+        put(outbox, datetime.now(UTC), datetime(2090, 6, 1, tzinfo=UTC))
+        for _ in range(2):
+            await past.offline.maintain()
+        ahead = MOST_MONTHS_AHEAD if start.year == 2090 else MONTHS_AHEAD
+        expected = [here.later(n).name for n in range(ahead + 1)]
+        for table in ("_history", "_events"):
+            assert await months(database, table) == [*expected, "early", "late"]
+            assert await database.fetchval(f"SELECT count(*) FROM {table}_late") == 1
+        assert await values(past) == [0, 1]
+    finally:
+        await past.close()
+
+
+async def test_migrating_adds_months_too(settings: Settings, database: Connection) -> None:
+    await migrate(settings)
+    newest = month_of(datetime.now(UTC)).later(MONTHS_AHEAD)
+    for table in ("_history", "_events"):
+        await database.execute(
+            f"""
+            DROP TABLE {table}_{newest.name};
+            ALTER TABLE {table} DETACH PARTITION {table}_late;
+            ALTER TABLE {table} ATTACH PARTITION {table}_late
+                FOR VALUES FROM ({newest.start}) TO (MAXVALUE)
+            """
+        )
+    assert await migrate(settings) == []
+    assert newest.name in await months(database)
+
+
+async def test_of_many_who_maintain_at_once_one_adds_the_months(
+    settings: Settings, outbox: MemoryOutbox, database: Connection
+) -> None:
+    clock = ManualClock()
+    processes = [await open_postgres(settings, clock, outbox) for _ in range(4)]
+    clock.advance("200d")
+    try:
+        await asyncio.gather(*(process.offline.maintain() for process in processes))
+        assert month_of(clock.now()).later(MONTHS_AHEAD).name in await months(database)
+    finally:
+        for process in processes:
+            await process.close()
+
+
+async def test_a_long_search_is_not_disturbed_and_the_months_come_later(
+    past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection, clock: ManualClock
+) -> None:
+    before = await months(database)
+    clock.advance("200d")
+    put(outbox, clock.now())
+    async with database.transaction():
+        await database.fetch("SELECT FROM _history")
+        await past.offline.maintain()
+    assert await outbox.filled() == set()
+    assert await months(database) == before
+    await past.offline.maintain()
+    assert await months(database) != before
+
+
+async def test_a_user_who_may_not_add_months_can_do_everything_else(
+    past: PostgresEnvironment,
+    settings: Settings,
+    outbox: MemoryOutbox,
+    database: Connection,
+    clock: ManualClock,
+) -> None:
+    schema, role = settings.postgres.schema, f"guest_{settings.postgres.schema}"
+    await database.execute(
+        f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role};"
+        f" GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role};"
+        f" GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
+    )
+    url = f"{settings.postgres.url}?options=-c%20role%3D{role}"
+    guest = await open_postgres(settings.with_(postgres={"url": url}), clock, outbox)
+    try:
+        before = await months(database)
+        clock.advance("200d")
+        put(outbox, clock.now())
+        await guest.offline.maintain()
+        assert await values(guest) == [0]
+        assert await months(database) == before
+    finally:
+        await guest.close()
+        await database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

@@ -1,0 +1,371 @@
+"""Records in Postgres: one commit for all who wait, found by an index, and said when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from secrets import token_bytes
+from typing import Any
+
+import asyncpg
+import pytest
+
+from headwater.backends.postgres import dedicated_connection as line
+from headwater.backends.postgres import migrate as migrating
+from headwater.backends.postgres import pool
+from headwater.backends.postgres import records as module
+from headwater.backends.postgres.environment import PostgresEnvironment
+from headwater.backends.postgres.pool import Connection
+from headwater.errors import (
+    AwayError,
+    BackendError,
+    ClosedError,
+    ImmutableRecordError,
+    InvalidInputError,
+)
+from headwater.ports import StoredRecord
+from headwater.settings.schema import Settings
+from tests.backends.postgres.story import Open, change, until, values
+from tests.servers import mortal_postgres
+from tests.stored import START, record
+
+
+async def transactions(database: Connection) -> int:
+    """In how many transactions the records that are there were written."""
+    count: int = await database.fetchval("SELECT count(DISTINCT xmin::text) FROM _records")
+    return count
+
+
+async def append_all(past: PostgresEnvironment, records: list[StoredRecord]) -> list[Any]:
+    return await asyncio.gather(
+        *(past.records.append(each, [b"key"]) for each in records), return_exceptions=True
+    )
+
+
+async def test_appends_that_wait_at_the_same_time_share_a_commit(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    assert await append_all(past, [record() for _ in range(200)]) == [None] * 200
+    assert await transactions(database) == 1
+    assert len(await past.records.find(b"key", limit=1_000)) == 200
+
+
+async def test_appends_that_come_while_a_commit_is_under_way_share_the_next_one(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    async with database.transaction():
+        await database.execute("LOCK TABLE _records IN SHARE MODE")
+        first = asyncio.create_task(past.records.append(record(), []))
+        await until_waiting(database)
+        later = [asyncio.create_task(past.records.append(record(), [])) for _ in range(50)]
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *later)
+    assert await transactions(database) == 2
+
+
+async def until_waiting(database: Connection) -> None:
+    """Waits until somebody waits for a lock on the records."""
+
+    async def waiting() -> bool:
+        count: int = await database.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE relation = '_records'::regclass AND NOT granted"
+        )
+        return count > 0
+
+    await until(waiting)
+
+
+async def test_what_is_much_is_written_in_portions(
+    past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECORDS_AT_ONCE", 10)
+    assert await append_all(past, [record() for _ in range(25)]) == [None] * 25
+    assert await transactions(database) == 3
+    monkeypatch.setattr(module, "BYTES_AT_ONCE", 1_000)
+    large = [record(b"x" * 600), record(b"x" * 600), record(b"x" * 2_000), record()]
+    assert await append_all(past, large) == [None] * 4
+    assert await transactions(database) == 7
+
+
+async def test_a_record_that_postgres_cannot_keep_takes_no_other_with_it(
+    past: PostgresEnvironment,
+) -> None:
+    kept = record()
+    good = [record() for _ in range(5)]
+    bad = [record(name="a\0b"), record(name="\ud800")]
+    other = record(b"other", context_id=good[0].context_id)
+    answers = await append_all(past, [kept, *bad, *good, other])
+    assert [type(answer) for answer in answers] == [
+        type(None),
+        InvalidInputError,
+        InvalidInputError,
+        *[type(None)] * 5,
+        ImmutableRecordError,
+    ]
+    assert len(await past.records.records()) == 6
+    with pytest.raises(InvalidInputError):
+        await past.records.append(bad[0], [])
+
+
+async def test_what_only_postgres_refuses_takes_no_other_append_with_it(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    good = [record() for _ in range(40)]
+    too_long = token_bytes(9_000)
+    answers = await asyncio.gather(
+        *(past.records.append(each, [b"key"]) for each in good[:20]),
+        past.records.append(record(), [too_long]),
+        *(past.records.append(each, [b"key"]) for each in good[20:]),
+        return_exceptions=True,
+    )
+    assert answers[:20] + answers[21:] == [None] * 40
+    assert isinstance(answers[20], InvalidInputError)
+    assert "index row" in str(answers[20])
+    assert len(await past.records.find(b"key")) == 40
+    assert len(await past.records.records()) == 40
+    # By halves, and not one by one.
+    assert await transactions(database) <= 6
+
+
+async def test_who_gives_up_before_its_turn_is_not_kept_and_does_not_stop_the_others(
+    past: PostgresEnvironment,
+) -> None:
+    records = [record() for _ in range(10)]
+    tasks = [asyncio.create_task(past.records.append(each, [])) for each in records]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert answers[1:] == [None] * 9
+    assert await past.records.get(records[0].context_id) is None
+    assert len(await past.records.records()) == 9
+
+
+async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_not(
+    opening: Open, database: Connection
+) -> None:
+    past = await opening(record={"timeout": 0.1})
+    stuck, later = record(), record()
+    async with database.transaction():
+        await database.execute("LOCK TABLE _records IN SHARE MODE")
+        with pytest.raises(BackendError, match="raise HEADWATER_RECORD_TIMEOUT"):
+            await past.records.append(stuck, [])
+    await past.records.append(later, [])
+    assert await past.records.get(stuck.context_id) is None
+    await past.records.append(stuck, [])
+    assert len(await past.records.records()) == 2
+
+
+async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
+    opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_GRACE_SECONDS", 0.1)
+    with mortal_postgres() as (url, _):
+        past = await opening(postgres={"url": url}, record={"timeout": 0.1})
+        before, stuck, later = record(), record(), record()
+        await past.records.append(before, [])
+        pid = await past.records._line.run(  # noqa: SLF001
+            lambda connection: connection.fetchval("SELECT pg_backend_pid()")
+        )
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(AwayError, match="did not answer in time"):
+                await past.records.append(stuck, [])
+            await past.records.append(later, [])
+            assert await past.records.get(later.context_id) == later
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+        async def come_through() -> bool:
+            return await past.records.get(stuck.context_id) is not None
+
+        # It was on its way all the time: kept late and whole, and again means nothing.
+        await until(come_through)
+        await past.records.append(stuck, [])
+        assert len(await past.records.records()) == 3
+        await past.close()
+
+
+async def test_who_gives_up_reading_does_not_wait_for_a_connection_that_says_nothing(
+    opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_GRACE_SECONDS", 0.1)
+    with mortal_postgres() as (url, _):
+        past = await opening(postgres={"url": url, "pool_size": 1})
+        pid = await past._postgres.run(  # noqa: SLF001
+            lambda connection: connection.fetchval("SELECT pg_backend_pid()")
+        )
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(20):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(past.records.get("nobody"), 0.2)
+                assert await past.records.get("nobody") is None
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await past.close()
+
+
+@pytest.mark.parametrize("lost", [asyncpg.InternalClientError, asyncpg.InterfaceError])
+async def test_work_on_a_connection_that_goes_just_then_is_done_on_another(
+    past: PostgresEnvironment, lost: type[Exception]
+) -> None:
+    used: list[Connection] = []
+
+    async def work(connection: Connection) -> int:
+        used.append(connection)
+        if len(used) == 1:
+            raise lost("cannot switch to state 12; another operation (2) is in progress")
+        return 7
+
+    assert await past.records._line.run(work) == 7  # noqa: SLF001
+    assert used[0] is not used[1]
+    used.clear()
+    assert await past._postgres.run(work) == 7  # noqa: SLF001
+
+
+async def test_what_lies_idle_for_long_is_not_trusted(
+    past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def backend() -> Any:
+        return await past.records._line.run(  # noqa: SLF001
+            lambda connection: connection.fetchval("SELECT pg_backend_pid()")
+        )
+
+    first = await backend()
+    assert await backend() == first
+    monkeypatch.setattr(line, "_IDLE_SECONDS", 0.0)
+    assert await backend() != first
+
+
+async def test_two_processes_with_the_same_records_do_not_stop_each_other(opening: Open) -> None:
+    processes = [await opening() for _ in range(4)]
+    for _ in range(10):
+        records = [record() for _ in range(20)]
+        orders = [records, records[::-1], records[5:] + records[:5], records]
+        answers = await asyncio.gather(
+            *(append_all(process, own) for process, own in zip(processes, orders, strict=True))
+        )
+        assert answers == [[None] * 20] * 4
+    assert len(await processes[0].records.find(b"key", limit=1_000)) == 200
+
+
+async def test_a_connection_that_is_lost_is_not_noticed(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    await past.records.append(record(), [])
+    await database.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE application_name = 'headwater/' || current_schema()"
+    )
+    await past.records.append(record(), [])
+    assert len(await past.records.records()) == 2
+
+
+async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_afterwards(
+    opening: Open,
+) -> None:
+    with mortal_postgres() as (url, machine):
+        past = await opening(postgres={"url": url})
+        kept = record()
+        await past.records.append(kept, [b"key"])
+        machine.kill()
+
+        log = past.records
+
+        async def away() -> bool:
+            [health] = await past.health()
+            [answer] = await append_all(past, [record()])
+            return not health.ok and answer is not None
+
+        # What serves our connections outlives the server itself by a moment.
+        await until(away)
+        uses: list[Callable[[], Awaitable[object]]] = [
+            lambda: log.append(record(), []),
+            lambda: log.get(kept.context_id),
+            lambda: log.ids_beginning("0", 10),
+            lambda: log.records(before=kept.context_id),
+            lambda: log.find(b"key"),
+            lambda: log.redact("a", expected=b"", disclosures=b"", redactions=b""),
+        ]
+        for use in uses:
+            with pytest.raises(AwayError, match="Postgres at"):
+                await use()
+        assert all(isinstance(a, AwayError) for a in await append_all(past, [record()] * 3))
+        machine.start()
+        assert await log.get(kept.context_id) == kept
+        await log.append(record(), [b"another key"])
+        assert len(await log.find(b"another key")) == 1
+        await past.close()
+
+
+async def test_closing_waits_for_what_is_being_appended(past: PostgresEnvironment) -> None:
+    appends = [asyncio.create_task(past.records.append(record(), [])) for _ in range(10)]
+    await asyncio.sleep(0)
+    await past.close()
+    assert await asyncio.gather(*appends) == [None] * 10
+    with pytest.raises(ClosedError):
+        await past.records.append(record(), [])
+    with pytest.raises(ClosedError):
+        await past.records.get("a")
+
+
+async def test_tables_of_the_version_before_are_upgraded_and_keep_what_they_hold(
+    settings: Settings, opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(migrating, "_STEPS", {1: migrating._STEPS[1]})  # noqa: SLF001
+        assert await migrating.migrate(settings) == [1]
+    assert await migrating.migrate(settings) == list(range(2, migrating.VERSION + 1))
+    past = await opening(env="production")
+    await past.offline.append([change(7)])
+    await past.records.append(record(), [])
+    assert await values(past) == [7]
+    assert len(await past.records.records()) == 1
+
+
+def some(number: int) -> StoredRecord:
+    """One of many, a few of which are rare."""
+    kind = "rare" if number % 100 == 0 else "common"
+    return record(at=START + timedelta(seconds=number), name=kind, freshness_status=kind)
+
+
+@pytest.fixture
+async def many(past: PostgresEnvironment, database: Connection) -> None:
+    await append_all(past, [some(number) for number in range(3_000)])
+    await database.execute("ANALYZE _records; ANALYZE _record_keys")
+
+
+async def plan(database: Connection, sql: str, *wanted: Any) -> str:
+    """What Postgres does for a list."""
+    lines = await database.fetch(f"EXPLAIN {sql}", START + timedelta(days=1), "", 10, *wanted)
+    return "\n".join(line for (line,) in lines)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("index", "wanted"),
+    [
+        ("_records_by_time", {}),
+        ("_records_by_time", {"created_at >=": START}),
+        ("_records_by_name", {"name =": "rare"}),
+        ("_records_by_freshness", {"freshness_status =": "rare", "created_at >=": START}),
+    ],
+)
+async def test_a_list_is_one_range_of_an_index(
+    database: Connection, index: str, wanted: dict[str, Any]
+) -> None:
+    said = await plan(database, module.records_where(wanted), *wanted.values())
+    assert f"Index Scan Backward using {index} " in said
+    assert "Sort" not in said
+
+
+@pytest.mark.usefixtures("many")
+async def test_finding_looks_up_no_more_records_than_it_lists(database: Connection) -> None:
+    said = await plan(database, module.FIND, b"key")
+    assert "Backward using _record_keys_pkey" in said
+    assert "Index Scan using _records_pkey" in said
+    assert "Seq Scan" not in said

@@ -1,0 +1,37 @@
+"""A store on real servers for every test, by the machine's clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headwater import FeatureStore, entity
+from headwater.settings.schema import Settings
+
+
+@pytest.fixture(params=["server", "cluster"])
+def settings(request: pytest.FixtureRequest, production: Settings) -> Settings:
+    """The settings of a store of its own, on one Redis and on a cluster of three."""
+    if request.param == "cluster":
+        url = request.getfixturevalue("cluster_url")
+        return production.with_(redis={"url": url}, partitions=4)
+    return production.with_(partitions=4)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[FeatureStore]:
+    opened = FeatureStore(settings=settings)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def user(store: FeatureStore) -> type:
+    """The entity that most tests are about."""
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    return User

@@ -1,0 +1,177 @@
+"""One master of a cluster fails, stands still or moves: others go on, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+import redis as peer
+
+from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.keys import Keys
+from headwater.core.partitioning import partition_of
+from headwater.settings.schema import Settings
+from tests.engine.support import until
+
+PARTITIONS = 8
+PAUSE_SECONDS = 4
+BUSY_SECONDS = 1
+
+
+class Masters:
+    """The masters of a cluster, and which of them has what."""
+
+    def __init__(self, url: str, keys: Keys) -> None:
+        self._keys = keys
+        with peer.Redis.from_url(url) as seed:
+            self._ranges = _ask(seed, "CLUSTER", "SLOTS")
+            self._port: int = seed.connection_pool.connection_kwargs["port"]
+
+    def slot(self, key: str) -> int:
+        return int(self.ask(self._port, "CLUSTER", "KEYSLOT", key))
+
+    def with_slot(self, slot: int) -> int:
+        """The port of the master that has a slot."""
+        (port,) = [own[1] for first, last, own, *_ in self._ranges if first <= slot <= last]
+        return int(port)
+
+    @property
+    def channel(self) -> str:
+        return self._keys.wake
+
+    def partition(self, entity_id: str) -> int:
+        return partition_of(entity_id, self._keys.partitions)
+
+    def with_entity(self, entity_id: str) -> int:
+        return self.with_slot(self.slot(self._keys.of(entity_id).events))
+
+    @property
+    def ports(self) -> list[int]:
+        return [int(own[1]) for _, _, own, *_ in self._ranges]
+
+    def ask(self, port: int, *command: object) -> Any:
+        with peer.Redis(port=port) as master:
+            return _ask(master, *command)
+
+
+def _ask(master: peer.Redis, *command: object) -> Any:
+    return master.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def settings(production: Settings, cluster_url: str) -> Settings:
+    return production.with_(
+        redis={"url": cluster_url}, partitions=PARTITIONS, worker={"poll_interval": 0.1}
+    )
+
+
+@pytest.fixture
+def masters(settings: Settings) -> Masters:
+    keys = Keys(settings.redis.prefix, PARTITIONS, settings.worker.consumer_group)
+    return Masters(settings.redis.url, keys)
+
+
+@pytest.fixture
+def apart(masters: Masters) -> tuple[str, str]:
+    """Two entities of different masters."""
+    first, *others = [f"u{number}" for number in range(100)]
+    home = masters.with_entity(first)
+    return first, next(other for other in others if masters.with_entity(other) != home)
+
+
+async def until_seen(store: FeatureStore, name: str, entity_id: str, value: int) -> None:
+    async def is_seen() -> bool:
+        return bool(await store.get_feature(name, entity_id) == value)
+
+    await until(is_seen)
+
+
+async def test_what_could_not_be_sent_to_another_master_is_sent_when_it_is_well_again(
+    store: FeatureStore, user: type, masters: Masters, apart: tuple[str, str]
+) -> None:
+    giver, friend = apart
+
+    @feature(entity=user, trigger="gift")
+    async def received(user_id: str, event: ServiceEvent) -> int:
+        return 0
+
+    @feature(entity=user, trigger="give")
+    async def given(user_id: str, event: ServiceEvent) -> int:
+        await store.set_feature("received", friend, 7)
+        return 1
+
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    await store.publish("give", giver, {})
+    full = masters.with_entity(friend)
+    masters.ask(full, "CONFIG", "SET", "maxmemory", 1)
+    try:
+        await until_seen(store, "given", giver, 1)
+        assert await store.get_feature("received", friend) is None
+    finally:
+        masters.ask(full, "CONFIG", "SET", "maxmemory", 0)
+    await until_seen(store, "received", friend, 7)
+    worker.stop()
+    await running
+
+
+async def test_a_master_that_stands_still_does_not_keep_the_events_of_the_others_waiting(
+    store: FeatureStore, user: type, masters: Masters, apart: tuple[str, str]
+) -> None:
+    quick, stuck = apart
+    amount = 1
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["amount"])
+
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    for entity_id in apart:
+        await store.publish("buy", entity_id, {"amount": amount})
+        await until_seen(store, "total", entity_id, amount)
+    home = masters.with_entity(quick)
+    masters.ask(masters.with_entity(stuck), "CLIENT", "PAUSE", PAUSE_SECONDS * 1000, "ALL")
+    began = time.monotonic()
+    while time.monotonic() - began < BUSY_SECONDS:
+        amount += 1
+        # As if there were something new where nobody answers.
+        masters.ask(home, "PUBLISH", masters.channel, masters.partition(stuck))
+        await store.publish("buy", quick, {"amount": amount})
+        await until_seen(store, "total", quick, amount)
+    assert time.monotonic() - began < PAUSE_SECONDS
+    await store.publish("buy", stuck, {"amount": amount})
+    await until_seen(store, "total", stuck, amount)
+    worker.stop()
+    await running
+
+
+async def test_masters_that_send_us_to_one_another_are_given_time_to_agree(
+    settings: Settings, masters: Masters
+) -> None:
+    client = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    await client.open()
+    slot = masters.slot("moves")
+    owner = masters.with_slot(slot)
+    other = next(port for port in masters.ports if port != owner)
+
+    def give_to(port: int) -> None:
+        node = masters.ask(port, "CLUSTER", "MYID")
+        masters.ask(owner, "CLUSTER", "SETSLOT", slot, "NODE", node)
+
+    def redirections() -> int:
+        found = [masters.ask(port, "INFO", "errorstats") for port in (owner, other)]
+        return sum(each.get("errorstat_MOVED", {}).get("count", 0) for each in found)
+
+    before = redirections()
+    give_to(other)
+    try:
+        calling = asyncio.create_task(client.call(asking("moves", "EXISTS", "moves")))
+        await until(lambda: redirections() >= before + 3)
+    finally:
+        give_to(owner)
+    assert await calling == 0
+    await client.close()

@@ -1,0 +1,170 @@
+"""A shared connection: answers in order, nothing sent twice, trouble told in words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.connection import Address, LostError, open_wire
+from headwater.errors import BackendError, ClosedError, ConfigError
+from tests.servers import valkey_node
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+PONG = b"+PONG\r\n"
+OK = b"+OK\r\n"
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    client = Redis(redis_url, timeout=5, connect_timeout=5)
+    await client.open()
+    yield client
+    await client.close()
+
+
+@asynccontextmanager
+async def pretending(handle: Handler) -> AsyncIterator[int]:
+    """A server that answers as the test says; it leaves when its clients have left."""
+    ends: list[asyncio.Future[None]] = []
+
+    async def handle_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        end = asyncio.get_running_loop().create_future()
+        ends.append(end)
+        await handle(reader, writer)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        end.set_result(None)
+
+    server = await asyncio.start_server(handle_and_close, "127.0.0.1")
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*ends)
+
+
+async def test_many_callers_share_a_connection_and_each_gets_its_own_answers(redis: Redis) -> None:
+    answers = await asyncio.gather(
+        *(redis.calls([asking("k", "ECHO", n), asking("k", "ECHO", -n)]) for n in range(500))
+    )
+    assert answers == [[str(n).encode(), str(-n).encode()] for n in range(500)]
+
+
+async def test_an_error_is_its_callers_own(redis: Redis) -> None:
+    bad = redis.call(asking("k", "NOSUCHCOMMAND"))
+    good = redis.call(asking("k", "ECHO", "fine"))
+    results = await asyncio.gather(bad, good, return_exceptions=True)
+    assert isinstance(results[0], BackendError)
+    assert results[1] == b"fine"
+
+
+async def test_a_caller_that_gives_up_does_not_disturb_the_others(redis: Redis) -> None:
+    given_up = asyncio.create_task(redis.call(asking("k", "ECHO", "nobody listens")))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    assert await redis.call(asking("k", "ECHO", "next")) == b"next"
+
+
+async def test_scripts_that_a_server_has_forgotten_are_loaded_again(redis: Redis) -> None:
+    await redis.call(asking("k", "SCRIPT", "FLUSH"))
+    beat = running(script("beat"), ["test-wire:workers"], "w1", 1000, "test-wire:wake")
+    assert await redis.call(beat) == [b"w1"]
+
+
+async def test_nothing_is_sent_twice_when_the_connection_breaks() -> None:
+    received: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"headwater\r\n")
+        writer.write(OK)
+        received.append(await reader.readuntil(b"once\r\n"))
+
+    async with pretending(handle) as port:
+        wire = await open_wire(Address("127.0.0.1", port), 5, 5)
+        with pytest.raises(LostError, match="was closed"):
+            await wire.calls([["INCR", "once"]])
+        with pytest.raises(LostError):
+            await wire.calls([["INCR", "once"]])
+    assert len(received) == 1
+
+
+async def test_a_server_that_does_not_answer_in_time_is_given_up() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"headwater\r\n")
+        writer.write(OK)
+        await reader.read()
+
+    async with pretending(handle) as port:
+        wire = await open_wire(Address("127.0.0.1", port), 0.1, 5)
+        with pytest.raises(LostError, match=r"no answer within 0\.1 s"):
+            await wire.calls([["PING"]])
+
+
+async def test_what_is_not_the_protocol_ends_the_connection() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"headwater\r\n")
+        writer.write(OK + b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+
+    async with pretending(handle) as port:
+        wire = await open_wire(Address("127.0.0.1", port), 5, 5)
+        with pytest.raises(LostError, match="not its protocol"):
+            await wire.calls([["PING"]])
+
+
+async def test_the_next_call_after_a_loss_uses_a_new_connection() -> None:
+    with valkey_node() as port:
+        client = Redis(f"redis://127.0.0.1:{port}", timeout=5, connect_timeout=5)
+        await client.open()
+        other = await open_wire(Address("127.0.0.1", port), 5, 5)
+        await other.calls([["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]])
+
+        async def answers() -> bool:
+            try:
+                return bool(await client.call(asking("k", "PING")) == b"PONG")
+            except LostError:
+                return False
+
+        assert await answers() or await answers()
+        other.close()
+        await client.close()
+
+
+async def test_a_server_that_is_not_there_is_named_with_the_remedy() -> None:
+    client = Redis("redis://127.0.0.1:1/0", timeout=1, connect_timeout=1)
+    with pytest.raises(BackendError, match=r"127\.0\.0\.1:1 could not be reached.*redis\.url"):
+        await client.open()
+
+
+async def test_a_wrong_password_is_told() -> None:
+    with valkey_node("--requirepass", "secret") as port:
+        for url in (f"redis://127.0.0.1:{port}", f"redis://:wrong@127.0.0.1:{port}"):
+            with pytest.raises(BackendError, match=r"redis\.url"):
+                await Redis(url, timeout=1, connect_timeout=1).open()
+        client = Redis(f"redis://:secret@127.0.0.1:{port}/3", timeout=1, connect_timeout=1)
+        await client.open()
+        await client.close()
+        with pytest.raises(ClosedError):
+            await client.call(asking("k", "PING"))
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://db", Address("db", 6379)),
+        ("rediss://me:p%40ss@db:7000/2", Address("db", 7000, "", "me", "p@ss", 2, secure=True)),
+        ("unix:///run/redis.sock?db=4", Address("localhost", 6379, "/run/redis.sock", "", "", 4)),
+        ("valkey://:pass@db", Address("db", 6379, "", "", "pass")),
+    ],
+)
+def test_addresses_are_read(url: str, address: Address) -> None:
+    assert Address.parse(url) == address
+
+
+@pytest.mark.parametrize("url", ["http://db", "db:6379", "redis://db/x", "redis://db:port"])
+def test_addresses_that_are_none_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"redis\.url"):
+        Address.parse(url)

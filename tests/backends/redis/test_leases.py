@@ -1,0 +1,86 @@
+"""The roster in Redis, where something else went wrong before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.keys import Keys
+from headwater.ports import Lease
+from headwater.settings.schema import Settings
+from tests.engine.support import until
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Redis]:
+    opened = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def keys(settings: Settings) -> Keys:
+    return Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
+
+
+async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    seconds, _ = await client.call(asking(keys.workers, "TIME"))
+    beat = int(seconds) * 1_000 + HOUR
+    async with FeatureStore(settings=settings.with_(worker={"lease_ttl": 0.3})) as store:
+        roster = (await store.open()).backends.roster
+        await roster.claim("dead", [1])
+        await client.call(asking(keys.workers, "ZADD", keys.workers, beat, "dead"))
+        await client.call(asking(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
+
+        async def only_one_lives() -> bool:
+            return await roster.beat("w1", []) == ["w1"]
+
+        await until(only_one_lives)
+        claimed: list[Lease] = []
+
+        async def is_claimed() -> bool:
+            claimed.extend(await roster.claim("w1", [1]))
+            return bool(claimed)
+
+        await until(is_claimed)
+        assert claimed[0].suspect
+
+
+async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    async with FeatureStore(settings=settings) as store:
+        roster = (await store.open()).backends.roster
+        await client.call(asking(keys.parts[0].events, "SET", keys.parts[0].events, "something"))
+        leases = await roster.claim("w1", range(settings.partitions + 1))
+        assert [lease.partition for lease in leases] == [1, 2, 3, 4]
+        await client.call(asking(keys.parts[0].events, "DEL", keys.parts[0].events))
+        (lease,) = await roster.claim("w1", [0])
+        assert lease.partition == 0
+
+
+async def test_one_whose_line_is_bad_keeps_no_dead_worker_alive(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    async def beat(worker: str, cut_off: int) -> list[bytes]:
+        call = running(script("beat"), [keys.workers], worker, HOUR, keys.wake, cut_off)
+        living: list[bytes] = await client.call(call)
+        return living
+
+    seconds, _ = await client.call(asking(keys.workers, "TIME"))
+    long_ago = int(seconds) * 1_000 - 2 * HOUR
+    for well, heard in ((False, [b"dead", b"flaky"]), (True, [b"flaky", b"well"])):
+        await client.call(asking(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+        if well:
+            await beat("well", 0)
+            await client.call(asking(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+        assert sorted(await beat("flaky", 2 * HOUR)) == heard
+        await client.call(asking(keys.workers, "DEL", keys.workers))

@@ -1,0 +1,109 @@
+"""Stores that are used by one event loop after the other, as scripts and notebooks do."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+import uvloop
+
+from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.backends.redis.client import Redis, asking
+from headwater.settings.schema import Settings
+from tests.engine.support import past, until
+
+_RUNS = 20
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def shop(settings: Settings) -> FeatureStore:
+    store = FeatureStore(settings=settings)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    return store
+
+
+async def connections(settings: Settings) -> tuple[int, int]:
+    """How many there are to Redis, besides the one that asks, and to the store's own tables."""
+    redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    await redis.open()
+    clients = await redis.call(asking("any", "CLIENT", "LIST"))
+    await redis.close()
+    database = await asyncpg.connect(settings.postgres.url)
+    name = f"headwater/{settings.postgres.schema}"
+    count = await database.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name
+    )
+    await database.close()
+    return clients.decode().count("name=headwater ") - 1, count
+
+
+async def at_most(settings: Settings, before: tuple[int, int]) -> None:
+    """Waits until there are no more connections than before."""
+
+    async def gone() -> bool:
+        now = await connections(settings)
+        return now[0] <= before[0] and now[1] <= before[1]
+
+    await until(gone)
+
+
+@pytest.fixture
+def _uncollected() -> Iterator[None]:
+    """Nothing is tidied up by chance."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_loop_that_ends_takes_its_connections_with_it(production: Settings, run: Run) -> None:
+    store = shop(production)
+    before = asyncio.run(connections(production))
+
+    async def use(number: int) -> None:
+        await store.set_feature("total", "u1", number)
+        assert await past(store, "total") == list(range(number + 1))
+        during = await connections(production)
+        assert during[0] > before[0]
+        assert during[1] > before[1]
+
+    for number in range(_RUNS):
+        run(use(number))
+    asyncio.run(at_most(production, before))
+
+
+def test_a_worker_that_its_loop_cancels_still_gives_its_partitions_back(
+    production: Settings,
+) -> None:
+    store = shop(production.with_(worker={"lease_ttl": 60}))
+    running: list[object] = []
+
+    async def leave_one_running() -> None:
+        worker = Worker(store)
+        running.append(asyncio.create_task(worker.run()))
+        bus = (await store.open()).backends.bus
+
+        async def owned() -> bool:
+            return {lag.owner for lag in await bus.lag()} == {worker.name}
+
+        await until(owned)
+
+    async def owners() -> set[str | None]:
+        async with store:
+            return {lag.owner for lag in await store.lag()}
+
+    asyncio.run(leave_one_running())
+    assert asyncio.run(owners()) == {None}

@@ -1,0 +1,159 @@
+"""A worker is woken, or looks for itself, whatever becomes of its subscription."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.notifications import Wakes
+from headwater.errors import BackendError
+from headwater.settings.schema import Settings
+from tests.engine.support import until
+from tests.servers import valkey_node
+
+CHANNEL = "test:wake"
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[Redis]:
+    """A client of a server of its own."""
+    with valkey_node() as port:
+        client = Redis(f"redis://127.0.0.1:{port}/0", timeout=0.3, connect_timeout=5)
+        await client.open()
+        yield client
+        await client.close()
+
+
+@pytest.fixture
+async def wakes(redis: Redis) -> AsyncIterator[Wakes]:
+    """A worker that listens."""
+    listening = Wakes(redis, CHANNEL)
+    listening.join("w1")
+    assert await listening.wait("w1", 20)
+    yield listening
+    await listening.close()
+
+
+async def test_a_read_on_its_way_while_the_subscription_is_renewed_proves_nothing(
+    redis: Redis, wakes: Wakes
+) -> None:
+    heard = wakes.heard(0)
+    await redis.call(asking("k", "CLIENT", "KILL", "TYPE", "pubsub"))
+    assert await wakes.wait("w1", 20)
+    wakes.found_empty(0, heard)
+    assert not wakes.is_empty(0)
+
+
+async def test_everything_is_looked_at_again_also_while_others_keep_waking_us(
+    redis: Redis, wakes: Wakes
+) -> None:
+    wakes.found_empty(0, wakes.heard(0))
+
+    async def is_looked_at() -> bool:
+        await redis.call(asking("k", "PUBLISH", CHANNEL, 1))
+        await wakes.wait("w1", 0.5)
+        return not wakes.is_empty(0)
+
+    assert not await is_looked_at()
+    await until(is_looked_at)
+
+
+class Between:
+    """Passes on what is said between clients and a server, until told to keep silent."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.subscribed: list[asyncio.StreamWriter] = []
+        self.silent: set[asyncio.StreamWriter] = set()
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        answers, server = await asyncio.open_connection("127.0.0.1", self._port)
+        back = asyncio.create_task(self._pass(answers, client, client))
+        await self._pass(reader, server, client)
+        server.close()
+        await back
+        client.close()
+        for writer in (server, client):
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        self.connections -= 1
+
+    async def _pass(
+        self, source: asyncio.StreamReader, to: asyncio.StreamWriter, client: asyncio.StreamWriter
+    ) -> None:
+        while data := await source.read(65_536):
+            if b"SUBSCRIBE" in data:
+                self.subscribed.append(client)
+            if client not in self.silent:
+                to.write(data)
+
+
+async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Redis) -> None:
+    (address,) = redis.wires
+    between = Between(address.port)
+    proxy = await asyncio.start_server(between.serve, "127.0.0.1")
+    port = proxy.sockets[0].getsockname()[1]
+    far = Redis(f"redis://127.0.0.1:{port}/0", timeout=0.3, connect_timeout=5)
+    await far.open()
+    wakes = Wakes(far, CHANNEL)
+    wakes.join("w1")
+    assert await wakes.wait("w1", 20)
+    between.silent.update(between.subscribed)
+    assert await wakes.wait("w1", 20)
+    assert len(between.subscribed) == 2
+    await wakes.close()
+    await far.close()
+    await until(lambda: not between.connections)
+    proxy.close()
+
+
+async def test_what_is_no_partition_is_news_of_workers(redis: Redis, wakes: Wakes) -> None:
+    await redis.call(asking("k", "PUBLISH", CHANNEL, "what?"))
+    assert await wakes.wait("w1", 20)
+
+
+async def test_a_user_without_the_channel_is_told_when_the_store_opens(
+    redis: Redis, production: Settings
+) -> None:
+    url = await without_channels(redis)
+    store = FeatureStore(settings=production.with_(redis={"url": url}))
+    with pytest.raises(BackendError, match=r"NOPERM.*&<redis\.prefix>"):
+        await store.open()
+
+
+async def test_one_who_may_not_subscribe_pauses_before_trying_again(redis: Redis) -> None:
+    client = Redis(await without_channels(redis), timeout=5, connect_timeout=5)
+    await client.open()
+    with pytest.raises(BackendError, match="NOPERM"):
+        await client.subscribe(CHANNEL, print)
+
+    async def connections() -> int:
+        info = await redis.call(asking("k", "INFO", "stats"))
+        return int(info.partition(b"total_connections_received:")[2].split()[0])
+
+    before, began = await connections(), time.monotonic()
+    wakes = Wakes(client, CHANNEL)
+    wakes.join("w1")
+
+    async def tried_thrice() -> bool:
+        return await connections() >= before + 3
+
+    await until(tried_thrice)
+    assert time.monotonic() - began >= 1.0
+    await wakes.close()
+    await client.close()
+
+
+async def without_channels(redis: Redis) -> str:
+    (address,) = redis.wires
+    rights = ("on", ">secret", "~*", "+@all", "resetchannels")
+    await redis.call(asking("k", "ACL", "SETUSER", "app", *rights))
+    return f"redis://app:secret@127.0.0.1:{address.port}/0"

@@ -1,0 +1,107 @@
+"""A partition that is under suspicion stays so until its events have had an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.core.partitioning import partition_of
+from headwater.ports import Lease
+from headwater.settings.schema import Settings
+from tests.engine.support import until
+
+
+async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_suspect(
+    settings: Settings,
+) -> None:
+    store = FeatureStore(settings=settings.with_(worker={"lease_ttl": 0.4, "drain_timeout": 0.1}))
+    begun = asyncio.Event()
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="note", max_retries=0)
+    async def notes(user_id: str, event: ServiceEvent) -> int:
+        begun.set()
+        await asyncio.Event().wait()
+        return 0
+
+    async with store:
+        await store.publish("note", "u1")
+        partition = partition_of("u1", settings.partitions)
+        roster = (await store.open()).backends.roster
+        assert await roster.claim("dead", [partition])
+        worker = Worker(store)
+        running = asyncio.create_task(worker.run())
+        await begun.wait()
+        worker.stop()
+        await running
+        claimed: list[Lease] = []
+
+        async def taken_over() -> bool:
+            claimed.extend(await roster.claim("next", [partition]))
+            return bool(claimed)
+
+        await until(taken_over)
+        assert claimed[0].suspect
+
+
+async def test_a_worker_that_claims_a_suspect_partition_again_still_suspects_it(
+    settings: Settings,
+) -> None:
+    store = FeatureStore(settings=settings.with_(worker={"lease_ttl": 0.2}))
+    claimed: list[Lease] = []
+    async with store:
+        roster = (await store.open()).backends.roster
+        await roster.claim("dead", [1])
+
+        async def taken_over() -> bool:
+            claimed.extend(await roster.claim("next", [1]))
+            return bool(claimed)
+
+        await until(taken_over)
+        (again,) = await roster.claim("next", [1])
+        assert claimed[0].suspect
+        assert again.suspect
+        await roster.release([again])
+        (after,) = await roster.claim("last", [1])
+        assert not after.suspect
+
+
+async def test_other_partitions_work_between_the_events_that_run_alone(settings: Settings) -> None:
+    store = FeatureStore(settings=settings)
+    suspect = partition_of("u1", settings.partitions)
+    other = next(f"u{n}" for n in range(2, 99) if partition_of(f"u{n}", 4) != suspect)
+    running: set[str] = set()
+    beside: list[set[str]] = []
+    done: list[str] = []
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="note", max_retries=0)
+    async def notes(user_id: str, event: ServiceEvent) -> int:
+        running.add(user_id)
+        if user_id == "u1":
+            beside.append(running - {user_id})
+        await asyncio.sleep(0.06)
+        if user_id == "u1":
+            beside.append(running - {user_id})
+        running.discard(user_id)
+        done.append(user_id)
+        return len(done)
+
+    async with store:
+        roster = (await store.open()).backends.roster
+        await roster.claim("dead", [suspect])
+        await roster.leave("dead")
+        await store.publish_events([ServiceEvent("note", "u1", {"n": n}) for n in range(20)])
+        await store.publish_events([ServiceEvent("note", other, {"n": n}) for n in range(20)])
+        await store.drain()
+    assert sorted(done) == sorted(["u1"] * 20 + [other] * 20)
+    # The one under suspicion runs with nothing beside it, and the other does not wait for its end.
+    assert beside == [set()] * 40
+    assert done[0] == "u1"
+    assert other in done[:19]

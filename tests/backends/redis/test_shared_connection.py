@@ -1,0 +1,85 @@
+"""What a shared connection does when a call cannot be sent, is slow, or meets no master."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.connection import Address, LostError, open_wire
+from headwater.errors import AwayError
+from tests.backends.redis.test_connection import OK, pretending
+from tests.servers import valkey_node
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[Redis]:
+    """A client of a server of its own."""
+    with valkey_node() as port:
+        client = Redis(f"redis://127.0.0.1:{port}/0", timeout=5, connect_timeout=5)
+        await client.open()
+        yield client
+        await client.close()
+
+
+async def test_an_argument_that_cannot_be_sent_fails_its_own_call_alone(redis: Redis) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        await redis.call(asking("k", "ECHO", "\ud800"))
+    assert await redis.call(asking("k", "ECHO", "mine")) == b"mine"
+
+
+async def test_a_close_that_is_cancelled_leaves_no_caller_waiting(redis: Redis) -> None:
+    (wire,) = redis.wires.values()
+    wire.transport.pause_reading()
+    caller = asyncio.create_task(redis.call(asking("k", "PING")))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(redis.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(LostError):
+        await asyncio.wait_for(caller, 5)
+
+
+async def test_a_server_that_is_no_master_any_more_is_connected_to_anew(redis: Redis) -> None:
+    first = await redis.call(asking("k", "CLIENT", "ID"))
+    await redis.call(asking("k", "REPLICAOF", "127.0.0.1", 1))
+    with pytest.raises(AwayError, match="READONLY"):
+        await redis.call(asking("k", "SET", "k", 1))
+    assert await redis.call(asking("k", "CLIENT", "ID")) != first
+    await redis.call(asking("k", "REPLICAOF", "NO", "ONE"))
+    assert await redis.call(asking("k", "SET", "k", 1)) == b"OK"
+
+
+async def test_a_large_answer_may_take_longer_as_long_as_more_of_it_comes() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"headwater\r\n")
+        writer.write(OK)
+        await reader.readuntil(b"large\r\n")
+        writer.write(b"$8\r\n")
+        for _ in range(8):
+            await asyncio.sleep(0.1)  # a slow line, not a wait for something
+            writer.write(b"x")
+        writer.write(b"\r\n")
+        await reader.read()
+
+    async with pretending(handle) as port:
+        wire = await open_wire(Address("127.0.0.1", port), 0.4, 5)
+        assert await wire.calls([["GET", "large"]]) == [b"x" * 8]
+        wire.close()
+
+
+async def test_a_server_that_speaks_unasked_is_given_up() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"headwater\r\n")
+        writer.write(OK + b"-ERR unasked\r\n")
+        await reader.read()
+
+    async with pretending(handle) as port:
+        wire = await open_wire(Address("127.0.0.1", port), 5, 5)
+        await wire.closed
+        with pytest.raises(LostError, match="nobody asked"):
+            await wire.calls([["PING"]])

@@ -1,0 +1,1 @@
+"""The embedded store in SQLite."""

@@ -1,0 +1,229 @@
+"""Records in SQLite: found by an index, erased for good, and there after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.backends.connect import connect
+from headwater.backends.sqlite import writer
+from headwater.backends.sqlite.records import SqliteRecordLog
+from headwater.core.clock import SystemClock
+from headwater.settings.schema import Settings
+from tests.backends.duckdb.embedded import Embedded, embedded
+from tests.stored import START, record
+
+ROOT = Path(__file__).parents[3]
+
+KILLED = """
+import asyncio, os, signal
+from headwater.core.clock import SystemClock
+from headwater.backends.connect import connect
+from headwater.settings.schema import Settings
+from tests.stored import record
+
+async def main() -> None:
+    backends = await connect(Settings().with_(home={home!r}), SystemClock())
+    records = [record(b"%d" % number) for number in range(50)]
+    await asyncio.gather(*(backends.records.append(each, [b"key"]) for each in records))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+WITHOUT_DUCKDB = """
+import asyncio, sys
+from datetime import timedelta
+from headwater.core.clock import SystemClock
+from headwater.backends.connect import connect
+from headwater.ports import Cached
+from headwater.settings.schema import Settings
+from tests.stored import record
+
+async def main() -> None:
+    backends = await connect(Settings().with_(home={home!r}), SystemClock())
+    kept = record()
+    await backends.records.append(kept, [b"key"])
+    assert await backends.records.get(kept.context_id) == kept
+    await backends.cache.put("a", Cached(b"", 0), timedelta(seconds=1))
+    await backends.offline.maintain()
+    await backends.lifecycle.close()
+
+asyncio.run(main())
+print("duckdb" in sys.modules)
+"""
+
+
+def run(script: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script.format(home=str(home))],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Embedded]:
+    with embedded(tmp_path / "home", 1_000) as opened:
+        yield opened
+
+
+@pytest.fixture
+def log(parts: Embedded) -> SqliteRecordLog:
+    return SqliteRecordLog(parts.home, parts.writer)
+
+
+async def test_a_record_whose_append_returned_survives_the_death_of_its_process(
+    tmp_path: Path,
+) -> None:
+    assert run(KILLED, tmp_path).returncode == -signal.SIGKILL
+    backends = await connect(Settings().with_(home=tmp_path), SystemClock())
+    assert len(await backends.records.records()) == 50
+    assert len(await backends.records.find(b"key")) == 50
+    await backends.lifecycle.close()
+
+
+def test_neither_records_nor_the_cache_load_duckdb(tmp_path: Path) -> None:
+    result = run(WITHOUT_DUCKDB, tmp_path)
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+async def test_what_was_redacted_is_in_none_of_the_files(tmp_path: Path) -> None:
+    secrets = [b"4111-1111-1111-1111", b"large 4111-1111-1111-1111" * 2_000]
+    with embedded(tmp_path / "home", 1_000) as parts:
+        log = SqliteRecordLog(parts.home, parts.writer)
+        for secret in secrets:
+            kept = record(disclosures=secret)
+            await log.append(kept, [])
+            await log.append(record(), [])
+            assert await log.redact(
+                kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
+            )
+    content = b"".join(file.read_bytes() for file in (tmp_path / "home").glob("headwater.db*"))
+    assert b"note" in content
+    assert b"4111-1111" not in content
+
+
+def files_with(home: Path, text: bytes) -> set[str]:
+    """The database's files in which a text stands."""
+    return {file.name for file in home.glob("headwater.db*") if text in file.read_bytes()}
+
+
+async def test_what_was_redacted_is_in_none_of_the_files_while_the_store_is_open(
+    parts: Embedded, log: SqliteRecordLog
+) -> None:
+    for secret in (b"4111-1111", b"large 4111-1111" * 2_000):
+        kept = record(disclosures=secret)
+        await log.append(kept, [])
+        assert files_with(parts.home.path, b"4111-1111")
+        assert await log.redact(
+            kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
+        )
+        assert files_with(parts.home.path, b"4111-1111") == set()
+        assert files_with(parts.home.path, b"[note]") == {"headwater.db"}
+
+
+async def test_what_somebody_reads_while_it_is_redacted_is_erased_later_and_that_is_said(
+    parts: Embedded,
+    log: SqliteRecordLog,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(writer, "_ERASING_SECONDS", 0.1)
+    kept = record(disclosures=b"4111-1111")
+    await log.append(kept, [])
+    with closing(parts.home.connect()) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM records").fetchone()
+        assert await log.redact(
+            kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
+        )
+        assert "still in the WAL" in capsys.readouterr().err
+        assert "headwater.db-wal" in files_with(parts.home.path, b"4111-1111")
+    for _ in range(writer._COMMITS_BETWEEN_LOOKS):  # noqa: SLF001
+        await log.append(record(), [])
+    assert files_with(parts.home.path, b"4111-1111") == set()
+    assert capsys.readouterr().err == ""
+
+
+PLANS: dict[str, dict[str, Any]] = {
+    "records_by_time": {},
+    "records_by_name": {"name": "support"},
+    "records_by_freshness": {"freshness_status": "stale"},
+}
+
+
+@pytest.fixture
+def plan(parts: Embedded, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """What SQLite does for the last query that was run."""
+    read, queries = parts.home.read, list[tuple[str, Any]]()
+
+    def noted(sql: str, arguments: Any = ()) -> list[Any]:
+        queries.append((sql, arguments))
+        return read(sql, arguments)
+
+    monkeypatch.setattr(parts.home, "read", noted)
+
+    def explained() -> str:
+        sql, arguments = queries[-1]
+        return "\n".join(row[-1] for row in read(f"EXPLAIN QUERY PLAN {sql}", arguments))
+
+    return explained
+
+
+@pytest.mark.parametrize("index", PLANS)
+async def test_a_list_is_one_range_of_an_index(
+    log: SqliteRecordLog, plan: Callable[[], str], index: str
+) -> None:
+    first = record()
+    await log.append(first, [])
+    await log.records(
+        start=START - timedelta(days=1), end=START, before=first.context_id, **PLANS[index]
+    )
+    assert f"USING INDEX {index} (" in plan()
+    assert "(created_at,context_id)<" in plan()
+    assert "TEMP B-TREE" not in plan()
+
+
+async def test_finding_reads_the_keys_in_order(
+    log: SqliteRecordLog, plan: Callable[[], str]
+) -> None:
+    await log.find(b"key")
+    assert "SEARCH record_keys USING PRIMARY KEY (key=? AND (created_at,context_id)<" in plan()
+    assert "SEARCH records USING INDEX" in plan()
+    assert "SCAN records" not in plan()
+
+
+async def test_keys_that_wait_are_put_in_their_places_when_they_are_many(
+    log: SqliteRecordLog, parts: Embedded
+) -> None:
+    kept = [record(at=START + timedelta(seconds=number)) for number in range(20)]
+    for number, each in enumerate(kept):
+        own = [b"every", b"odd" if number % 2 else b"even", *(os.urandom(16) for _ in range(50))]
+        await log.append(each, own)
+    assert 0 < parts.tail_rows("waiting_keys") < 512 < parts.tail_rows("record_keys")
+    newest = [each.context_id for each in reversed(kept)]
+    assert [each.context_id for each in await log.find(b"every")] == newest
+    assert [each.context_id for each in await log.find(b"odd")] == newest[::2]
+    page = await log.find(b"every", limit=3)
+    rest = await log.find(b"every", before=page[-1].context_id)
+    assert [each.context_id for each in (*page, *rest)] == newest
+
+
+async def test_getting_looks_a_record_up(log: SqliteRecordLog, plan: Callable[[], str]) -> None:
+    await log.get("0190")
+    assert plan().count("SEARCH records USING INDEX") == 2
+    assert "SCAN" not in plan()

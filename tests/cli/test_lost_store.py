@@ -1,0 +1,83 @@
+"""What the command line says of a store on servers whose Redis has lost its data."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headwater.backends.redis.client import Redis, asking
+from headwater.cli import rebuild as rebuild_verb
+from headwater.settings.schema import Settings
+from headwater.store.loader import load_store
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def servers(folder: Path, production: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The settings of a store on servers, in the environment."""
+    monkeypatch.setenv("HEADWATER_REDIS_URL", production.redis.url)
+    monkeypatch.setenv("HEADWATER_REDIS_PREFIX", production.redis.prefix)
+    monkeypatch.setenv("HEADWATER_POSTGRES_URL", production.postgres.url)
+    monkeypatch.setenv("HEADWATER_POSTGRES_SCHEMA", production.postgres.schema)
+    return production
+
+
+async def lose(settings: Settings) -> None:
+    """Removes all keys of a store."""
+    redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    await redis.open()
+    keys = await redis.call(asking("any", "KEYS", f"{settings.redis.prefix}:*"))
+    await redis.call(asking("any", "DEL", *keys))
+    await redis.close()
+
+
+def test_a_value_that_was_lost_is_not_said_to_have_never_been_there(
+    servers: Settings, run: Run
+) -> None:
+    assert run("events", "publish", "purchase", "u1", "amount=3").code == 0
+    asyncio.run(load_store("features.py").drain())
+    assert " 3.0 " in run("features", "get", "total_spend", "u1").out
+    assert run("audit").code == 0
+    asyncio.run(lose(servers))
+    for _ in range(2):
+        lost = run("features", "get", "total_spend", "u1")
+        assert "nothing has computed" not in lost.err
+        assert "u1: Postgres holds history of a store that Redis does not have" in lost.err
+        assert "headwater rebuild" in lost.err
+    rebuilt = run("rebuild")
+    assert rebuilt.out.startswith("The online store has the last ")
+    assert " 3.0 " in run("features", "get", "total_spend", "u1").out
+    assert "nothing has computed" in run("features", "get", "total_spend", "u2").err
+
+
+@pytest.fixture
+def mistyped(servers: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A store with history, and an environment whose prefix is another's."""
+    assert run("events", "publish", "purchase", "u1", "amount=3").code == 0
+    asyncio.run(load_store("features.py").drain())
+    assert run("audit").code == 0
+    monkeypatch.setenv("HEADWATER_REDIS_PREFIX", servers.redis.prefix + "-typo")
+    return servers
+
+
+def test_history_of_another_store_is_refused_unless_it_is_to_be_adopted(
+    mistyped: Settings, run: Run
+) -> None:
+    refused = run("rebuild")
+    assert refused.code == 1
+    assert f"history of another store ({mistyped.redis.prefix} at " in refused.err
+    assert "`headwater rebuild --adopt`" in refused.err
+    assert run("rebuild", "--adopt", "--json").json["values"] > 0
+    assert " 3.0 " in run("features", "get", "total_spend", "u1").out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+@pytest.mark.usefixtures("mistyped")
+def test_a_person_is_asked_before_history_is_taken_from_another_store(
+    run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    monkeypatch.setattr(rebuild_verb, "on_terminal", lambda: True)
+    asked = run("rebuild", stdin=f"{answer}\n")
+    assert asked.code == code
+    assert "Adopt it now?" in asked.out
+    assert ("The online store has" in asked.out) == (code == 0)

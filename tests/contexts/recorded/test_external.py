@@ -1,0 +1,132 @@
+"""Recording that fails: within its time, counted, and with nothing wrong left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from headwater.backends.sqlite.home import Home
+from headwater.errors import RecordingError
+from headwater.settings.schema import Settings
+from tests.contexts.recorded.database import Database
+from tests.contexts.recorded.shop import Opens, Shop
+from tests.engine.support import metric, records
+
+UNRECORDED = "headwater_contexts_unrecorded_total"
+
+Stalled = Callable[[], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def _locked_file(home: Path) -> AsyncIterator[None]:
+    lock = Home(home, 4).write_lock()
+    with lock:
+        yield
+    lock.close()
+
+
+@asynccontextmanager
+async def _locked_table(settings: Settings) -> AsyncIterator[None]:
+    db = await asyncpg.connect(settings.postgres.url)
+    async with db.transaction():
+        await db.execute(f"LOCK TABLE {settings.postgres.schema}._records IN SHARE MODE")
+        yield
+    await db.close()
+
+
+@pytest.fixture
+def stalled(settings: Settings) -> Stalled:
+    """A while in which nothing can be recorded, and nothing says so."""
+    if settings.postgres.url:
+        return lambda: _locked_table(settings)
+    return lambda: _locked_file(Path(settings.home))
+
+
+async def test_a_log_that_stands_still_holds_a_context_up_for_its_time_and_no_longer(
+    opens: Opens, stalled: Stalled, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shop = opens(record={"timeout": 0.2})
+    await shop.plain("before")
+    unrecorded = metric(UNRECORDED)
+    async with stalled(), asyncio.timeout(5):
+        first = await shop.plain("a")
+        # Whoever comes later waits for its own time, and not for what is stuck.
+        later = await asyncio.gather(*(shop.plain(f"b{number}") for number in range(5)))
+    for made in (first, *later):
+        assert made.meta["recorded"] is False
+    assert metric(UNRECORDED) == unrecorded + 6
+    lines = records(capfd.readouterr().err, "context not recorded")
+    assert {line["context_id"] for line in lines} == {made.context_id for made in (first, *later)}
+    assert all("HEADWATER_RECORD_TIMEOUT" in line["error"] for line in lines)
+    assert (await shop.plain("after")).meta["recorded"] is True
+
+
+async def test_what_was_recorded_too_late_is_there_once_and_whole(
+    opens: Opens, stalled: Stalled, database: Database
+) -> None:
+    shop = opens(record={"timeout": 0.2})
+    await shop.plain("before")
+    async with stalled():
+        late = await shop.plain("late")
+    assert late.meta["recorded"] is False
+    # Records are kept in order, so what was on its way has come through.
+    assert (await shop.plain("after")).meta["recorded"] is True
+    assert len(await database.run("SELECT context_id FROM {records}")) == 3
+    assert (await shop.store.verify_record(late.context_id)).ok
+    assert (await shop.store.get_context_at(late.context_id)).content == "late"
+
+
+async def test_a_log_that_stands_still_is_an_error_where_records_are_required(
+    opens: Opens, stalled: Stalled
+) -> None:
+    shop = opens(record={"timeout": 0.2, "required": True})
+    await shop.plain("before")
+    unrecorded = metric(UNRECORDED)
+    async with stalled():
+        with pytest.raises(
+            RecordingError, match=r"not kept within 0.2 s.*HEADWATER_RECORD_TIMEOUT"
+        ):
+            await shop.plain("a")
+    assert metric(UNRECORDED) == unrecorded + 1
+
+
+async def test_a_context_that_was_refused_because_it_was_not_recorded_is_counted(
+    opens: Opens, database: Database
+) -> None:
+    shop = opens(record={"required": True})
+    await shop.plain("before")
+    await database.run("ALTER TABLE {records} RENAME TO gone")
+    unrecorded = metric(UNRECORDED)
+    given = metric("headwater_context_freshness_status_total", status="guaranteed")
+    with pytest.raises(RecordingError):
+        await shop.plain("a")
+    assert metric(UNRECORDED) == unrecorded + 1
+    assert metric("headwater_context_freshness_status_total", status="guaranteed") == given
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"chunk": "\ud800"}, {"feature": "\ud800"}, {"entity_id": "\ud800"}, {"chunk": "a\0b"}],
+)
+async def test_nothing_is_found_by_what_no_store_can_keep(
+    shop: Shop, wanted: dict[str, Any]
+) -> None:
+    await shop.asks()
+    assert (await shop.store.find_contexts(**wanted)).contexts == []
+
+
+@pytest.mark.parametrize("hours", [10, -10])
+async def test_a_list_may_begin_and_end_where_no_calendar_does(shop: Shop, hours: int) -> None:
+    made = await shop.plain("a")
+    zone = timezone(timedelta(hours=hours))
+    page = await shop.store.list_contexts(
+        datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
+    )
+    assert [summary.context_id for summary in page.contexts] == [made.context_id]

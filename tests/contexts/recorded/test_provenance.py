@@ -1,0 +1,255 @@
+"""Contexts are found by whatever went into them, however deep inside it was read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headwater import (
+    Chunk,
+    ContextItem,
+    FeatureStore,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
+from headwater.declarations import ContextFunction, RetrieverFunction
+from headwater.errors import InvalidInputError
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+
+
+class Depths:
+    """Features, searches and contexts that rest on each other, down to what is stored."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self.store = store
+        self.computed = 0
+        self.searched = 0
+        self.user: type
+        self.team: type
+        self.suggest: RetrieverFunction[[str]]
+        self.profile: ContextFunction[[str]]
+
+    async def found(self, **wanted: Any) -> list[str]:
+        """The contexts that something went into, the oldest first."""
+        page = await self.store.find_contexts(**wanted)
+        return [summary.context_id for summary in page.contexts][::-1]
+
+    def reads(self, name: str) -> ContextFunction[[str]]:
+        """A context whose function itself reads one feature."""
+
+        async def function(user_id: str) -> str:
+            return str(await self.store.get_feature(name, user_id))
+
+        return context(self.store, name=f"reads_{name}")(function)
+
+
+def declare(store: FeatureStore) -> Depths:
+    depths = Depths(store)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @entity(store)
+    class Team:
+        team_id: str
+
+    depths.user, depths.team = User, Team
+    declare_stored(depths)
+    declare_computed(depths)
+    declare_search(depths)
+
+    @context(store)
+    async def profile(user_id: str) -> ContextItem:
+        return ContextItem.template("{opening} You have {standing}.")
+
+    depths.profile = profile
+    return depths
+
+
+def declare_stored(depths: Depths) -> None:
+    @feature(entity=depths.user, trigger="named")
+    async def name(user_id: str, event: ServiceEvent) -> str:
+        return str(event.payload["name"])
+
+    @feature(entity=depths.team, trigger="scored", default=0)
+    async def score(team_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["score"])
+
+
+def declare_computed(depths: Depths) -> None:
+    @feature(entity=depths.user, template="Dear {name}")
+    def salutation(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @feature(entity=depths.user, template="{salutation}!")
+    def opening(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @feature(entity=depths.user)
+    async def standing(user_id: str) -> str:
+        return f"{await depths.store.get_feature('score', 't1')} points"
+
+    @feature(entity=depths.user, ttl="1h")
+    async def rank(user_id: str) -> str:
+        depths.computed += 1
+        return f"rank by {await depths.store.get_feature('name', 'u9')}"
+
+
+def declare_search(depths: Depths) -> None:
+    @retriever(depths.store, cache_ttl="1h")
+    async def suggest(user_id: str) -> list[Chunk]:
+        depths.searched += 1
+        return [Chunk(text=f"for {await depths.store.get_feature('opening', user_id)}", id="d7")]
+
+    @feature(entity=depths.user)
+    async def advice(user_id: str) -> str:
+        return (await suggest(user_id))[0].text
+
+    depths.suggest = suggest
+
+
+@pytest.fixture
+async def depths(settings: Settings, clock: ManualClock) -> AsyncIterator[Depths]:
+    async with FeatureStore(settings=settings, clock=clock) as store:
+        declared = declare(store)
+        await store.set_feature("name", "u1", "Ada")
+        await store.set_feature("name", "u9", "Zoe")
+        await store.set_feature("score", "t1", 7)
+        yield declared
+
+
+async def test_the_features_of_a_template_are_found_down_to_the_last(depths: Depths) -> None:
+    made = (await depths.reads("opening")("u1")).context_id
+    for name in ("opening", "salutation", "name"):
+        assert await depths.found(feature=name) == [made]
+        assert await depths.found(feature=name, entity_id="u1") == [made]
+        assert await depths.found(feature=name, entity_id="u2") == []
+
+
+async def test_a_template_that_lacks_a_value_was_made_of_its_features_as_well(
+    depths: Depths,
+) -> None:
+    made = (await depths.reads("opening")("nobody")).context_id
+    assert await depths.found(feature="name", entity_id="nobody") == [made]
+
+
+async def test_what_an_on_demand_function_reads_is_found_also_of_another_entity(
+    depths: Depths,
+) -> None:
+    made = await depths.reads("standing")("u1")
+    assert await depths.found(feature="score", entity_id="t1") == [made.context_id]
+    assert await depths.found(entity="Team", entity_id="t1") == [made.context_id]
+    # The lineage has what the function itself has read.
+    assert [read.feature for read in made.lineage.features] == ["standing"]
+
+
+async def test_what_a_kept_value_was_made_of_is_found_while_it_is_kept(
+    depths: Depths, settings: Settings, clock: ManualClock
+) -> None:
+    reads = depths.reads("rank")
+    first, again = (await reads("u1")).context_id, (await reads("u1")).context_id
+    clock.advance("1m")
+    async with FeatureStore(settings=settings, clock=clock) as another:
+        elsewhere = declare(another)
+        there = elsewhere.reads("rank")
+        third, fourth = (await there("u1")).context_id, (await there("u1")).context_id
+        assert (depths.computed, elsewhere.computed) == (1, 0)
+    assert await depths.found(feature="name", entity_id="u9") == [first, again, third, fourth]
+    await depths.store.set_feature("rank", "u1", "set by hand")
+    fifth = (await reads("u1")).context_id
+    assert await depths.found(feature="rank") == [first, again, third, fourth, fifth]
+    assert fifth not in await depths.found(feature="name")
+    clock.advance("2h")
+    later = (await reads("u1")).context_id
+    assert depths.computed == 2
+    assert (await depths.found(feature="name"))[-1] == later
+
+
+async def test_readers_who_share_a_computation_are_all_found(depths: Depths) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @feature(entity=depths.user)
+    async def slow(user_id: str) -> str:
+        begun.set()
+        await go_on.wait()
+        return str(await depths.store.get_feature("name", "u9"))
+
+    reads = depths.reads("slow")
+    plain = asyncio.create_task(depths.store.get_feature("slow", "u1"))
+    await begun.wait()
+    both = [asyncio.create_task(reads("u1")) for _ in range(2)]
+    await depths.store.get_feature("name", "u1")
+    go_on.set()
+    made = [context.context_id for context in await asyncio.gather(*both)]
+    assert await plain == "Zoe"
+    assert sorted(await depths.found(feature="name", entity_id="u9")) == sorted(made)
+
+
+async def test_what_a_search_read_is_found_also_where_its_results_were_kept(
+    depths: Depths, settings: Settings, clock: ManualClock
+) -> None:
+    @context(depths.store)
+    async def asks(user_id: str) -> list[ContextItem]:
+        return [ContextItem(found.text) for found in await depths.suggest(user_id)]
+
+    searched, kept = await asks("u1"), await asks("u1")
+    assert [c.lineage.retrievers[0].cache_hit for c in (searched, kept)] == [False, True]
+    made = [searched.context_id, kept.context_id]
+    for wanted in ({"feature": "opening"}, {"feature": "name", "entity_id": "u1"}, {"chunk": "d7"}):
+        assert await depths.found(**wanted) == made
+    async with FeatureStore(settings=settings, clock=clock) as another:
+        elsewhere = declare(another)
+        made.append((await elsewhere.reads("advice")("u1")).context_id)
+        assert elsewhere.searched == 0
+    assert await depths.found(feature="name", entity_id="u1") == made
+
+
+async def test_what_a_feature_searched_for_is_found_by_its_chunks(depths: Depths) -> None:
+    made = (await depths.reads("advice")("u1")).context_id
+    assert await depths.found(chunk="d7") == [made]
+    assert await depths.found(feature="salutation", entity_id="u1") == [made]
+
+
+async def test_what_an_inner_context_was_made_of_went_into_the_outer_one(depths: Depths) -> None:
+    @context(depths.store)
+    async def letter(user_id: str) -> str:
+        return f"{await depths.profile(user_id)} Yours"
+
+    outer = await letter("u1")
+    (inner,) = outer.lineage.contexts
+    assert outer.lineage.features == []
+    both = [inner.context_id, outer.context_id]
+    for name, owner in (("name", "u1"), ("score", "t1"), ("standing", "u1")):
+        assert await depths.found(feature=name, entity_id=owner) == both
+
+
+async def test_entities_are_found_alone_by_id_and_by_kind(depths: Depths) -> None:
+    @feature(entity=depths.team, trigger="won")
+    async def wins(team_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    one = (await depths.reads("name")("x7")).context_id
+    two = (await depths.reads("wins")("x7")).context_id
+    assert await depths.found(entity_id="x7") == [one, two]
+    assert await depths.found(entity="User", entity_id="x7") == [one]
+    assert await depths.found(entity="Team", entity_id="x7") == [two]
+    assert await depths.found(entity="Tram", entity_id="x7") == []
+    assert await depths.found(feature="wins", entity="Team", entity_id="x7") == [two]
+    assert await depths.found(feature="wins", entity="User", entity_id="x7") == []
+    with pytest.raises(InvalidInputError, match="give entity_id as well"):
+        await depths.found(entity="User")
+
+
+async def test_what_a_value_was_made_of_is_told_to_whoever_reads_it(depths: Depths) -> None:
+    (row,) = await depths.store.read(["opening", "name"], ["u1"])
+    assert row["opening"].made_of == {
+        ("feature", "User", "salutation", "u1"),
+        ("feature", "User", "name", "u1"),
+    }
+    assert row["name"].made_of == frozenset()

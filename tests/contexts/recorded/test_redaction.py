@@ -1,0 +1,198 @@
+"""Erasing a value everywhere: it is found in texts in whatever form templates wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+from headwater.errors import ReplayError
+from headwater.records.redaction import also_disclosed
+from headwater.settings.schema import Settings
+
+
+class Colour(Enum):
+    RED = "crimson"
+
+
+class Address(msgspec.Struct, rename="camel", omit_defaults=True, tag=True):
+    street_name: str
+    number: int = 1
+
+
+@dataclass
+class Patient:
+    name: str
+    born: date
+    seen: datetime
+
+
+class Place(NamedTuple):
+    north: float
+    east: float
+
+
+BORN = date(1981, 5, 4)
+SEEN = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)
+QUOTED = 'Zoë "Z" Müller\n\\o/ 😀'
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "text": (str, "quibbledash"),
+    "text with quotes": (str, QUOTED),
+    "integer": (int, 7731991),
+    "float": (float, 1e22),
+    "decimal": (Decimal, Decimal("77.10")),
+    "date": (date, BORN),
+    "datetime": (datetime, SEEN),
+    "datetime elsewhere": (datetime, SEEN.astimezone(timezone(timedelta(hours=5.5)))),
+    "time": (time, time(3, 4, 5)),
+    "duration": (timedelta, timedelta(days=3, seconds=90)),
+    "uuid": (UUID, UUID(int=7)),
+    "bytes": (bytes, b"\x00\xfb\xff?>"),
+    "enum": (Colour, Colour.RED),
+    "list of texts": (list[str], ["diabetes", "smoker"]),
+    "list of numbers": (list[float], [0.5, 1e22, 3.0]),
+    "list of dates": (list[date], [BORN, date(1983, 1, 2)]),
+    "list of moments": (list[datetime], [SEEN]),
+    "list of quotes": (list[str], [QUOTED, "smoker"]),
+    "list of lists": (list[list[int]], [[1, 2], [3]]),
+    "tuple": (tuple[str, int], ("diabetes", 3)),
+    "set": (set[str], {"diabetes", "smoker", QUOTED}),
+    "frozen set": (frozenset[int], frozenset({77, 31, 991})),
+    "mapping": (dict[str, Any], {"name": QUOTED, "age": 45, "ill": True, "since": None}),
+    "mapping by number": (dict[int, str], {10: "diabetes", 9: "smoker"}),
+    "mapping by date": (dict[date, Decimal], {BORN: Decimal("77.10")}),
+    "struct": (Address, Address("Rue des Lilas")),
+    "list of structs": (list[Address], [Address("Rue des Lilas", 7), Address("Am Ufer")]),
+    "dataclass": (Patient, Patient(QUOTED, BORN, SEEN)),
+    "named tuple": (Place, Place(52.5, 13.4)),
+}
+
+
+@pytest.fixture
+async def own(home: Path) -> AsyncIterator[FeatureStore]:
+    """A store of its own, embedded."""
+    store = FeatureStore(settings=Settings().with_(home=home))
+    yield store
+    await store.close()
+
+
+def _declare(store: FeatureStore, annotation: Any) -> None:
+    """Declares a feature of some type, and one that is a template of it."""
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    async def secret(user_id: str, event: ServiceEvent) -> Any:
+        return event.payload
+
+    secret.__annotations__["return"] = annotation
+    feature(entity=User, trigger="told")(secret)
+
+    @feature(entity=User, template="known: {secret}.")
+    def blurb(user_id: str) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("kind", VALUES)
+async def test_a_feature_is_erased_wherever_a_template_wrote_it(
+    own: FeatureStore, kind: str
+) -> None:
+    annotation, value = VALUES[kind]
+    _declare(own, annotation)
+
+    @context(own)
+    async def told(user_id: str) -> list[ContextItem]:
+        await own.get_feature("secret", user_id)
+        return [
+            ContextItem.template("Of this one: {secret}."),
+            ContextItem.template("{blurb}"),
+            ContextItem("Nothing about anybody."),
+        ]
+
+    await own.set_feature("secret", "u1", value)
+    made = await told("u1")
+    places = {read.feature: at for at, read in enumerate(made.lineage.features)}
+    secret, blurb = (f"/features/{places[name]}/value" for name in ("secret", "blurb"))
+    redacted = await own.redact(made.context_id, secret, reason="asked to", everywhere=True)
+    gone = {secret, blurb, "/items/0/content", "/items/1/content", "/output/content"}
+    assert {note.pointer for note in redacted.redactions} == gone
+    assert (await own.verify_record(made.context_id)).ok
+
+
+async def test_an_input_is_erased_wherever_it_stands_in_json(own: FeatureStore) -> None:
+    @context(own)
+    async def told(name: str, born: date) -> list[ContextItem]:
+        patient = Patient(name, born, SEEN)
+        return [
+            ContextItem(msgspec.json.encode(patient).decode()),
+            ContextItem(json.dumps(asdict(patient), default=str, indent=2)),
+            ContextItem(json.dumps({"of": json.dumps({"name": name})})),
+            ContextItem("Nothing about anybody."),
+        ]
+
+    made = await told(QUOTED, BORN)
+    redacted = await own.redact(made.context_id, "/inputs/name", reason="asked to", everywhere=True)
+    assert [note.pointer for note in redacted.redactions] == [
+        "/inputs/name",
+        "/items/0/content",
+        "/items/1/content",
+        "/items/2/content",
+        "/output/content",
+    ]
+
+
+async def test_an_input_is_erased_wherever_python_or_a_unit_stands_beside_it(
+    own: FeatureStore,
+) -> None:
+    @context(own)
+    async def told(patient: Patient, weight: int) -> list[ContextItem]:
+        return [
+            ContextItem(f"Of {patient}."),
+            ContextItem(f"Weighs {weight}kg."),
+            ContextItem("Nothing about anybody."),
+        ]
+
+    made = await told(Patient(QUOTED, BORN, SEEN), 8213)
+    before = await own.get_record(made.context_id)
+    assert also_disclosed(before, "/inputs/patient") == ["/items/0/content", "/output/content"]
+    assert also_disclosed(before, "/inputs/weight") == ["/items/1/content", "/output/content"]
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+async def test_an_output_that_is_erased_everywhere_cannot_be_put_together_again(
+    own: FeatureStore, everywhere: bool
+) -> None:
+    @context(own, max_tokens=12)
+    async def told(said: str) -> list[ContextItem]:
+        return [
+            ContextItem("Of Jane Roe.", required=True),
+            ContextItem(said, truncate=True),
+            ContextItem("Nothing about anybody. " * 9, priority=-1),
+        ]
+
+    made = await told("She is ill, and nobody may know of it, nor where she lives in the city.")
+    assert made.lineage.items_truncated == made.lineage.items_dropped == 1
+    before = await own.get_record(made.context_id)
+    texts = ["/inputs/said", "/items/0/content", "/items/1/content", "/items/1/emitted"]
+    assert also_disclosed(before, "/output/content") == texts
+    redacted = await own.redact(
+        made.context_id, "/output/content", reason="asked to", everywhere=everywhere
+    )
+    gone = ["/output/content", *(texts if everywhere else [])]
+    assert [note.pointer for note in redacted.redactions] == gone
+    assert (await own.verify_record(made.context_id)).ok
+    if everywhere:
+        with pytest.raises(ReplayError, match="/items/0/content"):
+            await own.replay(made.context_id, "reassemble")

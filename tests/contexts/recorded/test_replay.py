@@ -1,0 +1,311 @@
+"""Replays: what was stored, made again from it, and run again then and now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from headwater import ContextItem, FeatureStore, context, retriever
+from headwater.contexts.recorded.replay import Mode
+from headwater.errors import (
+    FreshnessSLAError,
+    InvalidInputError,
+    ReplayError,
+    TokenBudgetError,
+    UnknownNameError,
+)
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+from tests.contexts.recorded.shop import Opens, Shop
+from tests.engine.support import metric
+
+
+async def kept(shop: Shop) -> int:
+    return len((await shop.store.list_contexts()).contexts)
+
+
+async def test_show_gives_the_stored_text_without_running_anything(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    shown = await shop.store.replay(made.context_id)
+    assert (shown.mode, shown.content, shown.matches) == ("show", made.content, True)
+    assert shown.content_hash == made.content_hash
+    assert shown.fidelity.startswith("exact")
+    assert shop.runs == 1
+
+
+async def test_reassemble_fits_the_stored_items_again(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    again = await shop.store.replay(made.context_id, "reassemble")
+    assert (again.content, again.content_hash) == (made.content, made.content_hash)
+    assert again.matches is True
+    assert again.fidelity.startswith("exact")
+    assert again.differences is not None
+    assert {item.change for item in again.differences.items} == {"same"}
+    assert (shop.runs, await kept(shop)) == (1, 1)
+
+
+async def test_as_of_runs_the_function_with_the_features_of_that_moment(
+    shop: Shop, clock: ManualClock
+) -> None:
+    await shop.spends("u1", 5, "Ann")
+    clock.advance("1m")
+    made = await shop.asks()
+    clock.advance("1m")
+    await shop.spends("u1", 99, "Bob")
+    then = await shop.store.replay(made.context_id, "as_of")
+    assert "Spent so far: 5" in str(then.content)
+    assert "Ann" in str(then.content)
+    assert (then.content_hash, then.matches) == (made.content_hash, True)
+    assert "features as the record says that they were read" in then.fidelity
+    assert "retrievers asked now" in then.fidelity
+    assert shop.runs == 2
+    assert then.context is not None
+    ages = [read.age_ms for read in then.context.lineage.features]
+    assert ages == [read.age_ms for read in made.lineage.features] == [60_000, 60_000]
+
+
+async def test_as_of_sees_no_value_that_was_not_there_yet(shop: Shop, clock: ManualClock) -> None:
+    made = await shop.asks()
+    clock.advance("1m")
+    await shop.spends("u1", 5)
+    then = await shop.store.replay(made.context_id, "as_of")
+    assert "Spent so far: None" in str(then.content)
+    assert then.matches is True
+
+
+async def test_as_of_and_now_never_mix_whoever_runs_at_the_same_time(
+    shop: Shop, clock: ManualClock
+) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    clock.advance("1m")
+    await shop.spends("u1", 99)
+    then, now, again = await asyncio.gather(
+        shop.store.replay(made.context_id, "as_of"),
+        shop.asks(),
+        shop.store.replay(made.context_id, "live"),
+    )
+    assert "Spent so far: 5" in str(then.content)
+    assert "Spent so far: 99" in now.content
+    assert again.content == now.content
+    assert now.meta["recorded"] is True
+    assert await kept(shop) == 2
+
+
+async def test_what_a_retriever_finds_as_of_then_is_kept_for_nobody_else(
+    shop: Shop, clock: ManualClock
+) -> None:
+    @retriever(shop.store, cache_ttl="1d")
+    async def offers(user_id: str) -> list[str]:
+        return [f"for {await shop.store.get_feature('total', user_id)}"]
+
+    @context(shop.store)
+    async def advert(user_id: str) -> list[ContextItem]:
+        return [ContextItem(offer.text, source=offer) for offer in await offers(user_id)]
+
+    await shop.spends("u1", 5)
+    made = await advert("u1")
+    clock.advance("2d")
+    await shop.spends("u1", 99)
+    assert (await shop.store.replay(made.context_id, "as_of")).content == "for 5"
+    assert (await advert("u1")).content == "for 99"
+
+
+async def test_live_runs_the_function_with_the_features_of_now(
+    shop: Shop, clock: ManualClock
+) -> None:
+    await shop.spends("u1", 5, "Ann")
+    made = await shop.asks()
+    clock.advance("1m")
+    await shop.spends("u1", 99, "Ann")
+    now = await shop.store.replay(made.context_id, "live")
+    assert "Spent so far: 99" in str(now.content)
+    assert (now.matches, now.content_hash == made.content_hash) == (False, False)
+    assert now.fidelity.startswith("another text: features as they are now")
+    assert now.differences is not None
+    changed = {read.feature: read.change for read in now.differences.features}
+    assert changed == {"total": "changed", "name": "same"}
+    assert "-Spent so far: 5" in str(now.differences.text)
+    assert "+Spent so far: 99" in str(now.differences.text)
+
+
+@pytest.mark.parametrize("mode", ["as_of", "live"])
+async def test_a_replay_is_neither_kept_nor_counted_nor_are_contexts_inside_it(
+    shop: Shop, mode: Mode
+) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.outer("u1")
+    counted = metric("headwater_context_freshness_status_total", status="guaranteed")
+    again = await shop.store.replay(made.context_id, mode)
+    assert again.content == made.content
+    assert again.context is not None
+    assert again.context.meta["recorded"] is False
+    assert [nested.name for nested in again.context.lineage.contexts] == ["support"]
+    assert await kept(shop) == 2
+    assert metric("headwater_context_freshness_status_total", status="guaranteed") == counted
+
+
+async def test_a_replay_keeps_to_the_budget_and_the_sla_of_the_recorded_call(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.support.options(max_tokens=20, freshness_sla="2h")("u1")
+    again = await shop.store.replay(made.context_id, "live")
+    assert again.context is not None
+    assert again.context.lineage.max_tokens == 20
+    assert again.context.freshness_sla_ms == 7_200_000
+    assert again.content == made.content
+
+
+async def test_a_strict_context_is_replayed_as_of_then_and_refused_now(
+    shop: Shop, clock: ManualClock
+) -> None:
+    @context(shop.store, freshness_sla="5m", freshness_strict=True)
+    async def strict(user_id: str) -> str:
+        return str(await shop.store.get_feature("total", user_id))
+
+    await shop.spends("u1", 5)
+    made = await strict("u1")
+    clock.advance("1h")
+    assert (await shop.store.replay(made.context_id, "as_of")).matches is True
+    with pytest.raises(FreshnessSLAError):
+        await shop.store.replay(made.context_id, "live")
+
+
+async def test_a_function_that_has_changed_is_said_to_have(
+    opens: Opens, clock: ManualClock
+) -> None:
+    shop = opens()
+    made = await shop.plain("a")
+    later = opens()
+    changed = later.store.registry.contexts["plain"]
+    later.store.registry.contexts["plain"] = msgspec.structs.replace(
+        changed, function=lambda text: text * 2, definition="sha256:other"
+    )
+    again = await later.store.replay(made.context_id, "as_of")
+    assert (again.content, again.matches) == ("aa", False)
+    assert "the function has changed since" in again.fidelity
+
+
+async def test_a_receipt_is_replayed_by_a_function_of_its_name_with_a_caution(shop: Shop) -> None:
+    made = await shop.store.record(name="plain", content="a", inputs={"text": "a"})
+    again = await shop.store.replay(made.context_id, "live")
+    assert again.matches is True
+    assert "nobody knows whether the function has changed" in again.fidelity
+
+
+async def test_a_function_that_is_gone_or_takes_other_inputs_says_so(opens: Opens) -> None:
+    shop = opens()
+    made = await shop.plain("a")
+    later = opens()
+    definition = later.store.registry.contexts.pop("plain")
+    with pytest.raises(UnknownNameError, match="plain"):
+        await later.store.replay(made.context_id, "live")
+    other = later.store.registry.contexts["outer"]
+    later.store.registry.contexts["plain"] = msgspec.structs.replace(
+        definition, signature=other.signature
+    )
+    with pytest.raises(InvalidInputError, match="'text', which its function no longer takes"):
+        await later.store.replay(made.context_id, "live")
+
+
+async def test_an_unknown_mode_has_a_nearest(shop: Shop) -> None:
+    made = await shop.plain("a")
+    with pytest.raises(InvalidInputError, match="did you mean 'as_of'"):
+        await shop.store.replay(made.context_id, "asof")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["reassemble", "as_of", "live"])
+async def test_a_private_record_can_only_be_shown(opens: Opens, mode: Mode) -> None:
+    shop = opens(record={"include_content": False})
+    made = await shop.plain("a secret")
+    shown = await shop.store.replay(made.context_id)
+    assert (shown.content, shown.matches) == (None, None)
+    assert shown.content_hash == made.content_hash
+    assert "withholds" in shown.fidelity
+    with pytest.raises(ReplayError, match=f"`headwater context show {made.context_id}`") as caught:
+        await shop.store.replay(made.context_id, mode)
+    assert caught.value.withheld
+
+
+async def test_a_store_that_keeps_no_content_replays_what_was_kept_before(opens: Opens) -> None:
+    made = await opens().plain("a")
+    later = opens(record={"include_content": False})
+    assert (await later.store.replay(made.context_id, "live")).matches is True
+
+
+async def test_a_redacted_input_takes_the_replays_that_need_it(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    await shop.store.redact(made.context_id, "/inputs/question", reason="asked to")
+    assert (await shop.store.replay(made.context_id, "reassemble")).matches is True
+    with pytest.raises(ReplayError) as caught:
+        await shop.store.replay(made.context_id, "as_of")
+    assert caught.value.withheld == ("/inputs/question",)
+
+
+@pytest.fixture
+async def generated(settings: Settings, clock: ManualClock) -> AsyncIterator[FeatureStore]:
+    """One store for all the contexts that are generated."""
+    store = FeatureStore(settings=settings, clock=clock)
+    yield store
+    await store.close()
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sampled_from(
+    [
+        "",
+        "\n\n",
+        "word " * 30,
+        "<|endoftext|>",
+        "日本語のテキスト。" * 5,
+        "a.b\n\nc",
+        "  ",
+        "🙂" * 9,
+    ]
+)
+items = st.builds(
+    ContextItem,
+    texts,
+    priority=st.integers(-3, 3),
+    required=st.booleans(),
+    truncate=st.booleans(),
+    section=st.sampled_from([None, "facts"]),
+)
+
+
+@hypothesis_settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_reassembling_reproduces_the_text_of_every_context(
+    generated: FeatureStore, data: st.DataObject
+) -> None:
+    given_items = data.draw(st.lists(items, max_size=8))
+    generated.registry.contexts.pop("anything", None)
+
+    @context(
+        generated,
+        max_tokens=data.draw(st.none() | st.integers(1, 60)),
+        separator=data.draw(st.sampled_from(["\n\n", "", " | ", "\n"])),
+        on_overflow=data.draw(st.sampled_from(["error", "flag"])),
+        backfill=data.draw(st.booleans()),
+        model=data.draw(st.sampled_from([None, "gpt-4o", "gpt-4", "someone's own"])),
+    )
+    async def anything() -> list[ContextItem]:
+        return given_items
+
+    try:
+        made = await anything()
+    except TokenBudgetError:
+        return
+    again = await generated.replay(made.context_id, "reassemble")
+    assert (again.content_hash, again.matches) == (made.content_hash, True)
+    assert again.content == made.content
+    assert again.differences is not None
+    assert {item.change for item in again.differences.items} <= {"same"}
+    assert (await generated.verify_record(made.context_id)).of("reassembly").ok in (True, None)

@@ -1,0 +1,430 @@
+"""Replays that run the function again: what they read, are given, and may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, make_dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from headwater import ContextItem, ServiceEvent, context, feature, retriever
+from headwater.contexts.recorded.replay import Mode
+from headwater.declarations import ContextFunction
+from headwater.errors import InvalidInputError, RehearsalError
+from headwater.testing import ManualClock
+from tests.contexts.recorded.shop import Shop
+
+RUNS_AGAIN: list[Mode] = ["as_of", "live"]
+
+
+async def kept(shop: Shop) -> int:
+    return len((await shop.store.list_contexts()).contexts)
+
+
+async def waiting(shop: Shop) -> int:
+    return sum(part.waiting for part in await shop.store.lag())
+
+
+# What was read
+
+
+async def test_as_of_reads_a_value_whose_event_was_ahead_of_the_clock(
+    shop: Shop, clock: ManualClock
+) -> None:
+    await shop.spends("u1", 1)
+    clock.advance("1s")
+    ahead = clock.now() + timedelta(seconds=30)
+    await shop.store.publish("buy", "u1", {"amount": 2}, timestamp=ahead)
+    await shop.store.drain()
+    made = await shop.asks()
+    assert "Spent so far: 2" in made.content
+    assert (await shop.store.replay(made.context_id, "as_of")).matches is True
+    clock.advance("2m")
+    await shop.spends("u1", 3)
+    then = await shop.store.replay(made.context_id, "as_of")
+    assert (then.content, then.matches) == (made.content, True)
+
+
+async def test_as_of_reads_what_the_function_read_though_it_changed_while_it_ran(
+    shop: Shop, clock: ManualClock
+) -> None:
+    changing = True
+
+    @context(shop.store)
+    async def slow(user_id: str) -> str:
+        before = await shop.store.get_feature("total", user_id)
+        if changing:
+            clock.advance("1s")
+            await shop.spends(user_id, 2)
+            clock.advance("1s")
+        after = await shop.store.get_feature("total", user_id)
+        return f"{before}, then {after}"
+
+    await shop.spends("u1", 1)
+    clock.advance("1s")
+    made = await slow("u1")
+    changing = False
+    clock.advance("1m")
+    await shop.spends("u1", 3)
+    then = await shop.store.replay(made.context_id, "as_of")
+    assert (made.content, then.content) == ("1, then 2", "1, then 2")
+    assert "features as the record says that they were read" in then.fidelity
+
+
+async def test_as_of_reads_nothing_that_came_while_the_function_ran(
+    shop: Shop, clock: ManualClock
+) -> None:
+    @feature(entity=shop.user, template="of {name}")
+    def card(user_id: str) -> str:
+        raise NotImplementedError
+
+    changing = True
+
+    @context(shop.store)
+    async def slow(user_id: str) -> str:
+        total = await shop.store.get_feature("total", user_id)
+        text = await shop.store.get_feature("card", user_id)
+        if changing:
+            clock.advance("1s")
+            await shop.spends(user_id, 2, "Bob")
+        return f"{total} {text}"
+
+    await shop.store.set_feature("name", "u1", "Ann")
+    made = await slow("u1")
+    changing = False
+    then = await shop.store.replay(made.context_id, "as_of")
+    assert (made.content, then.content) == ("None of Ann", "None of Ann")
+
+
+async def test_as_of_reads_what_was_computed_for_the_context_and_kept(
+    shop: Shop, clock: ManualClock
+) -> None:
+    runs = 0
+
+    @feature(entity=shop.user, ttl="1h")
+    async def rank(user_id: str) -> int:
+        nonlocal runs
+        runs += 1
+        clock.advance("1s")
+        return runs
+
+    @context(shop.store)
+    async def ranked(user_id: str) -> str:
+        return str(await shop.store.get_feature("rank", user_id))
+
+    made = await ranked("u1")
+    clock.advance("2h")
+    assert (await ranked("u1")).content == "2"
+    assert (await shop.store.replay(made.context_id, "as_of")).content == "1"
+    assert runs == 2
+
+
+# What was given
+
+
+class Question(msgspec.Struct):
+    """What someone wants to know."""
+
+    text: str
+    urgent: bool = False
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    """One whose fields are called otherwise in JSON."""
+
+    first_name: str
+
+
+class Listed(msgspec.Struct, array_like=True):
+    """One that is a list in JSON."""
+
+    number: int
+
+
+@dataclass
+class Order:
+    """A dataclass with another inside."""
+
+    lines: list[Question]
+    of: Renamed
+
+
+class Narrow(msgspec.Struct):
+    text: str
+
+
+class Wider(msgspec.Struct):
+    text: str
+    mood: str
+
+
+class Checked(msgspec.Struct):
+    text: str
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"{self.text!r} is no answer")
+
+
+class Recorded(msgspec.Struct):
+    text: str
+    when: str
+    of: Narrow
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_objects_come_back_in_the_types_that_the_function_annotates(
+    shop: Shop, mode: Mode
+) -> None:
+    @context(shop.store)
+    def objects(
+        question: Question,
+        order: Order,
+        maybe: Question | None,
+        named: dict[str, Renamed],
+        *more: Listed,
+        **rest: Question,
+    ) -> str:
+        lines = [line.text for line in order.lines]
+        return repr((question, lines, maybe, named, order.of.first_name, more, rest))
+
+    question = Question("Where?", urgent=True)
+    order = Order([Question("a"), Question("b")], Renamed("Ann"))
+    made = await objects(question, order, None, {}, Listed(1), Listed(2), other=Question("c"))
+    again = await shop.store.replay(made.context_id, mode)
+    assert (again.content, again.matches) == (made.content, True)
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_what_an_annotation_says_changes_no_value(shop: Shop, mode: Mode) -> None:
+    @context(shop.store)
+    def loose(amount: float, code: str, when: datetime, what: object, *rest: int) -> str:
+        return repr((amount, code, when, what, rest))
+
+    call: Any = loose
+    made = await call(1, 7, "2026-01-01T00:00", {"a": (1, 2)}, "x")
+    again = await shop.store.replay(made.context_id, mode)
+    told = "(1, 7, '2026-01-01T00:00', {'a': (1, 2)}, ('x',))"
+    assert (again.content, again.matches) == (told, True)
+
+
+async def test_an_object_that_has_changed_takes_what_was_recorded(shop: Shop) -> None:
+    class Wide(msgspec.Struct):
+        text: str
+        when: str
+        of: Narrow
+        mood: str = "calm"
+
+    assert await _again(shop, Wide) == "Wide Why?"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": str, "of": Narrow}, "it has no 'when' any more; let it take that again"),
+        ({"mood": str}, "it needs 'mood', which was not there; give that a default"),
+        ({"when": datetime}, "its 'when' was recorded as str and is datetime; let it take both"),
+        ({"when": int}, "its 'when' was recorded as str and is int; let it take both"),
+        ({"when": list[str]}, "its 'when' was recorded as str and is list[str]; let it take both"),
+        ({"of": Wider}, "in its 'of', it needs 'mood', which was not there; give that a default"),
+        ({"of": Checked}, "in its 'of', 'Why?' is no answer; let it take them again"),
+    ],
+)
+async def test_an_object_that_has_changed_says_what_does_not_fit(
+    shop: Shop, fields: dict[str, Any], said: str
+) -> None:
+    told = {"text": str, "when": str, "of": Narrow} | fields if "text" not in fields else fields
+    kinds = (msgspec.defstruct("Q", list(told.items())), make_dataclass("Q", list(told.items())))
+    for kind in kinds:
+        with pytest.raises(InvalidInputError) as refused:
+            await _again(shop, kind)
+        assert str(refused.value).startswith(
+            "context 'asked' was recorded with 'question' of the fields text, when, of, which "
+            f"make no Q of today: {said}"
+        )
+
+
+async def _again(shop: Shop, kind: type) -> str | None:
+    """A context that was called with one type, and runs again when its function takes another."""
+
+    def asked(question: Any) -> str:
+        return f"{type(question).__name__} {question.text}"
+
+    def declared(kind: type) -> ContextFunction[Any]:
+        asked.__annotations__["question"] = kind
+        shop.store.registry.contexts.pop("asked", None)
+        return context(shop.store)(asked)
+
+    made = await declared(Recorded)(Recorded("Why?", "2026-01-15T09:30:00Z", Narrow("Why?")))
+    declared(kind)
+    return (await shop.store.replay(made.context_id, "live")).content
+
+
+# What a replay may not do
+
+
+Change = Callable[[Shop], Awaitable[object]]
+
+CHANGES: dict[str, Change] = {
+    "set_feature": lambda shop: shop.store.set_feature("total", "u1", 777),
+    "publish": lambda shop: shop.store.publish("buy", "u1", {"amount": 777}),
+    "redrive": lambda shop: shop.store.redrive("nobody"),
+    "discard": lambda shop: shop.store.discard("nobody"),
+    "drain": lambda shop: shop.store.drain(),
+    "rebuild": lambda shop: shop.store.rebuild(),
+    "redact": lambda shop: shop.store.redact("nobody", "/inputs/a", reason="none"),
+}
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+@pytest.mark.parametrize("verb", CHANGES)
+async def test_a_function_that_is_replayed_is_refused_what_changes_something(
+    shop: Shop, verb: str, mode: Mode
+) -> None:
+    replayed = False
+
+    @context(shop.store)
+    async def meddling(user_id: str) -> str:
+        if replayed:
+            await CHANGES[verb](shop)
+        return "done"
+
+    await shop.spends("u1", 3)
+    made = await meddling("u1")
+    replayed = True
+    with pytest.raises(RehearsalError, match=f"{verb} is refused in it; call it beside"):
+        await shop.store.replay(made.context_id, mode)
+    assert await shop.store.get_feature("total", "u1") == 3
+    assert await waiting(shop) == 0
+
+
+async def test_events_sent_by_the_bus_or_from_a_thread_are_refused_as_well(shop: Shop) -> None:
+    @context(shop.store)
+    def from_a_thread(user_id: str) -> str:
+        shop.store.sync.set_feature("total", user_id, 777)
+        return "done"
+
+    @context(shop.store)
+    async def by_the_bus(user_id: str) -> str:
+        await shop.store.bus.publish(ServiceEvent("buy", user_id, {"amount": 777}))
+        return "done"
+
+    for declared in (from_a_thread, by_the_bus):
+        made = await declared("u1")
+        await shop.store.drain()
+        await shop.spends("u1", 3)
+        with pytest.raises(RehearsalError):
+            await shop.store.replay(made.context_id, "live")
+        assert await shop.store.get_feature("total", "u1") == 3
+        assert await waiting(shop) == 0
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_a_receipt_inside_a_replay_is_kept_nowhere(shop: Shop, mode: Mode) -> None:
+    @context(shop.store)
+    async def quoting(text: str) -> str:
+        return (await shop.store.record(name="elsewhere", content=f"made of {text}")).content
+
+    made = await quoting("a")
+    before = await kept(shop)
+    again = await shop.store.replay(made.context_id, mode)
+    assert (again.content, again.matches) == ("made of a", True)
+    assert await kept(shop) == before == 2
+
+
+async def test_what_is_computed_for_a_live_replay_is_kept_for_nobody(shop: Shop) -> None:
+    runs = 0
+
+    @feature(entity=shop.user, ttl="1h")
+    def rank(user_id: str) -> int:
+        nonlocal runs
+        runs += 1
+        return runs
+
+    @context(shop.store)
+    async def ranked(user_id: str) -> str:
+        return str(await shop.store.get_feature("rank", user_id) if runs else 0)
+
+    made = await ranked("u1")
+    runs = 5
+    assert (await shop.store.replay(made.context_id, "live")).content == "6"
+    assert (await ranked("u1")).content == "7"
+    assert (await shop.store.replay(made.context_id, "live")).content == "7"
+
+
+async def test_live_asks_retrievers_anew_and_keeps_their_answer_for_nobody(shop: Shop) -> None:
+    found = ["old"]
+
+    @retriever(shop.store, cache_ttl="1h")
+    def offers(question: str) -> list[str]:
+        return list(found)
+
+    @context(shop.store)
+    async def advert(question: str) -> list[ContextItem]:
+        return [ContextItem(offer.text) for offer in await offers(question)]
+
+    made = await advert("boots")
+    found[0] = "new"
+    now = await shop.store.replay(made.context_id, "live")
+    assert (now.content, now.matches) == ("new", False)
+    assert now.context is not None
+    assert [call.cache_hit for call in now.context.lineage.retrievers] == [False]
+    assert "retrievers asked now" in now.fidelity
+    assert (await advert("boots")).content == "old"
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_a_replay_says_that_retrievers_were_asked_by_whatever_function(
+    shop: Shop, mode: Mode
+) -> None:
+    @retriever(shop.store)
+    def offers(question: str) -> list[str]:
+        return ["an offer"]
+
+    @feature(entity=shop.user)
+    async def offer(user_id: str) -> str:
+        return (await offers(user_id))[0].text
+
+    @context(shop.store)
+    async def inner(user_id: str) -> str:
+        return (await offers(user_id))[0].text
+
+    @context(shop.store)
+    async def by_context(user_id: str) -> str:
+        return (await inner(user_id)).content
+
+    @context(shop.store)
+    async def by_feature(user_id: str) -> str:
+        return str(await shop.store.get_feature("offer", user_id))
+
+    @context(shop.store)
+    async def without(user_id: str) -> str:
+        return "no offer"
+
+    for declared, asked in (
+        (inner, True),
+        (by_context, True),
+        (by_feature, True),
+        (without, False),
+    ):
+        made = await declared("u1")
+        again = await shop.store.replay(made.context_id, mode)
+        assert ("retrievers asked now" in again.fidelity) is asked
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_a_replay_leaves_no_trace_in_the_context_around_it(shop: Shop, mode: Mode) -> None:
+    @context(shop.store)
+    async def quoting(context_id: str) -> str:
+        return str((await shop.store.replay(context_id, mode)).content)
+
+    await shop.spends("u1", 3)
+    made = await shop.asks()
+    quoted = await quoting(made.context_id)
+    assert quoted.content == made.content
+    lineage = quoted.lineage
+    assert (lineage.contexts, lineage.features, lineage.retrievers) == ([], [], [])
+    found = await shop.store.find_contexts(entity_id="u1")
+    assert [each.context_id for each in found.contexts] == [made.context_id]

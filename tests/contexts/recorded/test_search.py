@@ -1,0 +1,270 @@
+"""Contexts by id, by beginning, by hash, in lists, and by what they were made of."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from headwater import ContextItem, ServiceEvent, context, entity, feature
+from headwater.contexts.recorded import ContextPage
+from headwater.errors import (
+    AmbiguousRefError,
+    InvalidInputError,
+    NotFoundError,
+    UnknownContextError,
+    UnknownNameError,
+)
+from headwater.testing import ManualClock
+from tests.contexts.recorded.shop import Shop
+
+
+def ids(page: ContextPage) -> list[str]:
+    return [summary.context_id for summary in page.contexts]
+
+
+async def test_a_context_is_found_by_its_id_its_hash_and_the_beginning_of_its_id(
+    shop: Shop,
+) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    hash_ = str(made.record_hash)
+    refs = [made.context_id, made.context_id.upper(), made.context_id[:13], hash_, hash_[7:]]
+    for ref in refs:
+        record = await shop.store.get_record(ref)
+        assert (record.context_id, record.record_hash) == (made.context_id, hash_)
+
+
+async def test_the_beginning_of_several_ids_is_refused_with_their_names(shop: Shop) -> None:
+    both = [(await shop.plain("a")).context_id, (await shop.plain("b")).context_id]
+    with pytest.raises(AmbiguousRefError, match="give more of the id") as caught:
+        await shop.store.get_record(both[0][:8])
+    assert list(caught.value.ids) == both
+
+
+@pytest.mark.parametrize(
+    "ref", ["", "0190", "0190aaaa", "0190aaaa-0000-7000-8000-000000000000", "ä" * 9, "a\0" * 5]
+)
+async def test_what_no_context_is_called_is_not_found_and_the_message_says_how_to_go_on(
+    shop: Shop, ref: str
+) -> None:
+    await shop.plain("a")
+    with pytest.raises(UnknownContextError, match="headwater context list") as caught:
+        await shop.store.get_record(ref)
+    assert isinstance(caught.value, NotFoundError)
+
+
+async def test_a_past_context_says_all_that_the_context_said(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.support.options(interaction_ref={"call_id": "c1", "turn_index": 3})("u1")
+    past = await shop.store.get_context_at(made.context_id)
+    for field in (
+        "content",
+        "context_id",
+        "record_hash",
+        "content_hash",
+        "name",
+        "tokens",
+        "cost_nano_usd",
+        "freshness_status",
+        "freshness_violations",
+        "freshness_sla_ms",
+        "interaction_ref",
+        "lineage",
+        "meta",
+    ):
+        assert getattr(past, field) == getattr(made, field), field
+    assert past.inputs == {"user_id": "u1", "question": "?"}
+    assert (past.withheld, past.redacted, past.signed_by) == ([], [], None)
+    assert past.is_fresh == made.is_fresh
+    assert str(past) == made.content
+
+
+async def test_an_explanation_says_why_each_item_is_there_or_not(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    shop.documents.append(shop.documents[0].__class__(text="Long. " * 100, id="d3"))
+    made = await shop.asks()
+    told = await shop.store.explain(made.context_id[:-2])
+    assert [item.decision for item in told.items] == [i.decision for i in made.lineage.items]
+    assert told.items[0].why == "kept, because it is required"
+    dropped = next(item for item in told.items if item.source_ref == "d3")
+    assert dropped.decision == "dropped"
+    assert f"max_tokens had to be {dropped.short_by} higher" in dropped.why
+    assert (dropped.emitted, dropped.content) == (None, "Long. " * 100)
+    assert [found.id for found in told.retrievers[0].results] == ["d1", "d2", "d3"]
+    assert [found.score for found in told.retrievers[0].results] == ["0.9", "0.5", None]
+    assert told.retrievers[0].latency_ms > 0
+    assert {read.feature: read.value for read in told.features} == {"total": 5, "name": "Ann"}
+    assert (told.tokens, told.max_tokens, told.model) == (made.tokens, 60, "gpt-4o")
+    assert told.assembly_ms == made.lineage.assembly_ms
+    assert f"{told.tokens} tokens (of 60)" in told.summary
+
+
+async def test_a_list_goes_from_the_newest_to_the_oldest_and_keeps_to_its_bounds(
+    shop: Shop, clock: ManualClock
+) -> None:
+    made: list[str] = []
+    moments: list[datetime] = []
+    for number in range(4):
+        moments.append(clock.now())
+        made.append((await shop.plain(str(number))).context_id)
+        clock.advance("1m")
+    newest = made[::-1]
+    assert ids(await shop.store.list_contexts()) == newest
+    assert ids(await shop.store.list_contexts(moments[1], moments[3])) == newest[1:3]
+    assert ids(await shop.store.list_contexts(start=moments[2])) == newest[:2]
+    assert ids(await shop.store.list_contexts(end=moments[0])) == []
+
+
+async def test_a_list_can_be_of_one_name_or_one_freshness(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    fresh, missing, other = await shop.asks(), await shop.asks("nobody"), await shop.plain("a")
+    by_name = await shop.store.list_contexts(name="support")
+    assert ids(by_name) == [missing.context_id, fresh.context_id]
+    degraded = await shop.store.list_contexts(freshness_status="degraded")
+    assert ids(degraded) == [missing.context_id]
+    both = await shop.store.list_contexts(name="plain", freshness_status="guaranteed")
+    assert ids(both) == [other.context_id]
+    assert degraded.contexts[0].record_hash == missing.record_hash
+
+
+async def test_pages_go_on_where_the_last_one_ended_while_new_contexts_come(
+    shop: Shop, clock: ManualClock
+) -> None:
+    made = [(await shop.plain(str(number))).context_id for number in range(5)]
+    newest = made[::-1]
+    page = await shop.store.list_contexts(limit=2)
+    seen = ids(page)
+    while page.next_cursor is not None:
+        clock.advance("1s")
+        await shop.plain("meanwhile")
+        page = await shop.store.list_contexts(limit=2, cursor=page.next_cursor)
+        seen += ids(page)
+    assert seen == newest
+
+
+async def test_a_full_last_page_has_no_next_one(shop: Shop) -> None:
+    await shop.plain("a")
+    await shop.plain("b")
+    assert (await shop.store.list_contexts(limit=2)).next_cursor is None
+    assert (await shop.store.list_contexts(limit=1)).next_cursor is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"limit": 0}, "from 1 to 1000"),
+        ({"limit": 1_001}, "from 1 to 1000"),
+        ({"freshness_status": "garanteed"}, "did you mean 'guaranteed'"),
+        ({"cursor": "0190aaaa-0000-7000-8000-000000000000"}, "no record has the id"),
+        ({"start": datetime(2026, 1, 1)}, "start needs a time zone"),  # noqa: DTZ001
+    ],
+)
+async def test_a_list_that_cannot_be_is_refused_with_the_remedy(
+    shop: Shop, asked: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        await shop.store.list_contexts(**asked)  # type: ignore[arg-type]
+
+
+async def test_contexts_are_found_by_feature_entity_and_chunk(shop: Shop) -> None:
+    for user in ("u1", "u2"):
+        await shop.spends(user, 5)
+    one, two = (await shop.asks("u1")).context_id, (await shop.asks("u2")).context_id
+    shop.documents = [shop.documents[1]]
+    three = (await shop.asks("u1")).context_id
+    await shop.plain("u1")
+    find = shop.store.find_contexts
+    assert ids(await find(feature="total")) == [three, two, one]
+    assert ids(await find(feature="total", entity_id="u1")) == [three, one]
+    assert ids(await find(feature="name", entity_id="u2")) == [two]
+    assert ids(await find(entity_id="u1")) == [three, one]
+    assert ids(await find(chunk="d1")) == [two, one]
+    assert ids(await find(chunk="d2", feature="total", entity_id="u1")) == [three, one]
+    assert ids(await find(chunk="d1", entity_id="u1")) == [one]
+    assert ids(await find(feature="total", entity_id="u3")) == []
+    assert ids(await find(feature="gone")) == []
+    with pytest.raises(InvalidInputError, match="feature, entity_id or chunk"):
+        await find()
+    # What was declared then need not be declared now.
+    shop.store.registry.features.clear()
+    assert ids(await find(feature="total", entity_id="u2")) == [two]
+    assert ids(await find(entity_id="u1")) == [three, one]
+
+
+async def test_entities_with_numbers_for_ids_are_found_by_number_and_by_text(shop: Shop) -> None:
+    @entity(shop.store)
+    class Order:
+        order_id: int
+
+    @feature(entity=Order, trigger="shipped")
+    async def carrier(order_id: int, event: ServiceEvent) -> str:
+        return "by bike"
+
+    @context(shop.store)
+    async def delivery(order_id: int) -> ContextItem:
+        return ContextItem.template("Comes {carrier}.")
+
+    made = await delivery(17)
+    for entity_id in (17, "17"):
+        page = await shop.store.find_contexts(feature="carrier", entity_id=entity_id)
+        assert ids(page) == [made.context_id]
+    del shop.store.registry.features["carrier"]
+    assert ids(await shop.store.find_contexts(feature="carrier", entity_id=17)) == [made.context_id]
+
+
+async def test_pages_of_what_is_found_go_on_while_new_contexts_come(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    await shop.spends("u2", 5)
+    made = []
+    for number in range(7):
+        made.append((await shop.asks("u1")).context_id)
+        if number % 2:
+            await shop.asks("u2")
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await shop.store.find_contexts(entity_id="u1", chunk="d1", limit=2, cursor=cursor)
+        seen += ids(page)
+        await shop.asks("u1")
+        if (cursor := page.next_cursor) is None:
+            break
+    assert seen == made[::-1]
+
+
+async def test_a_context_is_assembled_by_name_and_an_unknown_one_has_a_nearest(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.store.assemble_named("support", {"user_id": "u1"})
+    assert "Spent so far: 5" in made.content
+    with pytest.raises(UnknownNameError, match="did you mean 'support'"):
+        await shop.store.assemble_named("suport", {})
+    with pytest.raises(InvalidInputError, match="user_id"):
+        await shop.store.assemble_named("support", {})
+
+
+async def test_ids_are_in_the_order_of_time(shop: Shop, clock: ManualClock) -> None:
+    made = []
+    for _ in range(3):
+        made.append((await shop.plain("a")).context_id)
+        clock.advance(timedelta(milliseconds=1))
+    assert sorted(made) == made
+
+
+async def test_every_verb_has_a_form_for_code_that_cannot_await(shop: Shop) -> None:
+    def use() -> None:
+        sync = shop.store.sync
+        made = sync.assemble_named("plain", {"text": "a"})
+        other = sync.record(name="elsewhere", content="b")
+        assert sync.get_context_at(made.context_id).content == "a"
+        assert sync.explain(made.context_id).content == "a"
+        assert ids(sync.list_contexts()) == [other.context_id, made.context_id]
+        assert ids(sync.find_contexts(chunk="d1")) == []
+        assert sync.verify_record(made.context_id).ok
+        assert sync.replay(made.context_id, "live").matches
+        assert sync.diff(made.context_id, other.context_id).text
+        redacted = sync.redact(made.context_id, "/inputs/text", reason="asked to")
+        assert sync.get_record(made.context_id) == redacted
+        sync.close()
+
+    await asyncio.to_thread(use)

@@ -1,0 +1,361 @@
+"""Fitting: every promise of `fit`, held against a reading of it that recounts everything."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from headwater.contexts.budget import Candidate, Fitted, Policy, fit
+from headwater.contexts.tokens import Tokenizer, tokenizer_for
+from headwater.core.templates import MARK
+from headwater.errors import InvalidInputError, TokenBudgetError
+from tests.contexts.texts import ESTIMATE, EXACT, SEPARATORS, fresh_count, texts
+
+GPT = tokenizer_for("gpt-4o")
+
+candidates = st.lists(
+    st.builds(
+        Candidate,
+        content=texts,
+        priority=st.integers(-2, 2),
+        required=st.sampled_from([False, False, False, True]),
+        truncate=st.booleans(),
+    ),
+    max_size=8,
+)
+whole_candidates = candidates.map(lambda items: [_whole(item) for item in items])
+policies = st.builds(
+    Policy,
+    max_tokens=st.integers(1, 60),
+    separator=st.sampled_from(SEPARATORS),
+    on_overflow=st.just("flag"),
+    backfill=st.booleans(),
+)
+tokenizers = st.sampled_from([*EXACT, ESTIMATE])
+
+
+def _whole(item: Candidate) -> Candidate:
+    return Candidate(item.content, item.priority, item.required)
+
+
+def _limit(policy: Policy, tokenizer: Tokenizer) -> int:
+    assert policy.max_tokens is not None
+    return policy.max_tokens * 100 // (100 + tokenizer.margin_percent)
+
+
+def _ranks(items: list[Candidate]) -> list[int]:
+    return sorted(range(len(items)), key=lambda n: (not items[n].required, -items[n].priority, n))
+
+
+def _with_budget(policy: Policy, max_tokens: int) -> Policy:
+    return Policy(max_tokens, policy.separator, policy.on_overflow, policy.backfill)
+
+
+def _decisions(fitted: Fitted) -> list[str]:
+    return [choice.decision for choice in fitted.choices]
+
+
+def _tokens_of(
+    places: set[int], items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> int:
+    text = policy.separator.join(items[place].content for place in sorted(places))
+    return fresh_count(tokenizer, text)
+
+
+@given(candidates, policies, tokenizers)
+def test_the_budget_is_never_exceeded_but_by_flagged_required_items(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    fitted = fit(items, policy, tokenizer)
+    assert fitted.overflow == (fitted.tokens > _limit(policy, tokenizer))
+    if fitted.overflow:
+        kept = [n for n, choice in enumerate(fitted.choices) if choice.decision != "dropped"]
+        assert kept == [n for n, item in enumerate(items) if item.required]
+
+
+@given(candidates, policies, tokenizers)
+def test_the_reported_count_is_a_fresh_count_of_the_text(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    fitted = fit(items, policy, tokenizer)
+    assert fitted.tokens == fresh_count(tokenizer, fitted.content)
+    for item, choice in zip(items, fitted.choices, strict=True):
+        assert choice.tokens == fresh_count(tokenizer, item.content)
+        assert choice.emitted_tokens == fresh_count(tokenizer, choice.emitted or "")
+
+
+@given(candidates, policies, tokenizers)
+def test_what_is_emitted_is_joined_in_the_declared_order(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    fitted = fit(items, policy, tokenizer)
+    emitted = [choice.emitted for choice in fitted.choices if choice.emitted is not None]
+    assert fitted.content == policy.separator.join(emitted)
+    for item, choice in zip(items, fitted.choices, strict=True):
+        assert (choice.emitted is None) == (choice.decision == "dropped")
+        assert (choice.emitted == item.content) == (choice.decision == "kept")
+
+
+@given(candidates, policies, tokenizers)
+def test_required_items_are_kept(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    for item, choice in zip(items, fit(items, policy, tokenizer).choices, strict=True):
+        if item.required:
+            assert choice.decision == "kept" or (choice.decision, item.truncate) == (
+                "truncated",
+                True,
+            )
+
+
+@given(candidates, policies, tokenizers)
+def test_nothing_is_dropped_while_something_of_lower_rank_is_kept(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    assume(not policy.backfill)
+    optional = [place for place in _ranks(items) if not items[place].required]
+    choices = fit(items, policy, tokenizer).choices
+    order = [("kept", "truncated", "dropped").index(choices[place].decision) for place in optional]
+    assert order == sorted(order)
+    assert order.count(1) <= 1
+
+
+@given(candidates, policies, tokenizers)
+def test_only_the_first_that_does_not_fit_is_shortened_and_only_if_it_may_be(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    fitted = fit(items, policy, tokenizer)
+    short = [place for place in _ranks(items) if fitted.choices[place].short_by]
+    for place, (item, choice) in enumerate(zip(items, fitted.choices, strict=True)):
+        if choice.decision == "truncated":
+            assert choice.emitted is not None
+            assert item.truncate
+            assert place == short[0]
+            assert choice.emitted.endswith(MARK)
+            assert item.content.startswith(choice.emitted.removesuffix(MARK))
+
+
+@given(candidates, policies, tokenizers)
+def test_the_same_input_gives_the_same_output(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    assert fit(items, policy, tokenizer) == fit(list(items), policy, tokenizer)
+
+
+@given(candidates, policies, tokenizers)
+def test_so_much_more_budget_keeps_an_item_and_one_less_does_not(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    assume(not policy.backfill and policy.max_tokens)
+    for place, choice in enumerate(fit(items, policy, tokenizer).choices):
+        assert (choice.short_by == 0) == (choice.decision == "kept")
+        if choice.short_by and not items[place].required:
+            enough = (policy.max_tokens or 0) + choice.short_by
+            more = fit(items, _with_budget(policy, enough), tokenizer)
+            less = fit(items, _with_budget(policy, enough - 1), tokenizer)
+            assert more.choices[place].decision == "kept"
+            assert less.choices[place].decision != "kept"
+
+
+@given(whole_candidates, policies, tokenizers)
+def test_without_backfill_it_is_what_counting_every_text_anew_would_give(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    assume(not policy.backfill)
+    kept = {place for place, item in enumerate(items) if item.required}
+    needed = _tokens_of(kept, items, policy, tokenizer)
+    # All together may have fewer tokens than some of them.
+    together = _tokens_of(set(range(len(items))), items, policy, tokenizer)
+    for_all = max(together, sum(tokenizer.count(item.content) for item in items))
+    choices = fit(items, policy, tokenizer).choices
+    for place in _ranks(items):
+        if items[place].required:
+            continue
+        kept.add(place)
+        needed = max(needed, _tokens_of(kept, items, policy, tokenizer))
+        budget = tokenizer.budget_for(min(needed, for_all))
+        assert choices[place].short_by == max(0, budget - (policy.max_tokens or 0))
+
+
+@given(whole_candidates, policies, tokenizers)
+def test_with_backfill_each_that_fits_at_its_turn_is_kept(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    assume(policy.backfill)
+    kept = {place for place, item in enumerate(items) if item.required}
+    assume(_tokens_of(kept, items, policy, tokenizer) <= _limit(policy, tokenizer))
+    least = _tokens_of(kept, items, policy, tokenizer)
+    choices = fit(items, policy, tokenizer).choices
+    for place in _ranks(items):
+        if items[place].required:
+            continue
+        needed = max(least, _tokens_of({*kept, place}, items, policy, tokenizer))
+        short_by = max(0, tokenizer.budget_for(needed) - (policy.max_tokens or 0))
+        assert choices[place].short_by == short_by
+        if not short_by:
+            kept.add(place)
+        assert choices[place].decision == ("dropped" if short_by else "kept")
+
+
+@given(whole_candidates, policies, tokenizers)
+def test_required_items_that_do_not_fit_are_an_error_that_says_what_would_do(
+    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+) -> None:
+    strict = Policy(policy.max_tokens, policy.separator, "error", policy.backfill)
+    required = {place for place, item in enumerate(items) if item.required}
+    if _tokens_of(required, items, policy, tokenizer) <= _limit(policy, tokenizer):
+        assert fit(items, strict, tokenizer) == fit(items, policy, tokenizer)
+        return
+    with pytest.raises(TokenBudgetError) as caught:
+        fit(items, strict, tokenizer)
+    assert caught.value.available == policy.max_tokens
+    assert caught.value.items == {n: fresh_count(tokenizer, items[n].content) for n in required}
+    fit(items, _with_budget(strict, caught.value.needed), tokenizer)
+    with pytest.raises(TokenBudgetError):
+        fit(items, _with_budget(strict, caught.value.needed - 1), tokenizer)
+
+
+@given(candidates, st.sampled_from(SEPARATORS), tokenizers)
+def test_without_a_budget_everything_is_kept(
+    items: list[Candidate], separator: str, tokenizer: Tokenizer
+) -> None:
+    fitted = fit(items, Policy(None, separator), tokenizer)
+    assert fitted.content == separator.join(item.content for item in items)
+    assert fitted.tokens == fresh_count(tokenizer, fitted.content)
+    assert {choice.short_by for choice in fitted.choices} <= {0}
+    assert set(_decisions(fitted)) <= {"kept"}
+
+
+def test_separators_count() -> None:
+    """A peer emits twelve tokens for a limit of ten here, and reports ten."""
+    items = [Candidate("one two three four five"), Candidate("six seven eight nine ten")]
+    fitted = fit(items, Policy(10), GPT)
+    assert fitted.tokens == GPT.count(fitted.content) == 5
+    assert [choice.short_by for choice in fitted.choices] == [0, 1]
+    assert fit(items, Policy(11), GPT).tokens == 11
+
+
+def test_the_lowest_priority_is_dropped_first_and_of_equals_the_last() -> None:
+    items = [
+        Candidate("low low low", priority=1),
+        Candidate("high high high", priority=9),
+        Candidate("middle one two", priority=5),
+        Candidate("middle three four", priority=5),
+    ]
+    kept = {
+        budget: [
+            n for n, choice in enumerate(fit(items, Policy(budget), GPT).choices) if choice.emitted
+        ]
+        for budget in (2, 3, 7, 11, 15)
+    }
+    assert kept == {2: [], 3: [1], 7: [1, 2], 11: [1, 2, 3], 15: [0, 1, 2, 3]}
+
+
+def test_reasons_say_why() -> None:
+    items = [
+        Candidate("You are a support agent.", required=True),
+        Candidate("The customer is called Ada.", priority=9),
+        Candidate("She has ordered nothing for a year and then very much.", priority=5),
+        Candidate("Hi.", priority=1),
+    ]
+    reasons = [choice.reason for choice in fit(items, Policy(16), GPT).choices]
+    assert reasons == ["required", "fits", "over_budget", "outranked"]
+    filled = fit(items, Policy(16, backfill=True), GPT)
+    assert [choice.reason for choice in filled.choices] == [
+        *("required", "fits", "over_budget", "fits"),
+    ]
+
+
+def test_the_item_at_the_border_is_shortened_to_what_there_is_room_for() -> None:
+    items = [
+        Candidate("You are a support agent.", required=True),
+        Candidate("The parcel left the warehouse on Monday and was lost", truncate=True),
+        Candidate("Be kind.", priority=-1),
+    ]
+    fitted = fit(items, Policy(14), GPT)
+    assert fitted.content == "You are a support agent.\n\nThe parcel left the warehouse on Monday …"
+    assert fitted.tokens == 14
+    assert _decisions(fitted) == ["kept", "truncated", "dropped"]
+    assert fitted.choices[1].reason == "shortened"
+
+
+def test_a_required_item_that_may_be_shortened_is_before_it_is_an_error() -> None:
+    items = [
+        Candidate("Be kind.", priority=9),
+        Candidate("The parcel left the warehouse on Monday", required=True, truncate=True),
+        Candidate("You are a support agent.", required=True),
+    ]
+    fitted = fit(items, Policy(12), GPT)
+    assert fitted.content == "The parcel left the warehouse …\n\nYou are a support agent."
+    assert _decisions(fitted) == ["dropped", "truncated", "kept"]
+    with pytest.raises(TokenBudgetError):
+        fit(items, Policy(6), GPT)
+    flagged = fit(items, Policy(6, on_overflow="flag"), GPT)
+    assert flagged.overflow
+    assert flagged.content == f"{items[1].content}\n\n{items[2].content}"
+
+
+def test_the_error_names_the_items_and_the_remedy() -> None:
+    items = [Candidate("one"), Candidate("one two three four", required=True)]
+    with pytest.raises(TokenBudgetError) as caught:
+        fit(items, Policy(3), GPT)
+    assert str(caught.value) == (
+        "the required items need max_tokens=4, and it is 3 (item 1 has 4); raise it, require less, "
+        "or mark an item truncate=True"
+    )
+
+
+def test_an_estimate_leaves_room() -> None:
+    items = [Candidate("one two three four five six seven eight", priority=1), Candidate("nine")]
+    fitted = fit(items, Policy(10), tokenizer_for("claude-sonnet-4-5"))
+    assert (fitted.tokens, fitted.choices[0].short_by) == (0, 1)
+    assert fit(items, Policy(11), tokenizer_for("claude-sonnet-4-5")).tokens == 8
+
+
+def test_a_thousand_items_without_a_word_are_no_trouble() -> None:
+    fitted = fit([Candidate("", priority=n % 7) for n in range(1000)], Policy(50), GPT)
+    assert fitted.tokens == GPT.count(fitted.content) <= 50
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1])
+def test_a_budget_is_above_zero(max_tokens: int) -> None:
+    with pytest.raises(InvalidInputError, match="above zero, or None"):
+        Policy(max_tokens)
+
+
+def test_what_happens_on_overflow_is_one_of_two() -> None:
+    with pytest.raises(InvalidInputError, match="'error' or 'flag'"):
+        Policy(on_overflow="ignore")  # type: ignore[arg-type]
+
+
+def test_items_that_have_fewer_tokens_together_are_short_by_what_all_of_them_need() -> None:
+    tokenizer = tokenizer_for("gpt-4")
+    items = [
+        Candidate("/_", 3),
+        Candidate("“ hello'S\n\n%{\ufeff", 2),
+        Candidate("क्_a/\u20284567“a½\ufeffa.23 ª", required=True, truncate=True),
+        Candidate("_'S}Z한\u0301 ", 1),
+        Candidate("", 0),
+        Candidate("{__a the", 1),
+        Candidate("\u3000”\u0301'll \u0131\u200b'll'KK中{!.”👍  “\xa0", 1),
+    ]
+    policy = Policy(40, "/")
+    for place, choice in enumerate(fit(items, policy, tokenizer).choices):
+        if choice.short_by:
+            for more, kept in ((choice.short_by, True), (choice.short_by - 1, False)):
+                again = fit(items, _with_budget(policy, 40 + more), tokenizer).choices[place]
+                assert (again.decision == "kept") is kept
+
+
+def test_the_error_names_the_budget_within_which_a_shortened_item_fits() -> None:
+    tokenizer = tokenizer_for("gpt-4o")
+    words = ("alpha beta gamma delta epsilon zeta", "one two three four five six seven")
+    items = [Candidate(text, required=True, truncate=True) for text in words]
+    with pytest.raises(TokenBudgetError) as caught:
+        fit(items, Policy(8), tokenizer)
+    assert caught.value.needed == 10
+    fitted = fit(items, Policy(10), tokenizer)
+    assert [choice.decision for choice in fitted.choices] == ["kept", "truncated"]
+    with pytest.raises(TokenBudgetError):
+        fit(items, Policy(9), tokenizer)

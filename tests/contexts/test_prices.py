@@ -1,0 +1,61 @@
+"""Prices: those of the table, or one's own; none where none is known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from genai_prices import Usage, calc_price
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.contexts.prices import cost_nano_usd
+
+AT = datetime(2026, 10, 1, 12, tzinfo=UTC)
+
+
+@given(
+    st.sampled_from(["gpt-4o", "gpt-4.1-nano", "o3", "claude-sonnet-4-5", "gemini-2.5-pro"]),
+    st.integers(0, 2_000_000),
+)
+def test_the_cost_is_that_of_the_table(model: str, tokens: int) -> None:
+    usage = Usage(input_tokens=tokens)
+    price = calc_price(usage, model_ref=model, genai_request_timestamp=AT).input_price
+    cost = cost_nano_usd(model, tokens, AT)
+    assert cost is not None
+    assert abs(cost - price * 10**9) <= Decimal("0.5")
+
+
+def test_a_cost_is_a_whole_number_of_billionths_of_a_dollar() -> None:
+    assert cost_nano_usd("gpt-4o", 2_000, AT) == 5_000_000
+    assert type(cost_nano_usd("gpt-4o", 1, AT)) is int
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4o", "azure/gpt-4o", "gpt-4o-2024-08-06"])
+def test_a_model_may_be_named_with_its_provider_or_its_date(model: str) -> None:
+    assert cost_nano_usd(model, 1_000, AT) == cost_nano_usd("gpt-4o", 1_000, AT)
+
+
+def test_embeddings_have_a_price() -> None:
+    assert cost_nano_usd("text-embedding-3-small", 1_000, AT) == 20_000
+
+
+@pytest.mark.parametrize("model", [None, "", "/", "my-own-model", "my/own-model"])
+def test_an_unknown_model_has_no_cost_rather_than_none_to_pay(model: str | None) -> None:
+    assert cost_nano_usd(model, 1_000, AT) is None
+    assert cost_nano_usd(model, 0, AT) is None
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**12))
+def test_a_rate_of_ones_own_comes_first_and_is_rounded_to_the_nearest(
+    tokens: int, rate: int
+) -> None:
+    for model in ("gpt-4o", "my-own-model"):
+        cost = cost_nano_usd(model, tokens, AT, {model: rate})
+        assert cost is not None
+        assert abs(cost - Decimal(rate) * tokens / 1_000_000) <= Decimal("0.5")
+
+
+def test_a_rate_of_zero_is_a_cost_of_zero() -> None:
+    assert cost_nano_usd("my-own-model", 1_000, AT, {"my-own-model": 0}) == 0

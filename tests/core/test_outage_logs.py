@@ -1,0 +1,87 @@
+"""What the log says of a server that is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+
+from headwater.core import logging as logs
+from headwater.core.logging import Outage, log
+from headwater.errors import AwayError, BackendError
+
+AWAY = AwayError("nobody answers")
+
+
+class Said:
+    """The log of a test, and its clock."""
+
+    def __init__(self) -> None:
+        self.text = StringIO()
+        self.now = 1_000.0
+
+    def lines(self) -> list[str]:
+        """What was said since the last look, without the time."""
+        lines = self.text.getvalue().splitlines()
+        self.text.seek(0)
+        self.text.truncate()
+        return [" ".join(line.split()[1:]) for line in lines]
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
+    heard = Said()
+    monkeypatch.setattr(logs, "time", heard)
+    log.configure("info", "console", heard.text)
+    yield heard
+    log.configure("info", "auto")
+
+
+def test_an_outage_is_told_once_and_so_is_its_end(said: Said) -> None:
+    outage = Outage("events")
+    for who in ("reading", "claiming", "reading", "claiming"):
+        outage.tell("error", f"{who} failed", AWAY, who)
+    assert said.lines() == ["error reading failed error=nobody answers"]
+    said.now += 2.5
+    outage.over("counting")
+    outage.over("reading")
+    assert said.lines() == []
+    outage.over("claiming")
+    assert said.lines() == ["info back after an outage part=events seconds=2.5"]
+    outage.over("claiming")
+    assert said.lines() == []
+
+
+def test_the_next_outage_is_told_again(said: Said) -> None:
+    outage = Outage("events")
+    for _ in range(2):
+        outage.tell("warning", "reading failed", AWAY, "reading", partition=3)
+        outage.over("reading")
+    away = "warning reading failed error=nobody answers partition=3"
+    assert said.lines() == [away, "info back after an outage part=events seconds=0.0"] * 2
+
+
+def test_another_reason_is_told_within_an_outage_once_for_each_who_meets_it(said: Said) -> None:
+    outage = Outage("events")
+    for error in (AWAY, BackendError("the disk is full"), AWAY, BackendError("the disk is full")):
+        outage.tell("error", "reading failed", error, "reading")
+        outage.tell("error", "claiming failed", error, "claiming")
+    assert said.lines() == [
+        "error reading failed error=nobody answers",
+        "error reading failed error=the disk is full",
+        "error claiming failed error=the disk is full",
+    ]
+
+
+def test_one_who_has_stopped_trying_does_not_keep_an_outage_from_ending(said: Said) -> None:
+    outage = Outage("events")
+    outage.tell("error", "reading failed", AWAY, "partition 1")
+    said.now += 61
+    outage.tell("error", "reading failed", AWAY, "partition 2")
+    outage.over("partition 2")
+    away = "error reading failed error=nobody answers"
+    assert said.lines() == [away, away, "info back after an outage part=events seconds=0.0"]

@@ -1,0 +1,34 @@
+"""Which worker should have which partition: each has an owner, and all own as many."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.core.partitioning import wanted_by
+
+rosters = st.sets(st.text("abcdef0123456789", min_size=1, max_size=8), min_size=1, max_size=9)
+
+
+@given(rosters.map(sorted), st.integers(1, 70))
+def test_partitions_are_shared_evenly_and_each_has_one_owner(
+    living: list[str], partitions: int
+) -> None:
+    shares = [wanted_by(worker, living, partitions) for worker in living]
+    assert sorted(p for share in shares for p in share) == list(range(partitions))
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_most_partitions_stay_where_they_are_when_a_worker_comes() -> None:
+    living = [f"host-{number}" for number in range(4)]
+    before = {p: worker for worker in living for p in wanted_by(worker, living, 1_000)}
+    more = sorted([*living, "host-9"])
+    after = {p: worker for worker in more for p in wanted_by(worker, more, 1_000)}
+    moved = sum(before[p] != after[p] for p in range(1_000))
+    assert 200 <= moved < 300
+
+
+def test_who_is_not_among_the_living_is_to_have_none() -> None:
+    assert wanted_by("a", ["b"], 5) == frozenset()
+    assert wanted_by("a", [], 5) == frozenset()

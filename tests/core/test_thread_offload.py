@@ -1,0 +1,39 @@
+"""Sharing a stock of items: what ends one runner ends all, in peace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headwater.core.thread_offload import share
+from headwater.errors import BackendError
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_runner_may_fail_in_the_turn_in_which_the_next_one_starts(turns: int) -> None:
+    loop = asyncio.get_running_loop()
+    strange: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: strange.append(context))
+    answer: asyncio.Future[None] = loop.create_future()
+    never = asyncio.Event()
+
+    async def run(portion: Iterator[int]) -> None:
+        for number in portion:
+            if number == 1:
+                await answer
+                raise BackendError("away")
+            await never.wait()
+
+    async def connection() -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        answer.set_result(None)
+
+    answering = asyncio.create_task(connection())
+    with pytest.raises(BackendError, match="away"):
+        await share(range(10), run, 8)
+    await answering
+    assert strange == []

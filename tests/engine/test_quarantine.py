@@ -1,0 +1,58 @@
+"""Events that run alone and the other lanes take turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.engine import worker
+from headwater.engine.worker import Turns
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch = Watch()
+    monkeypatch.setattr(worker, "time", watch)
+    return watch
+
+
+def test_the_others_get_as_much_time_as_they_stood_still(watch: Watch) -> None:
+    turns = Turns()
+    turns.begin_alone()
+    watch.now += 2
+    turns.ran_alone()
+    assert turns.is_of_others()
+    watch.now += 1.9
+    assert turns.is_of_others()
+    watch.now += 0.2
+    assert not turns.is_of_others()
+
+
+def test_quick_events_run_alone_one_after_the_other(watch: Watch) -> None:
+    turns = Turns()
+    for _ in range(4):
+        turns.begin_alone()
+        watch.now += 0.1
+        turns.ran_alone()
+        assert not turns.is_of_others()
+    turns.begin_alone()
+    watch.now += 0.2
+    turns.ran_alone()
+    assert turns.is_of_others()
+
+
+def test_what_waits_for_the_others_to_end_has_not_kept_them_waiting(watch: Watch) -> None:
+    turns = Turns()
+    turns.hold_others()
+    watch.now += 20
+    turns.begin_alone()
+    watch.now += 0.01
+    turns.ran_alone()
+    assert not turns.is_of_others()

@@ -1,0 +1,1 @@
+"""Feature values: read, computed, refreshed, reconciled."""

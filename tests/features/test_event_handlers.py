@@ -1,0 +1,275 @@
+"""Handlers of every shape, for one event type or many, and the settings of their worker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater.errors import InvalidInputError
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+from tests.engine.support import until
+
+
+async def test_sync_and_async_handlers_work_alike(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="buy")
+    def in_a_thread(user_id: str, event: ServiceEvent) -> float:
+        before = store.sync.get_feature("in_a_thread", user_id) or 0.0
+        return float(before + event.payload["amount"])
+
+    @feature(entity=user, trigger="buy")
+    async def in_the_loop(user_id: str, event: ServiceEvent) -> float:
+        before = await store.get_feature("in_the_loop", user_id) or 0.0
+        return float(before + event.payload["amount"])
+
+    for amount in (1.0, 2.0, 3.5):
+        await store.publish("buy", "u1", {"amount": amount})
+    await store.drain()
+    assert await store.get_features(["in_a_thread", "in_the_loop"], ["u1"]) == {
+        "u1": {"in_a_thread": 6.5, "in_the_loop": 6.5}
+    }
+
+
+async def test_a_sync_handler_sees_its_own_writes_and_they_count_with_it(
+    store: FeatureStore, user: type
+) -> None:
+    seen: list[Any] = []
+
+    @feature(entity=user, trigger="buy", max_retries=0)
+    def total(user_id: str, event: ServiceEvent) -> int:
+        store.sync.set_feature("total", user_id, 5)
+        store.sync.set_feature("total", "friend", 6)
+        seen.append(store.sync.get_features(["total"], [user_id, "friend"]))
+        if event.payload["fail"]:
+            raise ValueError("after its writes")
+        return 7
+
+    await store.publish("buy", "u1", {"fail": True})
+    await store.drain()
+    assert seen == [{"u1": {"total": 5}, "friend": {"total": 6}}]
+    assert await store.get_features(["total"], ["u1", "friend"]) == {
+        "u1": {"total": None},
+        "friend": {"total": None},
+    }
+    await store.publish("buy", "u1", {"fail": False})
+    await store.drain()
+    assert await store.get_features(["total"], ["u1", "friend"]) == {
+        "u1": {"total": 7},
+        "friend": {"total": 6},
+    }
+
+
+async def test_a_list_of_triggers_serves_every_event_type_in_it(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger=["purchase", "refund"])
+    async def balance(user_id: str, event: ServiceEvent) -> float:
+        sign = 1 if event.event_type == "purchase" else -1
+        before = await store.get_feature("balance", user_id) or 0.0
+        return float(before + sign * event.payload["amount"])
+
+    await store.publish("purchase", "u1", {"amount": 30.0})
+    await store.publish("refund", "u1", {"amount": 10.0})
+    await store.publish("gift", "u1", {"amount": 99.0})
+    await store.drain()
+    assert await store.get_feature("balance", "u1") == 20.0
+
+
+async def test_every_feature_of_an_event_type_runs_in_declared_order(
+    store: FeatureStore, user: type
+) -> None:
+    ran: list[str] = []
+    for name in ("zeta", "alpha", "mu"):
+
+        def handler(user_id: str, event: ServiceEvent, name: str = name) -> int:
+            ran.append(name)
+            return 1
+
+        feature(entity=user, name=name, trigger="buy")(handler)
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert ran == ["zeta", "alpha", "mu"]
+
+
+async def test_a_batch_of_quick_sync_handlers_costs_few_thread_hops(
+    store: FeatureStore, user: type, settings: Settings, clock: ManualClock
+) -> None:
+    threads: list[str] = []
+
+    @feature(entity=user, trigger="buy")
+    def total(user_id: str, event: ServiceEvent) -> int:
+        threads.append(threading.current_thread().name)
+        return 1
+
+    await store.rebind(settings.with_(worker={"concurrency": 64}), clock)
+    for number in range(200):
+        await store.publish("buy", f"u{number}")
+    await store.drain()
+    assert len(threads) == 200
+    assert threading.current_thread().name not in threads
+    changes = sum(one != other for one, other in itertools.pairwise(threads))
+    assert changes < 40
+
+
+async def test_sync_handlers_that_wait_run_side_by_side(store: FeatureStore, user: type) -> None:
+    meeting = threading.Barrier(8, timeout=10)
+
+    @feature(entity=user, trigger="meet", max_retries=0)
+    def met(user_id: str, event: ServiceEvent) -> bool:
+        meeting.wait()
+        return True
+
+    for number in range(8):
+        await store.publish("meet", f"u{number}")
+    await store.drain()
+    assert await store.dead_letters() == []
+
+
+async def test_store_sync_is_refused_where_it_would_block_the_loop(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user)
+    def name(user_id: str) -> str:
+        return "Ada"
+
+    with pytest.raises(InvalidInputError, match="await the verb"):
+        store.sync.get_feature("name", "u1")
+    assert await asyncio.to_thread(store.sync.get_feature, "name", "u1") == "Ada"
+
+
+async def test_batch_size_bounds_the_events_of_a_batch(
+    store: FeatureStore, user: type, settings: Settings, clock: ManualClock
+) -> None:
+    at_once = 0
+    most = 0
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.001)
+        at_once -= 1
+        return 1
+
+    await store.rebind(
+        settings.with_(home=settings.home + "/one", partitions=1, worker={"batch_size": 3}), clock
+    )
+    for number in range(12):
+        await store.publish("buy", f"u{number}")
+    await store.drain()
+    assert most == 3
+
+
+async def test_concurrency_bounds_the_entities_at_once(
+    store: FeatureStore, user: type, settings: Settings, clock: ManualClock
+) -> None:
+    at_once = 0
+    most = 0
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.001)
+        at_once -= 1
+        return 1
+
+    await store.rebind(
+        settings.with_(home=settings.home + "/one", partitions=1, worker={"concurrency": 2}), clock
+    )
+    for number in range(12):
+        await store.publish("buy", f"u{number}")
+    await store.drain()
+    assert most == 2
+
+
+async def test_each_consumer_group_handles_every_event(
+    store: FeatureStore, user: type, settings: Settings, clock: ManualClock
+) -> None:
+    seen: list[str] = []
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        seen.append(store.settings.worker.consumer_group)
+        return 1
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    await store.rebind(settings.with_(worker={"consumer_group": "others"}), clock)
+    await store.drain()
+    await store.drain()
+    assert seen == ["headwater_workers", "others"]
+
+
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
+async def test_an_idle_worker_that_nothing_wakes_looks_at_the_poll_interval(
+    store: FeatureStore, user: type, settings: Settings, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    await store.rebind(settings.with_(worker={"poll_interval": 0.01}), clock)
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: nobody_can_wake(Path(settings.home)))
+    await store.publish("buy", "u1")
+    await until(lambda: has_total(store))
+    worker.stop()
+    await running
+
+
+def nobody_can_wake(home: Path) -> bool:
+    """Takes the address away at which a worker is woken; says whether there was one."""
+    addresses = list(home.glob("workers/*.sock"))
+    for address in addresses:
+        address.unlink()
+    return bool(addresses)
+
+
+async def has_total(store: FeatureStore) -> bool:
+    return bool(await store.get_feature("total", "u1") == 1)
+
+
+async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
+    store: FeatureStore, user: type, settings: Settings
+) -> None:
+    await store.rebind(settings.with_(worker={"batch_size": 1, "lease_ttl": 2}), store.clock)
+    may_end = asyncio.Semaphore(0)
+
+    @feature(entity=user, trigger="seen")
+    async def slow(user_id: str, event: ServiceEvent) -> int:
+        await may_end.acquire()
+        return 1
+
+    await store.publish_events([ServiceEvent("seen", f"u{number}") for number in range(2_000)])
+    first, second = Worker(store), Worker(store)
+    running = [asyncio.create_task(first.run())]
+
+    async def owned_by(worker: Worker) -> int:
+        return [lag.owner for lag in await store.lag()].count(worker.name)
+
+    async def all_by_the_first() -> bool:
+        return await owned_by(first) == 5
+
+    async def some_by_the_second() -> bool:
+        may_end.release()
+        return await owned_by(second) >= 2
+
+    await until(all_by_the_first)
+    running.append(asyncio.create_task(second.run()))
+    await until(some_by_the_second)
+    assert sum(lag.waiting for lag in await store.lag()) > 1_000
+    for _ in range(2_000):
+        may_end.release()
+    for worker in (first, second):
+        worker.stop()
+    await asyncio.gather(*running)

@@ -1,0 +1,370 @@
+"""Online values can be restored from history, and compared with it, also while workers run."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import pytest
+import redis.asyncio
+
+from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.backends.redis.keys import Keys
+from headwater.core.clock import to_micros
+from headwater.core.values import Cell
+from headwater.features import reconcile as repair
+from headwater.features.batch_state import make_cell, make_change
+from headwater.features.reconcile import Difference
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+from tests.engine.support import backlog, query, until
+
+
+class Address(msgspec.Struct):
+    """A value with fields."""
+
+    city: str
+    since: datetime
+
+
+def declare(store: FeatureStore) -> None:
+    """Features of every kind of value and of life."""
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="buy")
+    async def spend(user_id: str, event: ServiceEvent) -> float:
+        before: float = await store.get_feature("spend", user_id) or 0.0
+        return before + float(event.payload.get("amount", 1.0))
+
+    @feature(entity=User, trigger="buy")
+    def bought_at(user_id: str, event: ServiceEvent) -> datetime:
+        return event.timestamp
+
+    @feature(entity=User, trigger="buy")
+    def address(user_id: str, event: ServiceEvent) -> Address | None:
+        city = event.payload.get("city")
+        return Address(str(city), event.timestamp) if city else None
+
+    @feature(entity=User, trigger="buy", ttl="1m")
+    def basket(user_id: str, event: ServiceEvent) -> list[str]:
+        return ["lamp", user_id]
+
+    @feature(entity=User, ttl="1m")
+    def cached(user_id: str) -> str:
+        return user_id.upper()
+
+    @feature(entity=User)
+    def shout(user_id: str) -> str:
+        return user_id.upper()
+
+
+@pytest.fixture(autouse=True)
+def shop(store: FeatureStore) -> None:
+    declare(store)
+
+
+async def buy(store: FeatureStore, *user_ids: str) -> None:
+    for user_id in user_ids:
+        await store.publish("buy", user_id, {"city": "Turin"} if user_id == "u1" else {})
+    await store.drain()
+
+
+def run_sqlite(store: FeatureStore, sql: str) -> None:
+    """Does to the embedded store what no port would."""
+    with closing(sqlite3.connect(Path(store.settings.home) / "headwater.db")) as db, db:
+        db.execute(sql)
+
+
+async def lose_online(store: FeatureStore, *user_ids: str) -> None:
+    """Loses the present values of some users."""
+    url = store.settings.redis.url
+    if not url:
+        run_sqlite(store, f"DELETE FROM entities WHERE entity_id IN ({_quoted(user_ids)})")
+        return
+    keys = Keys(store.settings.redis.prefix, store.settings.partitions, "any")
+    async with redis.asyncio.Redis.from_url(url) as client:
+        for user_id in user_ids:
+            state, ids = keys.of(user_id).state(("User", user_id))
+            assert await client.delete(state) == 1
+            assert await client.zrem(ids, user_id) == 1
+
+
+async def lose_history(store: FeatureStore, condition: str) -> None:
+    """Loses some rows of history."""
+    postgres = store.settings.postgres
+    if not postgres.url:
+        run_sqlite(store, f"DELETE FROM history WHERE {condition}")
+        return
+    # What is still on its way arrives before it is lost.
+    await query(store, "SELECT count(*) FROM feature_history")
+    database = await asyncpg.connect(postgres.url)
+    await database.execute(f"SET search_path TO {postgres.schema}")
+    await database.execute(f"DELETE FROM _history WHERE {condition}")
+    await database.execute(
+        "DELETE FROM _series s WHERE NOT EXISTS (SELECT FROM _history h WHERE h.entity = s.entity"
+        " AND h.entity_id = s.entity_id AND h.feature = s.feature)"
+    )
+    await database.close()
+
+
+def _quoted(texts: Iterable[str]) -> str:
+    return ", ".join(f"'{text}'" for text in texts)
+
+
+async def differences(store: FeatureStore) -> list[Difference]:
+    audit = await store.audit()
+    assert audit.complete
+    return list(audit.differences)
+
+
+async def cell_of(store: FeatureStore, name: str, user_id: str = "u1") -> Cell | None:
+    (cells,) = await (await store.open()).backends.online.get("User", [user_id])
+    return cells.get(name)
+
+
+async def test_online_values_and_history_agree_after_events(store: FeatureStore) -> None:
+    await buy(store, "u1", "u2", "u1")
+    await store.read(["cached"], ["u1"])
+    audit = await store.audit()
+    assert (audit.entity_ids, audit.values, audit.differences) == (2, 8, [])
+    assert audit.not_compared == ["cached"]
+
+
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
+async def test_they_agree_when_history_has_been_rolled_into_segments(
+    settings: Settings, clock: ManualClock
+) -> None:
+    settings = settings.with_(offline={"segment_rows": 1})
+    async with FeatureStore(settings=settings, clock=clock) as store:
+        declare(store)
+        await buy(store, "u1", "u2", "u1")
+        await (await store.open()).backends.offline.maintain()
+        assert await query(store, "SELECT count(*) FROM feature_history") == [(12,)]
+        run_sqlite(store, "DELETE FROM history")
+        assert await differences(store) == []
+        await lose_online(store, "u1", "u2")
+        await store.rebuild()
+        assert await differences(store) == []
+        address = await store.get_feature("address", "u1")
+        assert address == Address("Turin", address.since)
+
+
+async def test_a_lost_online_store_is_restored_from_history(store: FeatureStore) -> None:
+    await buy(store, "u1", "u2", "u1")
+    names = ["spend", "bought_at", "address", "basket"]
+    before = await store.read(names, ["u1", "u2"])
+    cell = await cell_of(store, "basket")
+    await lose_online(store, "u1", "u2")
+    assert await store.get_feature("spend", "u1") is None
+    rebuilt = await store.rebuild()
+    assert (rebuilt.entity_ids, rebuilt.values) == (2, 8)
+    assert await store.read(names, ["u1", "u2"]) == before
+    assert await cell_of(store, "basket") == cell
+    assert await differences(store) == []
+
+
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
+async def test_what_is_missing_on_a_side_or_differs_is_reported_with_both_sides(
+    store: FeatureStore,
+) -> None:
+    await buy(store, "u1", "u2")
+    run_sqlite(store, "UPDATE entities SET state = json_set(state, '$.spend[0]', 9.5)")
+    run_sqlite(
+        store,
+        "UPDATE entities SET state = json_remove(state, '$.bought_at') WHERE entity_id = 'u1'",
+    )
+    await lose_history(store, "entity_id = 'u2' AND feature = 'address'")
+    found = {(d.entity_id, d.feature): d for d in await differences(store)}
+    assert found.keys() == {
+        ("u1", "spend"),
+        ("u2", "spend"),
+        ("u1", "bought_at"),
+        ("u2", "address"),
+    }
+    spend = found["u1", "spend"]
+    assert spend.online
+    assert spend.history
+    assert (bytes(spend.online.value), bytes(spend.history.value)) == (b"9.5", b"1.0")
+    assert spend.online.as_of == spend.history.as_of
+    assert found["u1", "bought_at"].online is None
+    assert found["u2", "address"].history is None
+
+
+async def test_a_value_missing_because_its_time_to_live_is_over_is_no_difference(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    await buy(store, "u1")
+    clock.advance("2m")
+    assert await differences(store) == []
+    await lose_online(store, "u1")
+    assert {d.feature for d in await differences(store)} == {"spend", "bought_at", "address"}
+    await store.rebuild()
+    assert await cell_of(store, "basket") is None
+    assert await differences(store) == []
+
+
+async def test_a_value_that_followed_one_whose_time_was_over_is_no_difference_and_stays(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    await store.set_feature("basket", "u1", ["first"])
+    early = clock.now() - timedelta(hours=1)
+    clock.advance("2m")
+    await store.set_feature("basket", "u1", ["second"], as_of=early)
+    assert await store.get_feature("basket", "u1") == ["second"]
+    assert await differences(store) == []
+    await store.rebuild()
+    assert await store.get_feature("basket", "u1") == ["second"]
+
+
+async def test_a_rebuild_leaves_values_that_history_does_not_have_yet(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    moment = clock.now()
+    await store.set_feature("spend", "u1", 1.0, as_of=moment)
+    clock.advance("1s")
+    await store.set_feature("spend", "u1", 2.0, as_of=moment)
+    await lose_history(store, "CAST(value AS text) = '2.0'")
+    await store.rebuild()
+    assert await store.get_feature("spend", "u1") == 2.0
+
+
+async def test_history_that_is_a_moment_behind_is_no_difference(store: FeatureStore) -> None:
+    async with FeatureStore(settings=store.settings) as real:
+        declare(real)
+        offline = (await real.open()).backends.offline
+        definition = real.registry.feature("spend")
+        now = to_micros(datetime.now(UTC))
+        change = make_change(definition, "u1", make_cell(definition, 3.0, now, now), "late")
+        await (await real.open()).backends.online.restore("User", {"u1": {"spend": change.cell}})
+
+        async def catch_up() -> None:
+            await asyncio.sleep(0.1)
+            await offline.append([change])
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(catch_up())
+            assert await differences(real) == []
+
+
+async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "_PAGE", 5)
+    monkeypatch.setattr(repair, "_PORTION", 2)
+    users = [f"u{number:02}" for number in range(40)]
+    await buy(store, *users)
+    forgotten = {*users[3:17], users[-1]}
+    unrecorded = {users[0], *users[20:33], users[38]}
+    await lose_online(store, *forgotten)
+    await lose_history(store, f"entity_id IN ({_quoted(unrecorded)})")
+    seen: list[tuple[int, int]] = []
+    audit = await store.audit(progress=lambda done, total: seen.append((done, total)))
+    found = [d for d in audit.differences if d.feature == "spend"]
+    assert {d.entity_id for d in found if d.online is None} == forgotten
+    assert {d.entity_id for d in found if d.history is None} == unrecorded
+    assert audit.entity_ids == len(users)
+    assert seen[0] == (2, 25)
+    assert seen[-1] == (40, 40)
+    await store.rebuild()
+    assert {d.entity_id for d in await differences(store)} == unrecorded
+
+
+async def test_an_audit_stops_at_its_limit_and_says_so(store: FeatureStore) -> None:
+    await buy(store, "u1", "u2")
+    await lose_online(store, "u1", "u2")
+    audit = await store.audit(limit=3)
+    assert (len(audit.differences), audit.complete) == (3, False)
+    audit = await store.audit(limit=8)
+    assert (len(audit.differences), audit.complete) == (8, True)
+
+
+async def test_what_is_no_longer_declared_is_left_alone(
+    store: FeatureStore, settings: Settings, clock: ManualClock
+) -> None:
+    await buy(store, "u1")
+    await lose_online(store, "u1")
+    await store.close()
+    async with FeatureStore(settings=settings, clock=clock) as smaller:
+
+        @entity(smaller)
+        class User:
+            user_id: str
+
+        @feature(entity=User, trigger="buy")
+        def spend(user_id: str, event: ServiceEvent) -> str:
+            return "its type has changed"
+
+        assert (await smaller.rebuild()).values == 1
+        audit = await smaller.audit()
+        assert (audit.values, audit.differences) == (1, [])
+
+
+@asynccontextmanager
+async def busy(settings: Settings) -> AsyncIterator[FeatureStore]:
+    """A store whose worker handles events, many of them late, from the first moment to the last."""
+    late = datetime.now(UTC) - timedelta(hours=1)
+    async with FeatureStore(settings=settings) as store:
+        declare(store)
+        worker = Worker(store)
+        working = asyncio.create_task(worker.run())
+        stopping = asyncio.Event()
+
+        async def publish() -> None:
+            number = 0
+            while not stopping.is_set():
+                number += 1
+                at = late if number % 2 else datetime.now(UTC)
+                user_ids = [f"u{user}" for user in range(20)]
+                await store.publish_events(
+                    [ServiceEvent("buy", user_id, {}, at) for user_id in user_ids]
+                )
+                await until(few_wait)
+
+        async def few_wait() -> bool:
+            return await backlog(store) < 100
+
+        publishing = asyncio.create_task(publish())
+        spent = 0.0
+
+        async def something_happened() -> bool:
+            nonlocal spent
+            before, spent = spent, await store.get_feature("spend", "u1") or 0.0
+            return spent > before > 0
+
+        await until(something_happened)
+        yield store
+        await until(something_happened)
+        stopping.set()
+        await publishing
+        worker.stop()
+        await working
+
+
+async def test_an_audit_raises_no_false_alarm_while_workers_run(settings: Settings) -> None:
+    async with busy(settings) as store:
+        for _ in range(5):
+            assert await differences(store) == []
+
+
+async def test_a_rebuild_takes_nothing_from_workers_that_run(settings: Settings) -> None:
+    async with busy(settings) as store:
+        for _ in range(5):
+            await store.rebuild()
+    async with FeatureStore(settings=settings) as store:
+        declare(store)
+        await store.drain()
+        assert await backlog(store) == 0
+        assert await differences(store) == []
+        count = await (await store.open()).backends.offline.query(
+            "SELECT count(*) FROM events WHERE entity_id = 'u1'", {}
+        )
+        assert await store.get_feature("spend", "u1") == count.rows[0][0]

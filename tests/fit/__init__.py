@@ -1,1 +1,0 @@
-"""Tests of fitting: counting tokens, shortening, choosing, and what it costs."""

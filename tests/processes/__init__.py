@@ -1,0 +1,1 @@
+"""Several processes share a store, and any of them may be killed."""

@@ -1,0 +1,100 @@
+"""Values and cores that Hypothesis makes up."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta, timezone
+from typing import Any
+
+from hypothesis import strategies as st
+
+from headwater.core.canonical_json import LARGEST
+from headwater.records.core import Core, Item, ItemSource, Output
+from verifier.generator.samples import sample
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+# Keys on both sides of the one place where UTF-8 and UTF-16 disagree are drawn often.
+KEYS = TEXTS | st.text("\ud7ff\ue000\uffff\U00010000😀az$~/", max_size=4)
+EXACT = st.integers(-LARGEST, LARGEST)
+JSON = st.recursive(
+    st.none() | st.booleans() | EXACT | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+ZONES = st.just(UTC) | st.builds(timezone, st.timedeltas(timedelta(hours=-23), timedelta(hours=23)))
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**80), 2**80)
+    | st.floats()
+    | TEXTS
+    | st.decimals()
+    | st.datetimes(timezones=ZONES)
+    | st.dates()
+    | st.timedeltas()
+    | st.binary()
+    | st.uuids()
+)
+# A signalling NaN cannot be hashed, so it is a value but never a key.
+_HASHABLE = st.recursive(
+    st.integers() | st.booleans() | TEXTS | st.binary() | st.uuids() | st.dates(),
+    lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3),
+    max_leaves=4,
+)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(KEYS, inner, max_size=4)
+        | st.dictionaries(_HASHABLE, inner, max_size=3)
+        | st.sets(_HASHABLE, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@st.composite
+def cores(draw: st.DrawFn) -> Core:
+    """A core with inputs, references and items of any kind, whose kept items make up the text."""
+    texts = draw(st.lists(TEXTS, min_size=1, max_size=4))
+    dropped = draw(st.sets(st.integers(0, 3)))
+    items = tuple(
+        Item(
+            content=text,
+            emitted=draw(st.none() | TEXTS),
+            priority=draw(EXACT),
+            required=draw(st.booleans()),
+            truncate=draw(st.booleans()),
+            section=draw(st.none() | TEXTS),
+            source=ItemSource(kind="other", ref=draw(st.none() | VALUES)),
+            tokens=0,
+            emitted_tokens=0,
+            decision="dropped" if at in dropped else "kept",
+            reason=draw(TEXTS),
+            short_by=0,
+        )
+        for at, text in enumerate(texts)
+    )
+    kept = [
+        item.content if item.emitted is None else item.emitted
+        for item in items
+        if item.decision == "kept"
+    ]
+    given = sample()
+    output = Output(
+        content=given.policy.separator.join(map(str, kept)),
+        tokens=0,
+        items_kept=len(kept),
+        items_dropped=len(items) - len(kept),
+        items_truncated=0,
+        cost_nano_usd=draw(st.none() | EXACT),
+        overflow=draw(st.booleans()),
+    )
+    names = KEYS.filter(lambda key: not key.startswith("$"))
+    return sample(
+        items=items,
+        output=output,
+        inputs=draw(st.dictionaries(names, VALUES, max_size=3)),
+        interaction_ref=draw(st.none() | st.dictionaries(names, VALUES, max_size=3)),
+    )

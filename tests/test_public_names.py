@@ -1,0 +1,194 @@
+"""What ``import headwater`` gives, what it loads, and what a type checker makes of it."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import mypy.api
+
+import headwater
+import headwater.testing
+import headwater.testing.conformance
+
+ROOT = Path(__file__).parents[1]
+
+LOADS = {"headwater", "msgspec", "prometheus_client", "uuid_utils"}
+
+LOADED = """
+import sys
+before = set(sys.modules)
+{statement}
+tops = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+# msgspec looks for typing_extensions and does without.
+print(*sorted(tops - sys.stdlib_module_names - {{"typing_extensions"}}))
+"""
+
+TYPED = """
+from typing import assert_type
+from headwater import Context, Chunk, ContextItem, FeatureStore, ServiceEvent
+from headwater import context, entity, feature, retriever
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger=["buy"], ttl="5m")
+async def total(user_id: str, event: ServiceEvent) -> float:
+    return 1.0
+
+@feature(entity=User)
+def name(user_id: str) -> str:
+    return user_id
+
+@retriever(store, cache_ttl="5m")
+async def search(query: str) -> list[str]:
+    return [query]
+
+@context(store, max_tokens=100)
+def support(user_id: str, question: str = "") -> list[ContextItem]:
+    return [ContextItem(question)]
+
+async def use() -> None:
+    assert_type(await search("q"), list[Chunk])
+    assert_type(await support("u1", question="q"), Context)
+    assert_type(await support.options(max_tokens=5)("u1"), Context)
+    assert_type(await total("u1", ServiceEvent("buy", "u1")), float)
+    assert_type(name("u1"), str)
+    assert_type(User().user_id, str)
+
+async def misuse() -> None:
+    await total("u1")
+    name(1)
+    feature(entity=User, triger="buy")
+    await support()
+    context(store, max_token=5)
+"""
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(headwater.__all__) == [
+        "Audit",
+        "Chunk",
+        "Context",
+        "ContextItem",
+        "ContextLineage",
+        "ContextPage",
+        "ContextTrace",
+        "DeadLetter",
+        "Diff",
+        "FeatureLineage",
+        "FeatureStore",
+        "FeatureValue",
+        "FreshnessSLAError",
+        "FreshnessViolation",
+        "Graph",
+        "HeadwaterError",
+        "Health",
+        "ItemLineage",
+        "Lag",
+        "NestedLineage",
+        "Overrides",
+        "PastContext",
+        "Published",
+        "Rebuilt",
+        "Record",
+        "RecordSummary",
+        "Replay",
+        "Report",
+        "RetrieverLineage",
+        "ServiceEvent",
+        "TokenBudgetError",
+        "Worker",
+        "context",
+        "entity",
+        "feature",
+        "format_duration",
+        "parse_duration",
+        "retriever",
+    ]
+    assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
+    assert sorted(headwater.testing.conformance.__all__) == [
+        "BusConformance",
+        "CacheConformance",
+        "Connect",
+        "DeadLettersConformance",
+        "OfflineStoreConformance",
+        "OnlineStoreConformance",
+        "RecordLogConformance",
+        "RosterConformance",
+    ]
+
+
+def named(annotation: Any) -> Iterator[Any]:
+    """The classes that an annotation names, inside of its containers."""
+    if get_args(annotation):
+        for part in get_args(annotation):
+            yield from named(part)
+    elif inspect.isclass(annotation) and annotation.__module__.startswith("headwater."):
+        yield annotation
+
+
+def test_whatever_a_verb_of_the_store_gives_has_a_public_name() -> None:
+    verbs = {name: verb for name, verb in vars(headwater.FeatureStore).items() if name[0] != "_"}
+    given = {
+        kind.__name__
+        for name, verb in verbs.items()
+        if inspect.isfunction(verb) and name != "open"
+        for kind in named(get_type_hints(verb)["return"])
+    }
+    assert {"PastContext", "ContextPage", "DeadLetter"} <= given
+    assert given <= set(headwater.__all__)
+
+
+def test_whatever_a_context_and_its_lineage_consist_of_has_a_public_name() -> None:
+    kinds: list[Any] = [headwater.Context, headwater.ContextPage]
+    for kind in kinds:
+        parts = [part for hint in get_type_hints(kind).values() for part in named(hint)]
+        kinds += [part for part in parts if part not in kinds]
+    assert {kind.__name__ for kind in kinds} <= set(headwater.__all__)
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The third-party packages that a statement loads, in a process of its own."""
+    script = LOADED.format(statement=statement)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    return set(result.stdout.split())
+
+
+def test_importing_headwater_loads_nothing_but_itself() -> None:
+    assert loaded_by("import headwater") == {"headwater"}
+
+
+def test_using_headwater_loads_no_driver_no_web_framework_and_no_duckdb() -> None:
+    assert loaded_by("from headwater import *; FeatureStore()") == LOADS
+
+
+def test_importing_headwater_testing_needs_no_pytest() -> None:
+    assert loaded_by("from headwater.testing import *") == LOADS
+
+
+def test_decorated_functions_keep_their_types_for_mypy(tmp_path: Path) -> None:
+    file = tmp_path / "features.py"
+    file.write_text(TYPED)
+    report, _, _ = mypy.api.run(
+        ["--config-file", str(ROOT / "pyproject.toml"), "--no-error-summary", str(file)]
+    )
+    problems = [line.split("error: ")[1] for line in report.splitlines() if "error: " in line]
+    assert problems == [
+        'Missing positional argument "event" in call to "total"  [call-arg]',
+        'Argument 1 to "name" has incompatible type "int"; expected "str"  [arg-type]',
+        'Argument "triger" to "feature" has incompatible type "str"; expected "Never"  [arg-type]',
+        'Missing positional argument "user_id" in call to "__call__" of "ContextFunction"  '
+        "[call-arg]",
+        'Argument "max_token" to "context" has incompatible type "int"; expected "Never"  '
+        "[arg-type]",
+    ]

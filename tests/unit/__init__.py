@@ -1,1 +1,0 @@
-"""Tests of one module at a time, with nothing running."""
