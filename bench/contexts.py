@@ -12,7 +12,7 @@ from bench.ours import calls_per_second as calls_awaited_per_second
 from bench.ours import one_loop, profile, publish_all
 from bench.paragraphs import TOKENS, paragraphs
 from headwater import ContextItem, context
-from headwater.contexts.budget import Candidate, Policy, fit
+from headwater.contexts.budget import BudgetPolicy, Candidate, fit
 from headwater.contexts.tokens import tokenizer_for
 from headwater.records.core import Core
 from headwater.records.sealing import open_core, seal
@@ -65,7 +65,7 @@ def fitting(where: str, effort: Effort) -> Iterator[Rate]:
     tokenizer = tokenizer_for(MODEL)
     texts = [text[: 20 + number % 180] for number in range(125) for text in paragraphs()]
     candidates = [Candidate(text, number % 10) for number, text in enumerate(texts)]
-    policy = Policy(2 * TOKENS)
+    policy = BudgetPolicy(2 * TOKENS)
     assert len(candidates) == CANDIDATES
     fit(candidates, policy, tokenizer)
 

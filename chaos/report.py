@@ -8,12 +8,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from chaos.run import Report
+from chaos.run import VerificationReport
 
 _MOST_VIOLATIONS = 30
 
 
-def write(console: Console, report: Report) -> None:
+def write(console: Console, report: VerificationReport) -> None:
     """Prints what was done, what was found, and what should not have been found."""
     shown = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
     shown.add_column("what")
@@ -25,12 +25,12 @@ def write(console: Console, report: Report) -> None:
         console.print(violation, markup=False, highlight=False)
 
 
-def violations(report: Report) -> list[str]:
+def violations(report: VerificationReport) -> list[str]:
     """Everything that should not have been found."""
     return [*report.violations, *report.verdict.violations]
 
 
-def _rows(report: Report) -> Iterator[tuple[str, str]]:
+def _rows(report: VerificationReport) -> Iterator[tuple[str, str]]:
     order, verdict = report.order, report.verdict
     numbers: Mapping[str, int] = {
         "seed": order.seed,

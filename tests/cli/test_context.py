@@ -74,7 +74,7 @@ def assemble(
                 await store.set_feature("total_spend", "u1", 40)
             params = {"user_id": user_id, "question": question}
             overrides = Overrides(**options)
-            return await store.assemble_named("support", params, overrides)
+            return await store.assemble("support", params, overrides)
 
     return asyncio.run(assembled())
 

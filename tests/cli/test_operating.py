@@ -11,7 +11,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.cli import lag as lag_verb
 from headwater.cli import output
-from headwater.ports import Lag
+from headwater.ports import ConsumerLag
 from tests.cli.conftest import Run
 from tests.cli.test_verbs import drain
 
@@ -56,11 +56,11 @@ def test_lag_is_watched_at_a_terminal_until_ctrl_c(
     assert run("lag", "--watch").code == 2
     looks: list[int] = []
 
-    async def interrupted(store: FeatureStore) -> list[Lag]:
+    async def interrupted(store: FeatureStore) -> list[ConsumerLag]:
         looks.append(len(looks))
         if len(looks) == 3:
             raise KeyboardInterrupt
-        return [Lag(0, "somebody", 70 + len(looks), None)]
+        return [ConsumerLag(0, "somebody", 70 + len(looks), None)]
 
     monkeypatch.setattr(lag_verb, "on_terminal", lambda: True)
     monkeypatch.setattr(lag_verb, "_WATCH_SECONDS", 0)

@@ -13,7 +13,7 @@ from headwater import FeatureStore, entity, feature
 from headwater.cli.runner import run_long
 from headwater.settings.schema import Settings
 
-store = FeatureStore(settings=Settings().with_(home={home!r}))
+store = FeatureStore(settings=Settings().replace(home={home!r}))
 hung = threading.Event()
 
 @entity(store)

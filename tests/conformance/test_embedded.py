@@ -16,10 +16,10 @@ from headwater.testing.conformance import (
     CacheConformance,
     Connect,
     DeadLettersConformance,
+    LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
     RecordLogConformance,
-    RosterConformance,
 )
 from headwater.testing.conformance.suite import Suite
 
@@ -29,7 +29,7 @@ class Embedded(Suite):
 
     @pytest.fixture
     async def connect(self, tmp_path: Path) -> AsyncIterator[Connect]:
-        settings = Settings().with_(
+        settings = Settings().replace(
             home=tmp_path, partitions=4, worker={"lease_ttl": 2.0}, offline={"segment_rows": 4}
         )
         opened: list[Backends] = []
@@ -47,7 +47,7 @@ class TestSqliteBus(Embedded, BusConformance):
     """The log of events in SQLite."""
 
 
-class TestSqliteRoster(Embedded, RosterConformance):
+class TestSqliteRoster(Embedded, LeasesConformance):
     """Locked files and leases."""
 
 

@@ -18,10 +18,10 @@ from headwater.testing.conformance import (
     CacheConformance,
     Connect,
     DeadLettersConformance,
+    LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
     RecordLogConformance,
-    RosterConformance,
 )
 from headwater.testing.conformance.suite import Suite
 from tests.cluster import MASTERS, keys_of_masters
@@ -32,7 +32,7 @@ class Production(Suite):
 
     @pytest.fixture
     async def connect(self, production: Settings) -> AsyncIterator[Connect]:
-        settings = production.with_(partitions=6, worker={"lease_ttl": 0.5})
+        settings = production.replace(partitions=6, worker={"lease_ttl": 0.5})
         opened: list[Backends] = []
 
         async def opening() -> Backends:
@@ -48,7 +48,7 @@ class TestRedisBus(Production, BusConformance):
     """The log of events in Redis Streams."""
 
 
-class TestRedisRoster(Production, RosterConformance):
+class TestRedisRoster(Production, LeasesConformance):
     """Beats and leases."""
 
 
@@ -89,7 +89,7 @@ class Cluster(Production):
 
     @pytest.fixture
     def production(self, cluster_url: str, production: Settings) -> Settings:
-        return production.with_(redis={"url": cluster_url})
+        return production.replace(redis={"url": cluster_url})
 
     async def test_every_master_owns_partitions(self, connect: Connect, cluster_url: str) -> None:
         backends = await connect()
@@ -104,7 +104,7 @@ class TestClusterBus(Cluster, BusConformance):
     """The log of events over three masters."""
 
 
-class TestClusterRoster(Cluster, RosterConformance):
+class TestClusterRoster(Cluster, LeasesConformance):
     """Beats and leases over three masters."""
 
 

@@ -290,7 +290,7 @@ async def test_costs_are_whole_nano_dollars_or_unknown(store: FeatureStore) -> N
 
 
 async def test_prices_of_ones_own_count(settings: Settings, clock: ManualClock) -> None:
-    store = FeatureStore(settings=settings.with_(prices={"ours": "7000000"}), clock=clock)
+    store = FeatureStore(settings=settings.replace(prices={"ours": "7000000"}), clock=clock)
 
     @context(store, model="ours")
     async def made() -> str:
@@ -303,7 +303,7 @@ async def test_prices_of_ones_own_count(settings: Settings, clock: ManualClock) 
 @pytest.mark.parametrize("wrong", ["cheap", "2.5", -1, 10**15])
 def test_a_price_that_is_none_is_refused(settings: Settings, wrong: int | str) -> None:
     with pytest.raises(ConfigError, match=f"{wrong!r} for 'ours' is not a whole number of nano-"):
-        settings.with_(prices={"ours": wrong})
+        settings.replace(prices={"ours": wrong})
 
 
 async def test_a_price_in_the_file_is_a_number_and_that_of_a_model_at_any_provider(
@@ -311,7 +311,7 @@ async def test_a_price_in_the_file_is_a_number_and_that_of_a_model_at_any_provid
 ) -> None:
     prices = '[prices]\n"gpt-4o" = 7000000\n"azure/gpt-4o" = "8000000"\n'
     (tmp_path / "headwater.toml").write_text(prices)
-    given = settings.with_(prices=load(environ={}, directory=tmp_path).prices)
+    given = settings.replace(prices=load(environ={}, directory=tmp_path).prices)
 
     async def made() -> str:
         return TEN
@@ -460,7 +460,7 @@ async def test_a_log_that_fails_is_an_error_for_those_who_must_have_it(
     settings: Settings, clock: ManualClock
 ) -> None:
     async with FeatureStore(
-        settings=settings.with_(record={"required": True}), clock=clock
+        settings=settings.replace(record={"required": True}), clock=clock
     ) as store:
         made = await broken(store)
         with pytest.raises(RecordingError, match="was not recorded: the disk is full"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.contexts.budget import Candidate, Fitted, Policy, fit
+from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.tokens import Tokenizer, tokenizer_for
 from headwater.core.templates import MARK
 from headwater.errors import InvalidInputError, TokenBudgetError
@@ -26,7 +26,7 @@ candidates = st.lists(
 )
 whole_candidates = candidates.map(lambda items: [_whole(item) for item in items])
 policies = st.builds(
-    Policy,
+    BudgetPolicy,
     max_tokens=st.integers(1, 60),
     separator=st.sampled_from(SEPARATORS),
     on_overflow=st.just("flag"),
@@ -39,7 +39,7 @@ def _whole(item: Candidate) -> Candidate:
     return Candidate(item.content, item.priority, item.required)
 
 
-def _limit(policy: Policy, tokenizer: Tokenizer) -> int:
+def _limit(policy: BudgetPolicy, tokenizer: Tokenizer) -> int:
     assert policy.max_tokens is not None
     return policy.max_tokens * 100 // (100 + tokenizer.margin_percent)
 
@@ -48,8 +48,8 @@ def _ranks(items: list[Candidate]) -> list[int]:
     return sorted(range(len(items)), key=lambda n: (not items[n].required, -items[n].priority, n))
 
 
-def _with_budget(policy: Policy, max_tokens: int) -> Policy:
-    return Policy(max_tokens, policy.separator, policy.on_overflow, policy.backfill)
+def _with_budget(policy: BudgetPolicy, max_tokens: int) -> BudgetPolicy:
+    return BudgetPolicy(max_tokens, policy.separator, policy.on_overflow, policy.backfill)
 
 
 def _decisions(fitted: Fitted) -> list[str]:
@@ -57,7 +57,7 @@ def _decisions(fitted: Fitted) -> list[str]:
 
 
 def _tokens_of(
-    places: set[int], items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    places: set[int], items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> int:
     text = policy.separator.join(items[place].content for place in sorted(places))
     return fresh_count(tokenizer, text)
@@ -65,7 +65,7 @@ def _tokens_of(
 
 @given(candidates, policies, tokenizers)
 def test_the_budget_is_never_exceeded_but_by_flagged_required_items(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
     assert fitted.overflow == (fitted.tokens > _limit(policy, tokenizer))
@@ -76,7 +76,7 @@ def test_the_budget_is_never_exceeded_but_by_flagged_required_items(
 
 @given(candidates, policies, tokenizers)
 def test_the_reported_count_is_a_fresh_count_of_the_text(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
     assert fitted.tokens == fresh_count(tokenizer, fitted.content)
@@ -87,7 +87,7 @@ def test_the_reported_count_is_a_fresh_count_of_the_text(
 
 @given(candidates, policies, tokenizers)
 def test_what_is_emitted_is_joined_in_the_declared_order(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
     emitted = [choice.emitted for choice in fitted.choices if choice.emitted is not None]
@@ -99,7 +99,7 @@ def test_what_is_emitted_is_joined_in_the_declared_order(
 
 @given(candidates, policies, tokenizers)
 def test_required_items_are_kept(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     for item, choice in zip(items, fit(items, policy, tokenizer).choices, strict=True):
         if item.required:
@@ -111,7 +111,7 @@ def test_required_items_are_kept(
 
 @given(candidates, policies, tokenizers)
 def test_nothing_is_dropped_while_something_of_lower_rank_is_kept(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill)
     optional = [place for place in _ranks(items) if not items[place].required]
@@ -123,7 +123,7 @@ def test_nothing_is_dropped_while_something_of_lower_rank_is_kept(
 
 @given(candidates, policies, tokenizers)
 def test_only_the_first_that_does_not_fit_is_shortened_and_only_if_it_may_be(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
     short = [place for place in _ranks(items) if fitted.choices[place].short_by]
@@ -138,14 +138,14 @@ def test_only_the_first_that_does_not_fit_is_shortened_and_only_if_it_may_be(
 
 @given(candidates, policies, tokenizers)
 def test_the_same_input_gives_the_same_output(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assert fit(items, policy, tokenizer) == fit(list(items), policy, tokenizer)
 
 
 @given(candidates, policies, tokenizers)
 def test_so_much_more_budget_keeps_an_item_and_one_less_does_not(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill and policy.max_tokens)
     for place, choice in enumerate(fit(items, policy, tokenizer).choices):
@@ -160,7 +160,7 @@ def test_so_much_more_budget_keeps_an_item_and_one_less_does_not(
 
 @given(whole_candidates, policies, tokenizers)
 def test_without_backfill_it_is_what_counting_every_text_anew_would_give(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill)
     kept = {place for place, item in enumerate(items) if item.required}
@@ -180,7 +180,7 @@ def test_without_backfill_it_is_what_counting_every_text_anew_would_give(
 
 @given(whole_candidates, policies, tokenizers)
 def test_with_backfill_each_that_fits_at_its_turn_is_kept(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(policy.backfill)
     kept = {place for place, item in enumerate(items) if item.required}
@@ -200,9 +200,9 @@ def test_with_backfill_each_that_fits_at_its_turn_is_kept(
 
 @given(whole_candidates, policies, tokenizers)
 def test_required_items_that_do_not_fit_are_an_error_that_says_what_would_do(
-    items: list[Candidate], policy: Policy, tokenizer: Tokenizer
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
-    strict = Policy(policy.max_tokens, policy.separator, "error", policy.backfill)
+    strict = BudgetPolicy(policy.max_tokens, policy.separator, "error", policy.backfill)
     required = {place for place, item in enumerate(items) if item.required}
     if _tokens_of(required, items, policy, tokenizer) <= _limit(policy, tokenizer):
         assert fit(items, strict, tokenizer) == fit(items, policy, tokenizer)
@@ -220,7 +220,7 @@ def test_required_items_that_do_not_fit_are_an_error_that_says_what_would_do(
 def test_without_a_budget_everything_is_kept(
     items: list[Candidate], separator: str, tokenizer: Tokenizer
 ) -> None:
-    fitted = fit(items, Policy(None, separator), tokenizer)
+    fitted = fit(items, BudgetPolicy(None, separator), tokenizer)
     assert fitted.content == separator.join(item.content for item in items)
     assert fitted.tokens == fresh_count(tokenizer, fitted.content)
     assert {choice.short_by for choice in fitted.choices} <= {0}
@@ -230,10 +230,10 @@ def test_without_a_budget_everything_is_kept(
 def test_separators_count() -> None:
     """A peer emits twelve tokens for a limit of ten here, and reports ten."""
     items = [Candidate("one two three four five"), Candidate("six seven eight nine ten")]
-    fitted = fit(items, Policy(10), GPT)
+    fitted = fit(items, BudgetPolicy(10), GPT)
     assert fitted.tokens == GPT.count(fitted.content) == 5
     assert [choice.short_by for choice in fitted.choices] == [0, 1]
-    assert fit(items, Policy(11), GPT).tokens == 11
+    assert fit(items, BudgetPolicy(11), GPT).tokens == 11
 
 
 def test_the_lowest_priority_is_dropped_first_and_of_equals_the_last() -> None:
@@ -245,7 +245,9 @@ def test_the_lowest_priority_is_dropped_first_and_of_equals_the_last() -> None:
     ]
     kept = {
         budget: [
-            n for n, choice in enumerate(fit(items, Policy(budget), GPT).choices) if choice.emitted
+            n
+            for n, choice in enumerate(fit(items, BudgetPolicy(budget), GPT).choices)
+            if choice.emitted
         ]
         for budget in (2, 3, 7, 11, 15)
     }
@@ -259,9 +261,9 @@ def test_reasons_say_why() -> None:
         Candidate("She has ordered nothing for a year and then very much.", priority=5),
         Candidate("Hi.", priority=1),
     ]
-    reasons = [choice.reason for choice in fit(items, Policy(16), GPT).choices]
+    reasons = [choice.reason for choice in fit(items, BudgetPolicy(16), GPT).choices]
     assert reasons == ["required", "fits", "over_budget", "outranked"]
-    filled = fit(items, Policy(16, backfill=True), GPT)
+    filled = fit(items, BudgetPolicy(16, backfill=True), GPT)
     assert [choice.reason for choice in filled.choices] == [
         *("required", "fits", "over_budget", "fits"),
     ]
@@ -273,7 +275,7 @@ def test_the_item_at_the_border_is_shortened_to_what_there_is_room_for() -> None
         Candidate("The parcel left the warehouse on Monday and was lost", truncate=True),
         Candidate("Be kind.", priority=-1),
     ]
-    fitted = fit(items, Policy(14), GPT)
+    fitted = fit(items, BudgetPolicy(14), GPT)
     assert fitted.content == "You are a support agent.\n\nThe parcel left the warehouse on Monday …"
     assert fitted.tokens == 14
     assert _decisions(fitted) == ["kept", "truncated", "dropped"]
@@ -286,12 +288,12 @@ def test_a_required_item_that_may_be_shortened_is_before_it_is_an_error() -> Non
         Candidate("The parcel left the warehouse on Monday", required=True, truncate=True),
         Candidate("You are a support agent.", required=True),
     ]
-    fitted = fit(items, Policy(12), GPT)
+    fitted = fit(items, BudgetPolicy(12), GPT)
     assert fitted.content == "The parcel left the warehouse …\n\nYou are a support agent."
     assert _decisions(fitted) == ["dropped", "truncated", "kept"]
     with pytest.raises(TokenBudgetError):
-        fit(items, Policy(6), GPT)
-    flagged = fit(items, Policy(6, on_overflow="flag"), GPT)
+        fit(items, BudgetPolicy(6), GPT)
+    flagged = fit(items, BudgetPolicy(6, on_overflow="flag"), GPT)
     assert flagged.overflow
     assert flagged.content == f"{items[1].content}\n\n{items[2].content}"
 
@@ -299,7 +301,7 @@ def test_a_required_item_that_may_be_shortened_is_before_it_is_an_error() -> Non
 def test_the_error_names_the_items_and_the_remedy() -> None:
     items = [Candidate("one"), Candidate("one two three four", required=True)]
     with pytest.raises(TokenBudgetError) as caught:
-        fit(items, Policy(3), GPT)
+        fit(items, BudgetPolicy(3), GPT)
     assert str(caught.value) == (
         "the required items need max_tokens=4, and it is 3 (item 1 has 4); raise it, require less, "
         "or mark an item truncate=True"
@@ -308,25 +310,25 @@ def test_the_error_names_the_items_and_the_remedy() -> None:
 
 def test_an_estimate_leaves_room() -> None:
     items = [Candidate("one two three four five six seven eight", priority=1), Candidate("nine")]
-    fitted = fit(items, Policy(10), tokenizer_for("claude-sonnet-4-5"))
+    fitted = fit(items, BudgetPolicy(10), tokenizer_for("claude-sonnet-4-5"))
     assert (fitted.tokens, fitted.choices[0].short_by) == (0, 1)
-    assert fit(items, Policy(11), tokenizer_for("claude-sonnet-4-5")).tokens == 8
+    assert fit(items, BudgetPolicy(11), tokenizer_for("claude-sonnet-4-5")).tokens == 8
 
 
 def test_a_thousand_items_without_a_word_are_no_trouble() -> None:
-    fitted = fit([Candidate("", priority=n % 7) for n in range(1000)], Policy(50), GPT)
+    fitted = fit([Candidate("", priority=n % 7) for n in range(1000)], BudgetPolicy(50), GPT)
     assert fitted.tokens == GPT.count(fitted.content) <= 50
 
 
 @pytest.mark.parametrize("max_tokens", [0, -1])
 def test_a_budget_is_above_zero(max_tokens: int) -> None:
     with pytest.raises(InvalidInputError, match="above zero, or None"):
-        Policy(max_tokens)
+        BudgetPolicy(max_tokens)
 
 
 def test_what_happens_on_overflow_is_one_of_two() -> None:
     with pytest.raises(InvalidInputError, match="'error' or 'flag'"):
-        Policy(on_overflow="ignore")  # type: ignore[arg-type]
+        BudgetPolicy(on_overflow="ignore")  # type: ignore[arg-type]
 
 
 def test_items_that_have_fewer_tokens_together_are_short_by_what_all_of_them_need() -> None:
@@ -340,7 +342,7 @@ def test_items_that_have_fewer_tokens_together_are_short_by_what_all_of_them_nee
         Candidate("{__a the", 1),
         Candidate("\u3000”\u0301'll \u0131\u200b'll'KK中{!.”👍  “\xa0", 1),
     ]
-    policy = Policy(40, "/")
+    policy = BudgetPolicy(40, "/")
     for place, choice in enumerate(fit(items, policy, tokenizer).choices):
         if choice.short_by:
             for more, kept in ((choice.short_by, True), (choice.short_by - 1, False)):
@@ -353,9 +355,9 @@ def test_the_error_names_the_budget_within_which_a_shortened_item_fits() -> None
     words = ("alpha beta gamma delta epsilon zeta", "one two three four five six seven")
     items = [Candidate(text, required=True, truncate=True) for text in words]
     with pytest.raises(TokenBudgetError) as caught:
-        fit(items, Policy(8), tokenizer)
+        fit(items, BudgetPolicy(8), tokenizer)
     assert caught.value.needed == 10
-    fitted = fit(items, Policy(10), tokenizer)
+    fitted = fit(items, BudgetPolicy(10), tokenizer)
     assert [choice.decision for choice in fitted.choices] == ["kept", "truncated"]
     with pytest.raises(TokenBudgetError):
-        fit(items, Policy(9), tokenizer)
+        fit(items, BudgetPolicy(9), tokenizer)

@@ -148,7 +148,7 @@ async def test_every_way_of_reading_a_feature_is_noted(
 
     @context(store)
     async def read(user_id: str) -> str:
-        (row,) = await store.read(["plan"], [user_id])
+        (row,) = await store.get_feature_values(["plan"], [user_id])
         return str(row["plan"].value)
 
     @context(store)

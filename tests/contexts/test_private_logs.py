@@ -75,7 +75,7 @@ def private(request: pytest.FixtureRequest) -> bool:
 async def client(
     settings: Settings, clock: ManualClock, *, private: bool
 ) -> AsyncIterator[httpx.AsyncClient]:
-    chosen = settings.with_(record={"include_content": not private})
+    chosen = settings.replace(record={"include_content": not private})
     async with FeatureStore(settings=chosen, clock=clock) as store:
         desk(store)
         transport = httpx.ASGITransport(app=create_app(store))
@@ -101,7 +101,7 @@ async def test_a_failure_is_logged_by_its_types_and_places(
 async def test_what_a_private_failure_came_of_is_named_with_file_line_and_function(
     settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = settings.with_(record={"include_content": False})
+    chosen = settings.replace(record={"include_content": False})
     async with FeatureStore(settings=chosen, clock=clock) as store:
         desk(store)
         transport = httpx.ASGITransport(app=create_app(store))

@@ -504,5 +504,5 @@ async def test_a_feature_that_searches_is_as_old_as_the_search(
 
     await search("shoes")
     clock.advance("3m")
-    ((row),) = await store.read(["advice"], ["u1"])
+    ((row),) = await store.get_feature_values(["advice"], ["u1"])
     assert row["advice"].age_ms(clock.now()) == 180_000

@@ -25,7 +25,7 @@ NEVER = 60.0
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.with_(context={"timeout": 0.2}, worker={"threads": 1})
+    return settings.replace(context={"timeout": 0.2}, worker={"threads": 1})
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_a_declaration_may_give_more_or_less_time(
     longer = declare(store, name="longer", timeout="20s")(waits)
     shorter = declare(store, name="shorter", timeout="50ms")(waits)
     await longer(0.5)
-    await store.rebind(settings.with_(context={"timeout": 20}), clock)
+    await store.rebind(settings.replace(context={"timeout": 20}), clock)
     with pytest.raises((ContextTimeoutError, RetrieverTimeoutError), match=r"0\.05 s"):
         await shorter(NEVER)
 
@@ -209,7 +209,7 @@ async def test_features_have_the_time_of_handlers(
     async def made(user_id: str) -> str:
         return str(await store.get_feature("slow", user_id))
 
-    await store.rebind(settings.with_(worker={"handler_timeout": 0.05}), clock)
+    await store.rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
     with pytest.raises(HandlerTimeoutError):
         await made("u1")
 

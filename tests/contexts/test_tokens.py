@@ -152,6 +152,7 @@ def test_a_budget_and_what_is_usable_of_it_agree(tokens: int, margin: int) -> No
 
 
 def test_nothing_is_loaded_before_something_is_counted() -> None:
-    script = "import sys, headwater.fit, headwater.prices; print('splintr' in sys.modules)"
+    modules = "headwater.contexts.budget, headwater.contexts.prices"
+    script = f"import sys, {modules}; print('splintr' in sys.modules)"
     command = [sys.executable, "-c", script]
     assert subprocess.check_output(command, text=True, timeout=30).strip() == "False"

@@ -9,9 +9,9 @@ import pytest
 
 from headwater.core import logging as logs
 from headwater.core.logging import Outage, log
-from headwater.errors import AwayError, BackendError
+from headwater.errors import BackendError, BackendUnavailableError
 
-AWAY = AwayError("nobody answers")
+AWAY = BackendUnavailableError("nobody answers")
 
 
 class Said:

@@ -10,7 +10,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.memory import MemoryCache
 from headwater.core.logging import log
-from headwater.engine.declaration_check import KEPT, Alike
+from headwater.engine.declaration_check import KEPT, DeclarationCheck
 from headwater.ports import Cached
 from headwater.testing import ManualClock
 from tests.engine.support import records
@@ -36,8 +36,8 @@ def declaring(names: Iterable[str]) -> FeatureStore:
     return store
 
 
-def worker(name: str, cache: MemoryCache, *features: str) -> Alike:
-    return Alike(declaring(features).registry, cache, ManualClock(), name, "group")
+def worker(name: str, cache: MemoryCache, *features: str) -> DeclarationCheck:
+    return DeclarationCheck(declaring(features).registry, cache, ManualClock(), name, "group")
 
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -226,7 +226,7 @@ async def test_a_handler_that_runs_too_long_fails_and_is_retried(
     async def quick(user_id: str, event: ServiceEvent) -> int:
         return 2
 
-    await store.rebind(settings.with_(worker={"handler_timeout": 0.05}), clock)
+    await store.rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
     await store.publish("buy", "u1")
     await store.drain()
     assert runs == 2
@@ -307,7 +307,7 @@ async def test_late_events_do_not_turn_time_back(
     await store.publish("buy", "u1", {"amount": 10}, timestamp=noon - timedelta(hours=1))
     clock.advance("1m")
     await store.drain()
-    (row,) = await store.read(["total"], ["u1"])
+    (row,) = await store.get_feature_values(["total"], ["u1"])
     assert row["total"].value == 11
     assert row["total"].as_of == noon
 
@@ -324,6 +324,6 @@ async def test_a_feature_ordered_by_event_time_keeps_a_late_result_in_history_on
     await store.publish("moved", "u1", {"city": "Paris"}, timestamp=noon)
     await store.publish("moved", "u1", {"city": "Oslo"}, timestamp=noon - timedelta(hours=1))
     await store.drain()
-    (row,) = await store.read(["city"], ["u1"])
+    (row,) = await store.get_feature_values(["city"], ["u1"])
     assert (row["city"].value, row["city"].as_of) == ("Paris", noon)
     assert await past(store, "city") == ["Rome", "Oslo", "Paris"]

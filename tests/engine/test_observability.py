@@ -156,7 +156,7 @@ async def test_the_log_level_is_a_setting(
     clock: ManualClock,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await store.rebind(settings.with_(log={"level": "error"}), clock)
+    await store.rebind(settings.replace(log={"level": "error"}), clock)
     await store.publish("buy", "u1")
     await store.drain()
     assert capsys.readouterr().err == ""

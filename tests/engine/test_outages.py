@@ -10,7 +10,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.clock import SystemClock
-from headwater.errors import AwayError, EventError, InvalidInputError
+from headwater.errors import BackendUnavailableError, EventError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, until
@@ -26,7 +26,7 @@ async def test_a_handler_that_cannot_read_because_the_server_is_away_is_run_agai
         nonlocal away
         away -= 1
         if away >= 0:
-            raise AwayError("cut off")
+            raise BackendUnavailableError("cut off")
         return 1
 
     await store.publish("buy", "u1")
@@ -45,7 +45,7 @@ async def test_a_refresh_that_meets_a_server_that_is_away_is_run_again(
         nonlocal away
         away -= 1
         if away >= 0:
-            raise AwayError("cut off")
+            raise BackendUnavailableError("cut off")
         return 7
 
     @feature(entity=user, trigger="buy")
@@ -93,11 +93,11 @@ async def test_groups_that_share_a_schedule_each_run_it_once(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    await store.rebind(settings.with_(partitions=1), clock)
+    await store.rebind(settings.replace(partitions=1), clock)
     ids = [f"u{number:04d}" for number in range(1_700)]
     await asyncio.gather(*(store.set_feature("total", entity_id, 1) for entity_id in ids))
     for group in ("one", "other"):
-        chosen = settings.with_(partitions=1, worker={"consumer_group": group})
+        chosen = settings.replace(partitions=1, worker={"consumer_group": group})
         await store.rebind(chosen, clock)
         await store.drain()
     await store.drain()
@@ -142,7 +142,7 @@ def test_a_store_can_be_opened_by_many_event_loops_at_once(settings: Settings) -
 async def test_a_worker_that_is_stopped_while_it_claims_leaves_nothing_behind(
     store: FeatureStore, user: type, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.rebind(settings.with_(worker={"lease_ttl": 60}), SystemClock())
+    await store.rebind(settings.replace(worker={"lease_ttl": 60}), SystemClock())
     engine = await store.open()
     worker, claim = Worker(store), engine.backends.roster.claim
 
@@ -168,7 +168,7 @@ async def test_a_tick_after_a_takeover_is_not_taken_for_one_that_overruns(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    await store.rebind(settings.with_(partitions=1), clock)
+    await store.rebind(settings.replace(partitions=1), clock)
     ids = [f"u{number:04d}" for number in range(700)]
     await asyncio.gather(*(store.set_feature("total", entity_id, 1) for entity_id in ids))
     # The first portion is handled here; the rest by whoever comes next.

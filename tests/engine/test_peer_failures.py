@@ -26,7 +26,7 @@ from tests.processes.fleet import Fleet
 async def shared(home: Path) -> AsyncIterator[FeatureStore]:
     """The store of the program whose processes are killed, seen from here."""
     before = program.store.settings
-    await program.store.rebind(Settings().with_(home=home), SystemClock())
+    await program.store.rebind(Settings().replace(home=home), SystemClock())
     yield program.store
     await program.store.rebind(before, SystemClock())
 
@@ -178,7 +178,7 @@ async def test_the_workers_settings_are_more_than_words_in_the_docs(
         await store.publish("buy", f"u{number}")
     await store.drain()
     assert most == 2
-    await store.rebind(settings.with_(worker={"consumer_group": "another"}), clock)
+    await store.rebind(settings.replace(worker={"consumer_group": "another"}), clock)
     assert await backlog(store) == 6
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.engine import worker
-from headwater.engine.worker import Turns
+from headwater.engine.worker import QuarantineScheduler
 
 
 class Watch:
@@ -24,7 +24,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 def test_the_others_get_as_much_time_as_they_stood_still(watch: Watch) -> None:
-    turns = Turns()
+    turns = QuarantineScheduler()
     turns.begin_alone()
     watch.now += 2
     turns.ran_alone()
@@ -36,7 +36,7 @@ def test_the_others_get_as_much_time_as_they_stood_still(watch: Watch) -> None:
 
 
 def test_quick_events_run_alone_one_after_the_other(watch: Watch) -> None:
-    turns = Turns()
+    turns = QuarantineScheduler()
     for _ in range(4):
         turns.begin_alone()
         watch.now += 0.1
@@ -49,7 +49,7 @@ def test_quick_events_run_alone_one_after_the_other(watch: Watch) -> None:
 
 
 def test_what_waits_for_the_others_to_end_has_not_kept_them_waiting(watch: Watch) -> None:
-    turns = Turns()
+    turns = QuarantineScheduler()
     turns.hold_others()
     watch.now += 20
     turns.begin_alone()

@@ -58,7 +58,7 @@ class Engine(RuleBasedStateMachine):
         self.store = self.open()
 
     def open(self) -> FeatureStore:
-        chosen = Settings().with_(
+        chosen = Settings().replace(
             home=self.folder.name,
             partitions=2,
             worker={"batch_size": 3, "max_deliveries": 1_000},

@@ -107,7 +107,7 @@ async def test_a_batch_of_quick_sync_handlers_costs_few_thread_hops(
         threads.append(threading.current_thread().name)
         return 1
 
-    await store.rebind(settings.with_(worker={"concurrency": 64}), clock)
+    await store.rebind(settings.replace(worker={"concurrency": 64}), clock)
     for number in range(200):
         await store.publish("buy", f"u{number}")
     await store.drain()
@@ -159,7 +159,7 @@ async def test_batch_size_bounds_the_events_of_a_batch(
         return 1
 
     await store.rebind(
-        settings.with_(home=settings.home + "/one", partitions=1, worker={"batch_size": 3}), clock
+        settings.replace(home=settings.home + "/one", partitions=1, worker={"batch_size": 3}), clock
     )
     for number in range(12):
         await store.publish("buy", f"u{number}")
@@ -183,7 +183,8 @@ async def test_concurrency_bounds_the_entities_at_once(
         return 1
 
     await store.rebind(
-        settings.with_(home=settings.home + "/one", partitions=1, worker={"concurrency": 2}), clock
+        settings.replace(home=settings.home + "/one", partitions=1, worker={"concurrency": 2}),
+        clock,
     )
     for number in range(12):
         await store.publish("buy", f"u{number}")
@@ -203,7 +204,7 @@ async def test_each_consumer_group_handles_every_event(
 
     await store.publish("buy", "u1")
     await store.drain()
-    await store.rebind(settings.with_(worker={"consumer_group": "others"}), clock)
+    await store.rebind(settings.replace(worker={"consumer_group": "others"}), clock)
     await store.drain()
     await store.drain()
     assert seen == ["headwater_workers", "others"]
@@ -217,7 +218,7 @@ async def test_an_idle_worker_that_nothing_wakes_looks_at_the_poll_interval(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    await store.rebind(settings.with_(worker={"poll_interval": 0.01}), clock)
+    await store.rebind(settings.replace(worker={"poll_interval": 0.01}), clock)
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
     await until(lambda: nobody_can_wake(Path(settings.home)))
@@ -242,7 +243,7 @@ async def has_total(store: FeatureStore) -> bool:
 async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
-    await store.rebind(settings.with_(worker={"batch_size": 1, "lease_ttl": 2}), store.clock)
+    await store.rebind(settings.replace(worker={"batch_size": 1, "lease_ttl": 2}), store.clock)
     may_end = asyncio.Semaphore(0)
 
     @feature(entity=user, trigger="seen")

@@ -76,7 +76,7 @@ async def test_a_feature_without_a_value_gives_its_default_and_says_so(
     async def last(user_id: str, event: ServiceEvent) -> str:
         return "x"
 
-    (row,) = await store.read(["visits", "last"], ["u1"])
+    (row,) = await store.get_feature_values(["visits", "last"], ["u1"])
     assert row == {
         "visits": FeatureValue(0, None, "default"),
         "last": FeatureValue(None, None, "missing"),
@@ -93,7 +93,7 @@ async def test_a_stored_value_says_how_old_it_is_and_where_it_came_from(
     at = clock.now() - timedelta(minutes=5)
     await store.publish("seen", "u1", timestamp=at)
     await store.drain()
-    (row,) = await store.read(["visits"], ["u1"])
+    (row,) = await store.get_feature_values(["visits"], ["u1"])
     assert row["visits"] == FeatureValue(1, at, "online", clock.now())
     assert row["visits"].age_ms(clock.now()) == 300_000
 
@@ -126,7 +126,7 @@ async def test_an_on_demand_value_with_a_time_to_live_is_kept_that_long_and_goes
 
     assert await store.get_feature("score", "u1") == 1
     clock.advance("59s")
-    (row,) = await store.read(["score"], ["u1"])
+    (row,) = await store.get_feature_values(["score"], ["u1"])
     then = clock.now() - timedelta(seconds=59)
     assert row["score"] == FeatureValue(1, then, "online", then)
     clock.advance("1s")
@@ -340,10 +340,10 @@ async def test_a_composed_or_computed_value_is_as_old_as_its_oldest_input(
     clock.advance("1h")
     await store.publish("second", "u1")
     await store.drain()
-    (row,) = await store.read(["both", "added"], ["u1"])
-    made_of = frozenset(("feature", "User", name, "u1") for name in ("first", "second"))
-    assert row["both"] == FeatureValue("1 and 2", oldest, "computed", None, made_of)
-    assert row["added"] == FeatureValue(3, oldest, "computed", None, made_of)
+    (row,) = await store.get_feature_values(["both", "added"], ["u1"])
+    provenance = frozenset(("feature", "User", name, "u1") for name in ("first", "second"))
+    assert row["both"] == FeatureValue("1 and 2", oldest, "computed", None, provenance)
+    assert row["added"] == FeatureValue(3, oldest, "computed", None, provenance)
 
 
 async def test_values_stored_computed_and_composed_come_in_one_answer_in_the_order_asked(
@@ -481,7 +481,7 @@ async def test_numpy_values_are_accepted_and_come_back_as_pythons_own(
 
 async def test_a_text_is_no_list_of_names_or_ids(store: FeatureStore, user: type) -> None:
     for names, ids in ((["plan"], "u1"), ("plan", ["u1"])):
-        for verb in (store.get_features, store.read):
+        for verb in (store.get_features, store.get_feature_values):
             with pytest.raises(InvalidInputError, match=r"is a text; pass a list, such as \['"):
                 await verb(names, ids)
 
@@ -541,7 +541,7 @@ async def test_set_feature_writes_online_and_to_history(
 
     at = clock.now() - timedelta(days=1)
     await store.set_feature("plan", "u1", "gold", as_of=at)
-    (row,) = await store.read(["plan"], ["u1"])
+    (row,) = await store.get_feature_values(["plan"], ["u1"])
     assert row["plan"] == FeatureValue("gold", at, "online", clock.now())
     assert await past(store, "plan") == ["gold"]
     with pytest.raises(InvalidInputError, match=r"composed of others at every read .* set those"):
@@ -607,9 +607,9 @@ async def test_what_is_computed_from_a_default_has_no_age_and_is_not_kept(
     async def tier(user_id: str) -> str:
         return "gold" if await store.get_feature("spent", user_id) else "new"
 
-    (row,) = await store.read(["tier"], ["u1"])
-    made_of = frozenset({("feature", "User", "spent", "u1")})
-    assert row["tier"] == FeatureValue("new", None, "computed", None, made_of)
+    (row,) = await store.get_feature_values(["tier"], ["u1"])
+    provenance = frozenset({("feature", "User", "spent", "u1")})
+    assert row["tier"] == FeatureValue("new", None, "computed", None, provenance)
     await store.publish("buy", "u1")
     await store.drain()
     assert await store.get_feature("tier", "u1") == "gold"
@@ -623,7 +623,7 @@ async def test_an_on_demand_function_may_not_run_for_ever(
         await asyncio.sleep(60)
         return 1
 
-    await store.rebind(settings.with_(worker={"handler_timeout": 0.05}), clock)
+    await store.rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
     with pytest.raises(HandlerTimeoutError):
         await store.get_feature("slow", "u1")
 
@@ -682,7 +682,7 @@ async def test_sync_functions_that_read_each_other_do_not_run_out_of_threads(
     def outer(user_id: str) -> str:
         return f"<{store.sync.get_feature('inner', user_id)}>"
 
-    await store.rebind(settings.with_(worker={"threads": 2}), clock)
+    await store.rebind(settings.replace(worker={"threads": 2}), clock)
     ids = [f"u{number}" for number in range(20)]
     async with asyncio.timeout(10):
         found = await store.get_features(["outer"], ids)
@@ -702,7 +702,7 @@ async def test_a_quick_sync_function_does_not_wait_for_a_slow_one(
     def quick(user_id: str) -> int:
         return 1
 
-    await store.rebind(settings.with_(worker={"threads": 1}), clock)
+    await store.rebind(settings.replace(worker={"threads": 1}), clock)
     reading = asyncio.gather(store.get_feature("quick", "u1"), asyncio.sleep(0))
     waiting = asyncio.ensure_future(store.get_feature("slow", "u1"))
     assert (await reading)[0] == 1
@@ -718,7 +718,7 @@ async def test_time_in_the_queue_for_a_thread_is_not_time_to_run(
         return 1 if threading.Event().wait(0.05) else 2
 
     await store.rebind(
-        settings.with_(worker={"threads": 1, "handler_timeout": 0.4}, partitions=1), clock
+        settings.replace(worker={"threads": 1, "handler_timeout": 0.4}, partitions=1), clock
     )
     ids = [f"u{number}" for number in range(20)]
     for user_id in ids:

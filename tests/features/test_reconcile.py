@@ -133,7 +133,7 @@ async def cell_of(store: FeatureStore, name: str, user_id: str = "u1") -> Cell |
 
 async def test_online_values_and_history_agree_after_events(store: FeatureStore) -> None:
     await buy(store, "u1", "u2", "u1")
-    await store.read(["cached"], ["u1"])
+    await store.get_feature_values(["cached"], ["u1"])
     audit = await store.audit()
     assert (audit.entity_ids, audit.values, audit.differences) == (2, 8, [])
     assert audit.not_compared == ["cached"]
@@ -143,7 +143,7 @@ async def test_online_values_and_history_agree_after_events(store: FeatureStore)
 async def test_they_agree_when_history_has_been_rolled_into_segments(
     settings: Settings, clock: ManualClock
 ) -> None:
-    settings = settings.with_(offline={"segment_rows": 1})
+    settings = settings.replace(offline={"segment_rows": 1})
     async with FeatureStore(settings=settings, clock=clock) as store:
         declare(store)
         await buy(store, "u1", "u2", "u1")
@@ -161,13 +161,13 @@ async def test_they_agree_when_history_has_been_rolled_into_segments(
 async def test_a_lost_online_store_is_restored_from_history(store: FeatureStore) -> None:
     await buy(store, "u1", "u2", "u1")
     names = ["spend", "bought_at", "address", "basket"]
-    before = await store.read(names, ["u1", "u2"])
+    before = await store.get_feature_values(names, ["u1", "u2"])
     cell = await cell_of(store, "basket")
     await lose_online(store, "u1", "u2")
     assert await store.get_feature("spend", "u1") is None
     rebuilt = await store.rebuild()
     assert (rebuilt.entity_ids, rebuilt.values) == (2, 8)
-    assert await store.read(names, ["u1", "u2"]) == before
+    assert await store.get_feature_values(names, ["u1", "u2"]) == before
     assert await cell_of(store, "basket") == cell
     assert await differences(store) == []
 

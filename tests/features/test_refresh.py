@@ -74,7 +74,7 @@ async def test_a_feature_that_is_not_materialized_is_computed_when_first_read_an
     clock.advance("5m")
     await store.drain()
     assert runs == ["u1", "u1"]
-    (row,) = await store.read(["score"], ["u1"])
+    (row,) = await store.get_feature_values(["score"], ["u1"])
     assert (row["score"].value, row["score"].source) == (2, "online")
     assert set(await past(store, "score")) == {1, 2}
 
@@ -90,7 +90,7 @@ async def test_a_tick_reaches_more_entities_than_fit_in_one_portion(
         runs.append(user_id)
         return 1
 
-    await store.rebind(settings.with_(home=settings.home + "/one", partitions=1), clock)
+    await store.rebind(settings.replace(home=settings.home + "/one", partitions=1), clock)
     ids = [f"u{number:04}" for number in range(1_234)]
     await store.publish_events(
         [ServiceEvent("seen", entity_id, {}, clock.now()) for entity_id in ids], dedup=False
@@ -343,7 +343,7 @@ async def test_a_sql_feature_reads_events_and_history_and_may_give_its_own_times
         await store.publish("click", "u1")
     clock.advance("5m")
     await store.drain()
-    (row,) = await store.read(["clicks"], ["u1"])
+    (row,) = await store.get_feature_values(["clicks"], ["u1"])
     assert (row["clicks"].value, row["clicks"].as_of) == (3, at)
 
 
@@ -455,7 +455,7 @@ async def test_a_tick_is_passed_over_while_an_earlier_run_is_on_its_way(
         clock.advance("10ms")
         return len(runs)
 
-    await store.rebind(settings.with_(home=settings.home + "/one", partitions=1), clock)
+    await store.rebind(settings.replace(home=settings.home + "/one", partitions=1), clock)
     ids = [f"u{number:04}" for number in range(1_200)]
     await store.publish_events(
         [ServiceEvent("seen", entity_id, {}, clock.now()) for entity_id in ids], dedup=False

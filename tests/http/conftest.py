@@ -107,7 +107,7 @@ async def make_store(tmp_path: Path, doors: Doors) -> AsyncIterator[MakeStore]:
 
     def make(**settings: Any) -> FeatureStore:
         given = {"api_key": KEY, "home": str(tmp_path / "home"), **settings}
-        stores.append(shop(Settings().with_(**given), doors))
+        stores.append(shop(Settings().replace(**given), doors))
         return stores[-1]
 
     yield make

@@ -16,7 +16,7 @@ from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, problem_of
 
 
-class Turn(msgspec.Struct):
+class HandlerTransaction(msgspec.Struct):
     """A reference in a type of one's own."""
 
     call_id: str
@@ -24,7 +24,7 @@ class Turn(msgspec.Struct):
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[FeatureStore]:
-    settings = Settings().with_(api_key=KEY, home=str(tmp_path))
+    settings = Settings().replace(api_key=KEY, home=str(tmp_path))
     async with FeatureStore(settings=settings) as store:
         yield store
 
@@ -132,7 +132,7 @@ async def test_a_reference_reaches_the_function_that_has_a_parameter_for_it(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:
     @context(store)
-    async def needs(interaction_ref: Turn) -> str:
+    async def needs(interaction_ref: HandlerTransaction) -> str:
         return interaction_ref.call_id
 
     @context(store)

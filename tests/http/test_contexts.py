@@ -105,7 +105,7 @@ async def make_desk(tmp_path: Path) -> AsyncIterator[MakeDesk]:
 
     def make(**settings: Any) -> FeatureStore:
         given = {"api_key": KEY, "home": str(tmp_path / "home"), **settings}
-        stores.append(desk(Settings().with_(**given)))
+        stores.append(desk(Settings().replace(**given)))
         return stores[-1]
 
     yield make
@@ -378,7 +378,7 @@ async def test_lists_are_bounded_by_time_name_and_status(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:
     await assembled(client)
-    await store.record(name="null", content="assembled elsewhere")
+    await store.record_external(name="null", content="assembled elsewhere")
 
     async def names(**query: Any) -> list[str]:
         response = await client.get("/v1/contexts", params=query)

@@ -148,6 +148,6 @@ async def test_without_a_key_the_server_listens_on_this_machine_only(
 
 
 def test_production_is_not_served_without_a_key() -> None:
-    store = FeatureStore(settings=Settings().with_(env="production"))
+    store = FeatureStore(settings=Settings().replace(env="production"))
     with pytest.raises(ConfigError, match="HEADWATER_API_KEY"):
         create_app(store)

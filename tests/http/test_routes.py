@@ -8,7 +8,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.http.app import create_app
 from headwater.http.problems import FieldError, MalformedError
-from headwater.http.responses import Answer
+from headwater.http.responses import Response
 from headwater.http.routes import UNMATCHED, Route, Router
 
 
@@ -24,8 +24,8 @@ async def page(name: str, number: int, limit: int = 10) -> Page:
     return Page(name, number, limit)
 
 
-async def latest(name: str) -> Answer:
-    return Answer(200, name.encode(), b"text/plain")
+async def latest(name: str) -> Response:
+    return Response(200, name.encode(), b"text/plain")
 
 
 ROUTER = Router(
@@ -38,7 +38,7 @@ async def nothing() -> dict[str, Any]:
     return {"type": "http.request", "body": b""}
 
 
-async def call(path: str, query: bytes = b"") -> Answer:
+async def call(path: str, query: bytes = b"") -> Response:
     resource, segments = ROUTER.find(path)
     return await resource.endpoints["GET"].answer({"query_string": query}, nothing, segments)
 
@@ -69,7 +69,7 @@ async def test_a_path_that_is_not_utf8_is_malformed() -> None:
 
 
 async def test_a_function_may_answer_by_itself() -> None:
-    assert await call("/books/a/new") == Answer(200, b"a", b"text/plain")
+    assert await call("/books/a/new") == Response(200, b"a", b"text/plain")
 
 
 @pytest.mark.parametrize("path", ["", "/", "/books", "/books/a", "/books//new", "/books/a/pages"])

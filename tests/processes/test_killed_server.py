@@ -139,7 +139,7 @@ async def test_acknowledged_events_take_effect_once_and_in_order_although_the_se
     assert status == 0
     assert acknowledged.count == ACCOUNTS * EVENTS_EACH
     store = load_store(FEATURES)
-    await store.rebind(store.settings.with_(home=tmp_path / "home"), store.clock)
+    await store.rebind(store.settings.replace(home=tmp_path / "home"), store.clock)
     async with store:
         await store.drain()
         accounts = [f"a{n}" for n in range(ACCOUNTS)]

@@ -24,7 +24,7 @@ ENTITIES = [f"u{number}" for number in range(24)]
 async def store(home: Path) -> AsyncIterator[FeatureStore]:
     """The program's store, seen from the process that tests it."""
     before = program.store.settings
-    await program.store.rebind(Settings().with_(home=home), SystemClock())
+    await program.store.rebind(Settings().replace(home=home), SystemClock())
     yield program.store
     await program.store.rebind(before, SystemClock())
 

@@ -304,12 +304,12 @@ def test_keys_are_masked_wherever_settings_are_printed(tmp_path: Path) -> None:
 
 def test_a_keyword_replaces_a_setting_and_leaves_the_rest(tmp_path: Path) -> None:
     before = load({"HEADWATER_WORKER_THREADS": "2"}, tmp_path)
-    after = before.with_(home=tmp_path, worker={"batch_size": 5}, ingest={"dedup_window": "1h"})
+    after = before.replace(home=tmp_path, worker={"batch_size": 5}, ingest={"dedup_window": "1h"})
     assert after.home == str(tmp_path)
     assert (after.worker.batch_size, after.worker.threads) == (5, 2)
     assert after.ingest.dedup_window == timedelta(hours=1)
     assert before.worker.batch_size == 100
-    assert before.with_() == before
+    assert before.replace() == before
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_keyword_replaces_a_setting_and_leaves_the_rest(tmp_path: Path) -> Non
 )
 def test_a_wrong_keyword_is_refused_like_a_wrong_key(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings().with_(**changes)
+        Settings().replace(**changes)
     assert problem in str(caught.value)
 
 

@@ -105,7 +105,7 @@ def test_a_declaration_that_knows_no_place_gets_one(file: Path) -> None:
 
 
 def test_a_wrong_setting_stays_what_it_is(file: Path) -> None:
-    told = refused(file, HEAD + "store.settings.with_(partitions=0)\n", ConfigError)
+    told = refused(file, HEAD + "store.settings.replace(partitions=0)\n", ConfigError)
     assert told.startswith("partitions: 0 is not allowed")
 
 

@@ -63,7 +63,7 @@ async def test_5_a_value_knows_how_old_it_is(store: FeatureStore, clock: ManualC
     await store.publish("purchase", "ada", {"amount": 30.0})
     await store.drain()
     clock.advance("5m")
-    (row,) = await store.read(["total_spend"], ["ada"])
+    (row,) = await store.get_feature_values(["total_spend"], ["ada"])
     assert row["total_spend"].age_ms(clock.now()) == 300_000
     assert row["total_spend"].source == "online"
 

@@ -78,7 +78,7 @@ async def test_a_temporary_store_gets_a_clock_for_as_long_as_it_lasts(store: Fea
 
 async def test_a_temporary_store_is_embedded_whatever_the_environment_says() -> None:
     store = FeatureStore(
-        settings=Settings().with_(env="production", redis={"url": "redis://nowhere"})
+        settings=Settings().replace(env="production", redis={"url": "redis://nowhere"})
     )
     async with temporary(store):
         await store.publish("buy", "u1")

@@ -74,8 +74,8 @@ class _Both:
         past = await self._past.health()
         return [*await self._present.health(), *past]
 
-    async def refuse_lost(self) -> None:
-        await self._present.refuse_lost()
+    async def check_not_lost(self) -> None:
+        await self._present.check_not_lost()
 
     @asynccontextmanager
     async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:

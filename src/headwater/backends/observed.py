@@ -16,7 +16,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headwater.core.logging import Record, log, timestamp
+from headwater.core.logging import LogRecord, log, timestamp
 from headwater.core.values import INTERNAL
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.ports import Backends, Bus, Handled, Outcome, Tick
@@ -189,7 +189,7 @@ def _label(handled: Handled) -> str:
     return handled.event.event_type if handled.triggered else UNTRIGGERED
 
 
-class _Processed(Record, frozen=True, gc=False):
+class _Processed(LogRecord, frozen=True, gc=False):
     event_type: str
     entity_id: str
     event_id: str

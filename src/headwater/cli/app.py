@@ -27,7 +27,7 @@ VERBS = {
 }
 
 
-class Verbs(TyperGroup):
+class LazyCommands(TyperGroup):
     """The group that knows its verbs by name and loads the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
@@ -36,7 +36,7 @@ class Verbs(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=LazyCommands,
     help="Events keep features fresh; contexts are made of them, and can be proved.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -7,7 +7,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import counted, note, print_json, print_table, progress_bar
 from headwater.cli.runner import run
-from headwater.features.reconcile import Audit, Seen
+from headwater.features.reconcile import AuditReport, Seen
 
 app = verbs("Compare online values with history.")
 
@@ -33,7 +33,7 @@ def audit(
     raise typer.Exit(1 if done.differences else 0)
 
 
-def _print(done: Audit) -> None:
+def _print(done: AuditReport) -> None:
     if done.differences:
         rows = [
             (d.entity, d.entity_id, d.feature, *_sides(d.online), *_sides(d.history))

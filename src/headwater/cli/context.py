@@ -30,7 +30,7 @@ from headwater.cli.options import (
 from headwater.cli.output import STANDARD, note, on_terminal, print_json, write
 from headwater.cli.runner import run
 from headwater.cli.yaml import for_people
-from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, Wanted
+from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, ContextQuery
 from headwater.contexts.recorded.replay import Mode
 from headwater.errors import InvalidInputError
 from headwater.http.json_values import plain
@@ -40,7 +40,7 @@ from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.record import Record
 from headwater.records.redaction import also_disclosed
 from headwater.records.signing import parse_keyring
-from headwater.records.verify import Report
+from headwater.records.verify import VerificationReport
 from headwater.records.verify import verify as verify_record
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
@@ -147,7 +147,7 @@ def find(
         raise typer.BadParameter(
             "--entity says what --entity-id is the id of; give --entity-id as well"
         )
-    wanted = Wanted(feature, entity, entity_id, chunk)
+    wanted = ContextQuery(feature, entity, entity_id, chunk)
     if not any(part is not None for part in wanted):
         raise typer.BadParameter("say what to find contexts by: --feature, --entity-id or --chunk")
     page = run(
@@ -386,7 +386,7 @@ async def _explained(store: FeatureStore, ref: str) -> tuple[ContextTrace, Recor
 
 def _verify_document(
     document: Path, settings: Settings, expect: str | None, *, signed: bool
-) -> Report:
+) -> VerificationReport:
     content = _read(document)
     if content.startswith(_ZIP):
         raise InvalidInputError(f"{document} is a bundle; unzip it, and verify its record.json")

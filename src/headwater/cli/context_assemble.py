@@ -10,7 +10,7 @@ from headwater.cli.key_value_args import read_pairs
 from headwater.cli.options import AsJson, FileOption, declared_store, looked_up_in
 from headwater.cli.output import note, on_terminal, print_json, write
 from headwater.cli.runner import run
-from headwater.cli.utf8_args import refuse_bytes
+from headwater.cli.utf8_args import check_event_bytes
 from headwater.declarations import ContextDef, annotations_of, overrides
 from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.contexts import assembled
@@ -50,7 +50,7 @@ def assemble(
     )
     context = run(
         store,
-        lambda store: store.assemble(definition, bound.args, bound.kwargs, changed),
+        lambda store: store.assemble_definition(definition, bound.args, bound.kwargs, changed),
         make=True,
     )
     if as_json:
@@ -63,7 +63,7 @@ def assemble(
 
 
 def _values(definition: ContextDef, words: Sequence[str]) -> dict[str, Any]:
-    refuse_bytes(words, "nothing was assembled")
+    check_event_bytes(words, "nothing was assembled")
     return read_pairs(words, "parameter", annotations_of(definition.function))
 
 

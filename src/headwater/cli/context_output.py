@@ -10,10 +10,10 @@ from headwater.cli.output import NOTHING, counted, print_table, shown
 from headwater.core.durations import format_duration
 from headwater.http.json_values import plain
 from headwater.ports import RecordSummary
-from headwater.records.diff import Change, Diff, FeatureSide, ItemDiff, ItemSide, ResultSide
+from headwater.records.diff import Change, ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
 from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
-from headwater.records.verify import Report
+from headwater.records.verify import VerificationReport
 
 _MARKS = {True: "ok", False: "UNMET", None: "-"}
 _SHORT = 60
@@ -28,7 +28,7 @@ def print_contexts(contexts: Sequence[RecordSummary]) -> None:
     print_table(("context id", "created at", "name", "freshness"), rows, whole=2)
 
 
-def print_ladder(report: Report) -> None:
+def print_ladder(report: VerificationReport) -> None:
     """Prints every rung: whether it holds, and why."""
     for check in report.checks:
         mark = "BROKEN" if check.fault == "altered" else _MARKS[check.ok]
@@ -171,7 +171,7 @@ def _print_violations(trace: ContextTrace) -> None:
     )
 
 
-def print_diff(diff: Diff) -> None:
+def print_diff(diff: ContextDiff) -> None:
     """Prints in what two contexts differ; what is the same is left out."""
     _print_facts(
         {

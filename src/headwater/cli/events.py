@@ -12,10 +12,10 @@ from headwater.cli.key_value_args import read_pairs
 from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs, without_zone
 from headwater.cli.output import note, print_json, print_table
 from headwater.cli.runner import run
-from headwater.cli.utf8_args import refuse_bytes
+from headwater.cli.utf8_args import check_event_bytes
 from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
-from headwater.ports import Published
+from headwater.ports import PublishResult
 from headwater.store.feature_store import FeatureStore
 
 app = verbs("Publish events.")
@@ -26,7 +26,7 @@ def events() -> None:
     """Publish events."""
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One event of a batch, as a line of JSON."""
 
     event_type: str
@@ -85,7 +85,7 @@ def publish(
             print_json([])
         return
 
-    async def publish_all(store: FeatureStore) -> list[Published]:
+    async def publish_all(store: FeatureStore) -> list[PublishResult]:
         return await store.publish_events(events, dedup=batch or event_id is not None)
 
     answers = _answers(events, run(bare_store(file), publish_all, make=True))
@@ -111,7 +111,7 @@ def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:
         try:
             text = _text(line.removeprefix(BOM_UTF8) if number == 1 else line)
             if text.strip():
-                found.append(msgspec.json.decode(text, type=Line).event())
+                found.append(msgspec.json.decode(text, type=InputLine).event())
         except (msgspec.DecodeError, RecursionError, EventError) as error:
             raise EventError(f"line {number}: {error}; nothing was published") from error
     return found
@@ -136,8 +136,8 @@ def _one_event(
 ) -> ServiceEvent:
     if entity_id is None:
         raise typer.BadParameter("name the entity that the event happened to, after its type")
-    refuse_bytes([event_type, entity_id, *payload, event_id], "nothing was published")
-    line = Line(event_type, entity_id, read_pairs(payload, "payload"))
+    check_event_bytes([event_type, entity_id, *payload, event_id], "nothing was published")
+    line = InputLine(event_type, entity_id, read_pairs(payload, "payload"))
     if event_id is not None:
         line.event_id = event_id
     if timestamp is not None:
@@ -146,7 +146,7 @@ def _one_event(
 
 
 def _answers(
-    events: Sequence[ServiceEvent], published: Sequence[Published]
+    events: Sequence[ServiceEvent], published: Sequence[PublishResult]
 ) -> list[dict[str, object]]:
     return [
         {

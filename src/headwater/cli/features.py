@@ -32,7 +32,7 @@ def get(
         feature = store.registry.feature(name)
 
     async def read(store: FeatureStore) -> tuple[dict[str, FeatureValue], list[str]]:
-        rows = await store.read([name], entity_ids)
+        rows = await store.get_feature_values([name], entity_ids)
         values = {i: row[name] for i, row in zip(entity_ids, rows, strict=True)}
         return values, [] if as_json else await why_absent(store, feature, absent(feature, values))
 

@@ -14,7 +14,7 @@ from headwater.cli.options import AsJson, StoreArgument, bare_store, verbs
 from headwater.cli.output import counted, fitted_table, on_terminal, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
-from headwater.ports import Lag
+from headwater.ports import ConsumerLag
 from headwater.store.feature_store import FeatureStore
 
 app = verbs("Show how many events wait.")
@@ -56,7 +56,9 @@ def lag(
         print_table(_COLUMNS, lag_rows(lags, now, store.settings.partitions))
 
 
-def lag_rows(lags: Sequence[Lag], now: datetime, partitions: int) -> list[tuple[object, ...]]:
+def lag_rows(
+    lags: Sequence[ConsumerLag], now: datetime, partitions: int
+) -> list[tuple[object, ...]]:
     """The rows of the table: one for each partition of entities, for the ticks, and for all."""
     rows: list[tuple[object, ...]] = [
         (
@@ -72,7 +74,7 @@ def lag_rows(lags: Sequence[Lag], now: datetime, partitions: int) -> list[tuple[
     return [*rows, ("all", counted(owners, "worker"), waiting, _age(oldest_of(lags), now))]
 
 
-def oldest_of(lags: Sequence[Lag]) -> datetime | None:
+def oldest_of(lags: Sequence[ConsumerLag]) -> datetime | None:
     """Since when the oldest event of all partitions waits."""
     return min((lag.oldest_at for lag in lags if lag.oldest_at), default=None)
 

@@ -64,7 +64,9 @@ async def _of_inputs(
     """What a template lacks, or has defaults of; entities of which the same is true together."""
     inputs = list(dict.fromkeys(feature.template.references)) if feature.template else []
     whose: dict[str, list[str]] = {}
-    for entity_id, row in zip(entity_ids, await store.read(inputs, entity_ids), strict=True):
+    for entity_id, row in zip(
+        entity_ids, await store.get_feature_values(inputs, entity_ids), strict=True
+    ):
         if missing := [name for name in inputs if row[name].value is None]:
             told = f"needs {', '.join(missing)}, without a value so far"
             told += f"; `headwater features get {missing[0]} {{}}` says why"

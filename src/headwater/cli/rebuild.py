@@ -7,8 +7,8 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import counted, on_terminal, print_json, progress_bar
 from headwater.cli.runner import run
-from headwater.errors import ForeignPastError
-from headwater.features.reconcile import Rebuilt
+from headwater.errors import StoreMismatchError
+from headwater.features.reconcile import RebuildReport
 from headwater.store.feature_store import FeatureStore
 
 app = verbs("Restore online values from history.")
@@ -35,7 +35,7 @@ def rebuild(
     store = declared_store(file)
     try:
         done = _rebuilt(store, adopt=adopt)
-    except ForeignPastError as error:
+    except StoreMismatchError as error:
         if as_json or not on_terminal():
             raise
         typer.confirm(f"{error}.\nAdopt it now?", abort=True)
@@ -48,6 +48,6 @@ def rebuild(
         typer.echo(f"The online store has the last {values} of {entities} in history, or newer.")
 
 
-def _rebuilt(store: FeatureStore, *, adopt: bool) -> Rebuilt:
+def _rebuilt(store: FeatureStore, *, adopt: bool) -> RebuildReport:
     with progress_bar("Rebuilding") as tell:
         return run(store, lambda store: store.rebuild(adopt=adopt, progress=tell))

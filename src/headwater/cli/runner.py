@@ -39,7 +39,7 @@ def run(
     """
     tell_if_made = telling_if_made(store.settings)
     if not make:
-        _refuse_absent(store.settings)
+        _check_present(store.settings)
 
     async def closing() -> T:
         async with store:
@@ -55,7 +55,7 @@ def telling_if_made(settings: Settings) -> Callable[[], None]:
     return lambda: None if home is None else note(f"made a new store in {home}")
 
 
-def _refuse_absent(settings: Settings) -> None:
+def _check_present(settings: Settings) -> None:
     """Refuses an embedded store that nobody has made: an empty one would answer for another."""
     home = _absent_home(settings)
     if home is not None:

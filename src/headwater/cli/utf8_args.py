@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import typer
 
 
-def refuse_bytes(words: Sequence[str | None], undone: str) -> None:
+def check_event_bytes(words: Sequence[str | None], undone: str) -> None:
     """Refuses words that are not text."""
     for word in words:
         if word is not None and not is_utf8(word):

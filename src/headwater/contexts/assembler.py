@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.contexts.budget import Candidate, Policy, fit
+from headwater.contexts.budget import BudgetPolicy, Candidate, fit
 from headwater.contexts.freshness import judge
 from headwater.contexts.prices import cost_nano_usd, load_prices, own_rate
 from headwater.contexts.record_builder import Asked, Made, context_of, core_of, lineage_of
@@ -31,16 +31,16 @@ from headwater.errors import (
     RecordingError,
     UnknownReferenceError,
 )
-from headwater.features.batch_state import noting
+from headwater.features.batch_state import tracking
 from headwater.features.read_tracking import (
-    ContextNote,
     OnFailure,
-    Scope,
+    ReadTracker,
+    TrackedContext,
     bind,
     calling,
-    note_all,
-    note_context,
     recordable,
+    track_all,
+    track_context,
 )
 from headwater.features.reader import Reader
 from headwater.features.user_calls import Limits, Raising, is_mistake
@@ -96,16 +96,16 @@ class Assembler:
             raise ContextFailedError(definition.name, error) from error
 
     async def _run(self, bound: inspect.BoundArguments, asked: Asked) -> Context:
-        scope = Scope()
-        with OnFailure(partial(note_all, scope)):
+        scope = ReadTracker()
+        with OnFailure(partial(track_all, scope)):
             made = await self._make(bound, asked, scope)
-            self._refuse_stale(made)
+            self._check_fresh(made)
             context = await self._keep(made)
-        note_context(ContextNote(context, scope.oldest, scope.incomplete, scope.made_of))
+        track_context(TrackedContext(context, scope.oldest, scope.incomplete, scope.provenance))
         self._counted(context)
         return context
 
-    def _refuse_stale(self, made: Made) -> None:
+    def _check_fresh(self, made: Made) -> None:
         definition = made.asked.definition
         if made.verdict.violations and definition.freshness_strict:
             refusal = FreshnessSLAError(definition.name, made.verdict.violations)
@@ -143,14 +143,14 @@ class Assembler:
         if model is not None and own_rate(model, self._rates) is None:
             load_prices(model)
 
-    async def _make(self, bound: inspect.BoundArguments, asked: Asked, scope: Scope) -> Made:
+    async def _make(self, bound: inspect.BoundArguments, asked: Asked, scope: ReadTracker) -> Made:
         """Everything about a context but its record."""
         definition = asked.definition
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
-        with noting(scope):
+        with tracking(scope):
             items = await self._resolved(await self._given(bound, asked), asked)
-            _note_sources(items, scope)
+            _track_sources(items, scope)
         scope.close()
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
@@ -227,7 +227,7 @@ class Assembler:
         core = core_of(made, lineage, context_id, self._settings.env)
         record = self._recorder.seal(core)
         try:
-            recorded = await self._recorder.keep(core, record, made.scope.made_of)
+            recorded = await self._recorder.keep(core, record, made.scope.provenance)
         except RecordingError as unrecorded:
             self._counted(unrecorded)
             raise
@@ -266,7 +266,7 @@ def _ask(
         interaction_ref=None
         if interaction_ref is None
         else recordable(interaction_ref, "/interaction_ref"),
-        policy=Policy(
+        policy=BudgetPolicy(
             max_tokens, definition.separator, definition.on_overflow, definition.backfill
         ),
         sla_ms=None if sla is None else sla // _MILLISECOND,
@@ -283,25 +283,25 @@ def _filled(parameters: Mapping[str, inspect.Parameter], arguments: Sequence[Any
     return by_place[: len(arguments)]
 
 
-def _note_sources(items: Sequence[ContextItem], scope: Scope) -> None:
+def _track_sources(items: Sequence[ContextItem], scope: ReadTracker) -> None:
     """Notes the contexts whose text was used here, but which were assembled elsewhere."""
     known = {note.context.context_id for note in scope.contexts}
     for source in (item.source for item in items):
         if isinstance(source, Context) and source.context_id not in known:
             known.add(source.context_id)
-            note_context(_earlier(source))
+            track_context(_earlier(source))
 
 
-def _earlier(context: Context) -> ContextNote:
+def _earlier(context: Context) -> TrackedContext:
     """A context of before: as old as the oldest that it read was then, and all the time since."""
     lineage = context.lineage
-    return ContextNote(
+    return TrackedContext(
         context,
         oldest=context.created_at - timedelta(milliseconds=lineage.stalest_ms or 0),
         incomplete=any(read.as_of is None for read in lineage.features)
         or any(search.failed for search in lineage.retrievers)
         or any(inner.freshness_status == "degraded" for inner in lineage.contexts),
-        made_of={("feature", r.entity, r.feature, str(r.entity_id)) for r in lineage.features},
+        provenance={("feature", r.entity, r.feature, str(r.entity_id)) for r in lineage.features},
     )
 
 

@@ -30,7 +30,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """Whether it may be shortened when it is the first that does not fit."""
 
 
-class Policy(msgspec.Struct, frozen=True):
+class BudgetPolicy(msgspec.Struct, frozen=True):
     """What a context may take, and what happens when its required items take more."""
 
     max_tokens: int | None = None
@@ -79,7 +79,7 @@ class Fitted(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...]
 
 
-def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -> Fitted:
+def fit(candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer) -> Fitted:
     """Chooses what is kept within the budget; the same for the same input.
 
     Raises `TokenBudgetError` if the required items do not fit, unless the policy is to flag that.
@@ -117,7 +117,7 @@ def fit(candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer) -
 
 
 def _everything(
-    candidates: Sequence[Candidate], policy: Policy, tokenizer: Tokenizer, limit: int
+    candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer, limit: int
 ) -> Fitted | None:
     """All candidates, if there is room for all: then nothing has to be chosen."""
     counts: list[int] = []
@@ -145,7 +145,7 @@ class _Filling:
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        policy: Policy,
+        policy: BudgetPolicy,
         tokenizer: Tokenizer,
         limit: int,
         reserved: set[int],

@@ -99,11 +99,11 @@ def _tagged(metadata: dict[str, Any]) -> Any:
     tagged = to_tagged(metadata, "/metadata")
     for name, value in metadata.items():
         if type(value) not in _UNCHANGEABLE:
-            _refuse_fields(value, name)
+            _check_fields(value, name)
     return tagged
 
 
-def _refuse_fields(value: object, name: object) -> None:
+def _check_fields(value: object, name: object) -> None:
     """Refuses what a record holds as a mapping of its fields."""
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
         raise InvalidInputError(
@@ -112,10 +112,10 @@ def _refuse_fields(value: object, name: object) -> None:
         )
     if isinstance(value, dict):
         for part in (*value, *value.values()):
-            _refuse_fields(part, name)
+            _check_fields(part, name)
     elif isinstance(value, list | tuple | set | frozenset):
         for part in value:
-            _refuse_fields(part, name)
+            _check_fields(part, name)
 
 
 def pack(chunks: Iterable[Chunk]) -> list[Packed]:

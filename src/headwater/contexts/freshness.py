@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from headwater.features.read_tracking import ContextNote, FeatureNote, Scope
+from headwater.features.read_tracking import ReadTracker, TrackedContext, TrackedFeature
 from headwater.records.lineage import FreshnessStatus, FreshnessViolation
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
     stalest_ms: int | None
 
 
-def judge(scope: Scope, sla_ms: int | None, now: datetime) -> Verdict:
+def judge(scope: ReadTracker, sla_ms: int | None, now: datetime) -> Verdict:
     """Holds everything that was read against the SLA; without one everything is fresh."""
     violations = [] if sla_ms is None else list(_violations(scope, sla_ms, now))
     return Verdict(
@@ -35,7 +35,7 @@ def age_ms(moment: datetime | None, now: datetime) -> int | None:
     return None if moment is None else max(0, -((moment - now) // _MILLISECOND))
 
 
-def feature_reason(note: FeatureNote, sla_ms: int | None, now: datetime) -> Reason | None:
+def feature_reason(note: TrackedFeature, sla_ms: int | None, now: datetime) -> Reason | None:
     """Why a feature's value is not as fresh as asked, if it is not."""
     if sla_ms is None:
         return None
@@ -57,14 +57,14 @@ def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> Reason
     return "stale" if age > sla_ms else None
 
 
-def _context_reason(note: ContextNote, sla_ms: int, now: datetime) -> Reason | None:
+def _context_reason(note: TrackedContext, sla_ms: int, now: datetime) -> Reason | None:
     if note.incomplete:
         return "missing"
     # One that read nothing is its own text, which was made just now.
     return None if note.oldest is None else reason(note.oldest, sla_ms, now)
 
 
-def _violations(scope: Scope, sla_ms: int, now: datetime) -> Iterator[FreshnessViolation]:
+def _violations(scope: ReadTracker, sla_ms: int, now: datetime) -> Iterator[FreshnessViolation]:
     for read in scope.features:
         why = feature_reason(read, sla_ms, now)
         if why is not None:

@@ -13,14 +13,13 @@ from uuid import UUID
 
 import msgspec
 
-from headwater.contexts.budget import Choice, Fitted
-from headwater.contexts.budget import Policy as FitPolicy
+from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
 from headwater.contexts.freshness import Verdict, age_ms, feature_reason, reason
 from headwater.contexts.tokens import Tokenizer
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
-from headwater.features.read_tracking import RetrievalNote, Scope
+from headwater.features.read_tracking import ReadTracker, TrackedRetrieval
 from headwater.records import core as crs
 from headwater.records.lineage import (
     Context,
@@ -41,7 +40,7 @@ class Asked(NamedTuple):
     definition: ContextDef
     inputs: Mapping[str, Any]
     interaction_ref: Mapping[str, Any] | None
-    policy: FitPolicy
+    policy: BudgetPolicy
     sla_ms: int | None
 
 
@@ -49,7 +48,7 @@ class Made(NamedTuple):
     """What came of a call, before it is kept."""
 
     asked: Asked
-    scope: Scope
+    scope: ReadTracker
     items: Sequence[ContextItem]
     tokenizer: Tokenizer
     fitted: Fitted
@@ -120,7 +119,7 @@ def _retrievers(made: Made) -> Iterator[RetrieverLineage]:
         )
 
 
-def _age(note: RetrievalNote, now: datetime) -> int:
+def _age(note: TrackedRetrieval, now: datetime) -> int:
     return age_ms(note.oldest or note.searched_at, now) or 0
 
 
@@ -159,7 +158,7 @@ def core_of(made: Made, lineage: ContextLineage, context_id: str, environment: s
             freshness_sla_ms=asked.sla_ms,
             freshness_strict=definition.freshness_strict,
         ),
-        tokenizer=crs.Tokenizer(
+        tokenizer=crs.TokenizerInfo(
             name=made.tokenizer.name,
             exact=made.tokenizer.exact,
             margin_percent=made.tokenizer.margin_percent,
@@ -251,7 +250,7 @@ def _comes_back(value: Any) -> bool:
     return back
 
 
-def _retrieval(note: RetrievalNote, call: RetrieverLineage) -> crs.Retrieval:
+def _retrieval(note: TrackedRetrieval, call: RetrieverLineage) -> crs.Retrieval:
     return crs.Retrieval(
         retriever=note.retriever,
         arguments=dict(note.arguments),

@@ -41,10 +41,10 @@ class Index:
         short = len(secret) <= blake2b.MAX_KEY_SIZE
         self._secret = secret if short else blake2b(secret).digest()
 
-    def keys(self, made_of: Iterable[Part]) -> set[bytes]:
+    def keys(self, provenance: Iterable[Part]) -> set[bytes]:
         """Every key of a record: of features, whose they were, entities and chunks."""
         found: set[Part] = set()
-        for part in made_of:
+        for part in provenance:
             if part[0] == "feature":
                 _, entity, feature, entity_id = part
                 found |= {("feature", feature), ("feature", feature, entity_id)}
@@ -92,7 +92,7 @@ class Recorder:
             return sign(record, self._keyring, core.created_at)
         return record
 
-    async def keep(self, core: Core, record: Record, made_of: Iterable[Part]) -> bool:
+    async def keep(self, core: Core, record: Record, provenance: Iterable[Part]) -> bool:
         """Appends a record, to be found by what it was made of, and says whether that went well.
 
         A log that fails or takes too long does not fail the context, unless the settings say that
@@ -103,7 +103,7 @@ class Recorder:
             async with asyncio.timeout(seconds):
                 if self._index is None:
                     self._index = Index(await self._records.index_key())
-                await self._records.append(self._stored(core, record), self._index.keys(made_of))
+                await self._records.append(self._stored(core, record), self._index.keys(provenance))
         except (HeadwaterError, TimeoutError) as error:
             problem = _too_long(seconds) if isinstance(error, TimeoutError) else str(error)
             log.error("context not recorded", context_id=record.context_id, error=problem)

@@ -15,21 +15,21 @@ from headwater.contexts.chunks import Packed, copied, pack, taken, unpack
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.logging import log
-from headwater.core.single_flight import Together
+from headwater.core.single_flight import SingleFlight
 from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
 from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTimeoutError
-from headwater.features.batch_state import current_turn, is_alone, noting
+from headwater.features.batch_state import current_transaction, is_isolated, tracking
 from headwater.features.read_tracking import (
     OnFailure,
-    RetrievalNote,
-    Scope,
+    ReadTracker,
+    TrackedRetrieval,
     bind,
     calling,
-    note_all,
-    note_failure,
-    note_retrieval,
     recordable,
+    track_all,
+    track_failure,
+    track_retrieval,
 )
 from headwater.features.user_calls import Limits, Raising
 from headwater.ports import Cache, Cached
@@ -40,7 +40,7 @@ class _Results(msgspec.Struct, frozen=True):
 
     chunks: list[Packed]
     oldest: int | None
-    made_of: frozenset[Part]
+    provenance: frozenset[Part]
 
 
 class _Found(NamedTuple):
@@ -48,9 +48,9 @@ class _Found(NamedTuple):
 
     chunks: list[Chunk]
     oldest: int | None
-    made_of: frozenset[Part]
+    provenance: frozenset[Part]
     searched_at: int
-    read: Scope | None
+    read: ReadTracker | None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +64,7 @@ class Retrieve:
         self._cache = cache
         self._limits = limits
         self._clock = clock
-        self._together: Together[_Found] = Together()
+        self._together: SingleFlight[_Found] = SingleFlight()
 
     async def run(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
@@ -74,28 +74,28 @@ class Retrieve:
         asked = recordable(bound.arguments, "/arguments")
         searched_at, began = self._clock.micros(), time.perf_counter()
         note = partial(_note, retriever, asked, began)
-        nothing = _Found([], None, frozenset(), searched_at, Scope())
-        missed = OnFailure(lambda: note_failure(note(nothing, failed=True)))
+        nothing = _Found([], None, frozenset(), searched_at, ReadTracker())
+        missed = OnFailure(lambda: track_failure(note(nothing, failed=True)))
         failed = Raising(partial(RetrieverFailedError, retriever.name))
         with missed, failed, calling(retriever, asked):
             found = await self._found(retriever, bound, asked)
         if found.read is not None:
-            note_all(found.read)
-        note_retrieval(note(found))
+            track_all(found.read)
+        track_retrieval(note(found))
         return copied(found.chunks)
 
     async def _found(
         self, retriever: RetrieverDef, bound: inspect.BoundArguments, asked: Mapping[str, Any]
     ) -> _Found:
         # A replay asks anew, and what it finds may be of a past moment: nobody else is to find it.
-        if retriever.cache_ttl is None or is_alone():
+        if retriever.cache_ttl is None or is_isolated():
             return await self._search(retriever, bound)
         key = _key(retriever, asked)
         kept = await self._kept(retriever, key)
         if kept is not None:
             return kept
         begin = partial(self._search_and_keep, retriever, bound, key)
-        if current_turn() is not None:
+        if current_transaction() is not None:
             # A handler's search may rest on writes that nobody else sees yet.
             return await begin()
         return await self._together.do(key, begin, partial(_unheard, retriever))
@@ -107,7 +107,7 @@ class Retrieve:
             if cached is None:
                 return None
             kept = _decode(cached.value)
-            return _Found(unpack(kept.chunks), kept.oldest, kept.made_of, cached.kept_at, None)
+            return _Found(unpack(kept.chunks), kept.oldest, kept.provenance, cached.kept_at, None)
         except (HeadwaterError, ValueError) as error:
             log.warning("kept results not read", retriever=retriever.name, error=str(error))
             return None
@@ -116,9 +116,11 @@ class Retrieve:
         self, retriever: RetrieverDef, bound: inspect.BoundArguments, key: str
     ) -> _Found:
         found = await self._search(retriever, bound)
-        if retriever.cache_ttl is None or (current_turn() is not None and _reads_features(found)):
+        if retriever.cache_ttl is None or (
+            current_transaction() is not None and _reads_features(found)
+        ):
             return found
-        value = _encode(_Results(pack(found.chunks), found.oldest, found.made_of))
+        value = _encode(_Results(pack(found.chunks), found.oldest, found.provenance))
         try:
             await self._cache.put(key, Cached(value, found.searched_at), retriever.cache_ttl)
         except HeadwaterError as error:
@@ -128,11 +130,11 @@ class Retrieve:
     async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
         searched_at = self._clock.micros()
         take = partial(taken, most=retriever.top_k)
-        read = Scope()
-        with OnFailure(partial(note_all, read)), noting(read):
+        read = ReadTracker()
+        with OnFailure(partial(track_all, read)), tracking(read):
             chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
-        oldest, made_of = _oldest(read, searched_at), frozenset(read.made_of)
-        return _Found(chunks, oldest, made_of, searched_at, read)
+        oldest, provenance = _oldest(read, searched_at), frozenset(read.provenance)
+        return _Found(chunks, oldest, provenance, searched_at, read)
 
 
 def _note(
@@ -142,14 +144,14 @@ def _note(
     found: _Found,
     *,
     failed: bool = False,
-) -> RetrievalNote:
-    return RetrievalNote(
+) -> TrackedRetrieval:
+    return TrackedRetrieval(
         retriever=retriever.name,
         arguments=asked,
         chunks=found.chunks,
         searched_at=from_micros(found.searched_at),
         oldest=None if found.oldest is None else from_micros(found.oldest),
-        made_of=found.made_of,
+        provenance=found.provenance,
         cache_hit=found.read is None,
         latency_us=round((time.perf_counter() - began) * 1_000_000),
         failed=failed,
@@ -157,14 +159,14 @@ def _note(
 
 
 def _reads_features(found: _Found) -> bool:
-    return any(kind == "feature" for kind, *_ in found.made_of)
+    return any(kind == "feature" for kind, *_ in found.provenance)
 
 
 def _unheard(retriever: RetrieverDef, error: BaseException) -> None:
     log.warning("search failed unheard", retriever=retriever.name, error=type(error).__name__)
 
 
-def _oldest(read: Scope, searched_at: int) -> int | None:
+def _oldest(read: ReadTracker, searched_at: int) -> int | None:
     if read.incomplete:
         return None
     return searched_at if read.oldest is None else min(searched_at, to_micros(read.oldest))

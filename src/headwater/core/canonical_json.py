@@ -73,12 +73,12 @@ def parse(text: bytes | str) -> Any:
         value = json.loads(
             text.decode() if isinstance(text, bytes) else text,
             object_pairs_hook=_object,
-            parse_float=_refuse_number,
-            parse_constant=_refuse_number,
+            parse_float=_check_number,
+            parse_constant=_check_number,
             parse_int=_integer,
         )
         _ENCODE(value)
-        _refuse_deeper(value, DEEPEST_TEXT)
+        _check_json_depth(value, DEEPEST_TEXT)
     except UnicodeDecodeError as error:
         raise JsonError(f"byte {error.start} is not UTF-8") from error
     except UnicodeEncodeError as error:
@@ -99,15 +99,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_deeper(value: Any, levels: int) -> None:
+def _check_json_depth(value: Any, levels: int) -> None:
     if isinstance(value, dict | list):
         if not levels:
             raise JsonError(_TOO_DEEP)
         for item in value.values() if isinstance(value, dict) else value:
-            _refuse_deeper(item, levels - 1)
+            _check_json_depth(item, levels - 1)
 
 
-def _refuse_number(text: str) -> NoReturn:
+def _check_number(text: str) -> NoReturn:
     raise JsonError(f"the number {text} is not an integer")
 
 

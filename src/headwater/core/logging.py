@@ -16,7 +16,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from headwater.errors import AwayError, BackendError
+from headwater.errors import BackendError, BackendUnavailableError
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
@@ -28,7 +28,7 @@ _FORGOTTEN_SECONDS = 60.0
 _encode_lines = msgspec.json.Encoder(enc_hook=str).encode_lines
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class LogRecord(msgspec.Struct, frozen=True, gc=False):
     """What every record begins with; a kind that is written often adds fields of its own."""
 
     timestamp: str
@@ -68,7 +68,7 @@ class Log:
     def error(self, event: str, **fields: Any) -> None:
         self._record("error", event, fields)
 
-    def info_each(self, records: Iterable[Record]) -> None:
+    def info_each(self, records: Iterable[LogRecord]) -> None:
         """Records many at once, which are made only if they are wanted."""
         if self._rank > _RANK["info"]:
             return
@@ -153,7 +153,7 @@ class Outage:
             self._trying.clear()
             self._said.clear()
         self._trying[who] = now
-        reason = "away" if isinstance(error, AwayError) else f"{problem}: {error}"
+        reason = "away" if isinstance(error, BackendUnavailableError) else f"{problem}: {error}"
         if reason not in self._said:
             self._said.add(reason)
             write = log.error if level == "error" else log.warning

@@ -32,7 +32,7 @@ _inside: ContextVar[_Work | None] = ContextVar("headwater_inside", default=None)
 """The shared work that runs here, if one does."""
 
 
-class Together(Generic[T]):
+class SingleFlight(Generic[T]):
     """Lets those who want the same thing at the same time, on the same loop, wait for one."""
 
     def __init__(self) -> None:

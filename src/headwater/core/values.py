@@ -152,7 +152,7 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     as_of: datetime | None
     source: Source
     written_at: datetime | None = None
-    made_of: frozenset[Part] = frozenset()
+    provenance: frozenset[Part] = frozenset()
 
     def age_ms(self, now: datetime) -> int | None:
         """Milliseconds between the moment the value speaks of and now."""

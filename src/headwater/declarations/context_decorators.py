@@ -52,11 +52,11 @@ def context(
     reach. Everything that the function reads becomes lineage, and must be no older than
     ``freshness_sla``. It may run for ``timeout``, or as long as the settings say.
     """
-    _refuse_bare(context, store)
+    _check_called_with_store(context, store)
 
     def declare(function: Callable[P, Any]) -> ContextFunction[P]:
         declaring = _Declaring(context, function, name)
-        declaring.refuse_unknown(unknown)
+        declaring.check_known(unknown)
         check = declaring.check
         check("max_tokens", _A_COUNT, holds=max_tokens is None or is_number(max_tokens))
         check("freshness_strict", _A_BOOLEAN, holds=type(freshness_strict) is bool)
@@ -107,11 +107,11 @@ def retriever(
     processes; at most ``top_k`` are kept. It may run for ``timeout``, or as long as the settings
     say.
     """
-    _refuse_bare(retriever, store)
+    _check_called_with_store(retriever, store)
 
     def declare(function: Callable[P, Any]) -> RetrieverFunction[P]:
         declaring = _Declaring(retriever, function, name)
-        declaring.refuse_unknown(unknown)
+        declaring.check_known(unknown)
         declaring.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
         declaring.check("its body", _A_SEARCH, holds=not _is_empty(function))
         definition = RetrieverDef(
@@ -157,7 +157,7 @@ class _Declaring:
         if not holds:
             raise self._wrong(f"{option} must be {wanted}")
 
-    def refuse_unknown(self, unknown: Mapping[str, object]) -> None:
+    def check_known(self, unknown: Mapping[str, object]) -> None:
         known = list(inspect.signature(self._decorator).parameters)[:-1]
         for option in unknown:
             raise self._wrong(f"unknown option {option!r}; {nearest(option, known)}")
@@ -192,7 +192,7 @@ class _Declaring:
         )
 
 
-def _refuse_bare(decorator: Callable[..., Any], store: object) -> None:
+def _check_called_with_store(decorator: Callable[..., Any], store: object) -> None:
     """Refuses a decorator that was written without its store."""
     if inspect.isfunction(store):
         name = decorator.__name__

@@ -76,7 +76,7 @@ class Assembles(Protocol):
 
     def declare_retriever(self, retriever: RetrieverDef) -> None: ...
 
-    async def assemble(
+    async def assemble_definition(
         self,
         context: ContextDef,
         arguments: Sequence[Any],
@@ -103,7 +103,7 @@ class ContextFunction(Generic[P]):
         """The function as it was written, for a plain unit test."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Context]:
-        return self._store.assemble(self.definition, args, kwargs, self._overrides)
+        return self._store.assemble_definition(self.definition, args, kwargs, self._overrides)
 
     def __repr__(self) -> str:
         return f"<context {self.definition.name!r} at {self.definition.location}>"

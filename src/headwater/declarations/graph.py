@@ -66,10 +66,10 @@ def check(features: Mapping[str, FeatureDef]) -> None:
                 raise unknown_reference(feature, name, known)
     done: set[str] = set()
     for name in features:
-        _refuse_cycle(features, name, [], done)
+        _check_acyclic(features, name, [], done)
 
 
-def _refuse_cycle(
+def _check_acyclic(
     features: Mapping[str, FeatureDef], name: str, path: list[str], done: set[str]
 ) -> None:
     if name in path:
@@ -78,7 +78,7 @@ def _refuse_cycle(
     if name in done:
         return
     for needed in dependencies(features[name]):
-        _refuse_cycle(features, needed, [*path, name], done)
+        _check_acyclic(features, needed, [*path, name], done)
     done.add(name)
 
 

@@ -23,7 +23,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_types("Chunk", self, _CHUNK)
         if self.id is not None and not self.id.isascii():
-            _refuse_surrogates(self.id)
+            _check_surrogates(self.id)
         if self.score is not None and type(self.score) is not float:
             msgspec.structs.force_setattr(self, "score", _number(self.score))
 
@@ -110,7 +110,7 @@ def _number(score: Any) -> float:
     raise InvalidInputError(f"score of a Chunk is a number or None, not {type(score).__qualname__}")
 
 
-def _refuse_surrogates(chunk_id: str) -> None:
+def _check_surrogates(chunk_id: str) -> None:
     try:
         chunk_id.encode()
     except UnicodeEncodeError as error:

@@ -31,12 +31,12 @@ class Registry:
         self.revision = 0
 
     def add_entity(self, entity: EntityDef) -> None:
-        self._refuse_duplicate("entity", entity.name, entity.location, self.entities)
+        self._check_unique("entity", entity.name, entity.location, self.entities)
         self.entities[entity.name] = entity
         self.revision += 1
 
     def add_feature(self, feature: FeatureDef) -> None:
-        self._refuse_duplicate("feature", feature.name, feature.location, self.features)
+        self._check_unique("feature", feature.name, feature.location, self.features)
         self.features[feature.name] = feature
         for event_type in feature.triggers:
             self.triggers[event_type] = (*self.triggers.get(event_type, ()), feature)
@@ -45,11 +45,11 @@ class Registry:
         self.revision += 1
 
     def add_retriever(self, retriever: RetrieverDef) -> None:
-        self._refuse_duplicate("retriever", retriever.name, retriever.location, self.retrievers)
+        self._check_unique("retriever", retriever.name, retriever.location, self.retrievers)
         self.retrievers[retriever.name] = retriever
 
     def add_context(self, context: ContextDef) -> None:
-        self._refuse_duplicate("context", context.name, context.location, self.contexts)
+        self._check_unique("context", context.name, context.location, self.contexts)
         self.contexts[context.name] = context
 
     def context(self, name: str) -> ContextDef:
@@ -106,7 +106,7 @@ class Registry:
         return [feature for feature in self.features.values() if feature.refresh]
 
     @staticmethod
-    def _refuse_duplicate(
+    def _check_unique(
         kind: str,
         name: str,
         location: Location,

@@ -30,7 +30,7 @@ class _Declared(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Declared).decode
 
 
-class Alike:
+class DeclarationCheck:
     """Compares what this worker declares with what another one did, the last to say so."""
 
     def __init__(

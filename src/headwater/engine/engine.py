@@ -12,7 +12,7 @@ import msgspec
 from headwater.backends.connect import connect, on_servers
 from headwater.backends.observed import count_context
 from headwater.contexts.assembler import Assembler
-from headwater.contexts.recorded import Evidence, check_signing
+from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.contexts.retrieval import Retrieve
 from headwater.core.clock import Clock
 from headwater.core.thread_offload import Offload
@@ -20,7 +20,7 @@ from headwater.declarations import graph
 from headwater.declarations.registry import Registry
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.features.event_handlers import Compute
-from headwater.features.provenance_cache import Origins
+from headwater.features.provenance_cache import ProvenanceCache
 from headwater.features.reader import Reader
 from headwater.features.refresh import Refresh
 from headwater.features.user_calls import Calls, Limits
@@ -43,7 +43,7 @@ class Engine(msgspec.Struct, frozen=True):
     refresh: Refresh
     retrieve: Retrieve
     assembler: Assembler
-    evidence: Evidence
+    evidence: RecordedContexts
 
     async def close(self) -> None:
         """Closes the backends and the threads."""
@@ -66,7 +66,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
     offload = Offload(settings.worker.threads)
     calls = Calls(offload, settings.worker.handler_timeout)
-    origins = Origins(backends.cache)
+    origins = ProvenanceCache(backends.cache)
     reader = Reader(registry, backends.online, backends.offline, calls, clock, origins)
     records, limits = backends.records, Limits(offload, settings.context.timeout)
     assembler = Assembler(registry, reader, records, limits, clock, settings, count_context)
@@ -94,13 +94,13 @@ def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backe
         ),
         Retrieve(backends.cache, limits, clock),
         assembler,
-        Evidence(records, registry, settings, clock, assembler, rehearse),
+        RecordedContexts(records, registry, settings, clock, assembler, rehearse),
     )
 
 
 def _rehearsed(settings: Settings) -> Settings:
     """The settings of a replay: its record is seen by nobody but the one who asks for it."""
-    return settings.with_(signature_mode="off", record={"include_content": True})
+    return settings.replace(signature_mode="off", record={"include_content": True})
 
 
 def _uncounted(context: Context | FreshnessSLAError | RecordingError) -> None:

@@ -14,7 +14,7 @@ from headwater.core.logging import Outage, log
 from headwater.core.partitioning import wanted_by
 from headwater.core.values import new_id
 from headwater.engine.batch import give_up, run_batch
-from headwater.engine.declaration_check import Alike
+from headwater.engine.declaration_check import DeclarationCheck
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import keep_current
 from headwater.engine.scheduler import Scheduler
@@ -49,7 +49,7 @@ class Lane:
         """Whether an event is known to be there that has to run alone."""
 
 
-class Turns:
+class QuarantineScheduler:
     """Events that run alone and the other lanes take turns, each for as long as the other."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Worker:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._store = store
         self._lanes: dict[int, Lane] = {}
-        self._turns = Turns()
+        self._turns = QuarantineScheduler()
         self._share: frozenset[int] = frozenset()
         self._alive_until = 0.0
         self._draining = False
@@ -122,7 +122,7 @@ class Worker:
         """Consumes events until stopped, then finishes what it has begun."""
         engine = await self._store.open()
         scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock, self._outage)
-        alike = Alike(
+        alike = DeclarationCheck(
             engine.registry,
             engine.backends.cache,
             engine.clock,

@@ -20,7 +20,7 @@ HeadwaterError
 │   ├── RedactionError          a record has nothing to redact there
 │   ├── AmbiguousRefError       the beginning of an id is that of several contexts
 │   ├── ReplayError             a record withholds what a replay needs
-│   └── RehearsalError          a function that is replayed would change something
+│   └── ReplayWriteError          a function that is replayed would change something
 ├── NotFoundError               a caller named something that does not exist
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
@@ -44,9 +44,9 @@ HeadwaterError
 ├── SignatureError              a record cannot be signed, or its signature cannot be read
 └── BackendError                a store cannot be used
     ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
-    ├── AwayError               a server cannot be reached at present
+    ├── BackendUnavailableError  a server cannot be reached at present
     ├── SchemaError             the tables in Postgres are missing, older or newer
-    ├── ForeignPastError        Postgres holds another store's history, or another holds this one's
+    ├── StoreMismatchError      Postgres and Redis belong to different stores
     └── ClosedError             the store was closed, or opened before a fork
 """
 
@@ -230,7 +230,7 @@ class ReplayError(InvalidInputError):
         )
 
 
-class RehearsalError(InvalidInputError):
+class ReplayWriteError(InvalidInputError):
     """A function that is replayed would change something."""
 
     def __init__(self, verb: str) -> None:
@@ -451,7 +451,7 @@ class HomeError(BackendError):
         super().__init__(f"the store in {home} {problem}; {remedy}")
 
 
-class AwayError(BackendError):
+class BackendUnavailableError(BackendError):
     """A server cannot be reached at present."""
 
 
@@ -463,7 +463,7 @@ class SchemaError(BackendError):
         super().__init__(f"the tables in the Postgres schema {schema!r} {problem}; {remedy}")
 
 
-class ForeignPastError(BackendError):
+class StoreMismatchError(BackendError):
     """Postgres holds the history of another store, or another Postgres that of this one."""
 
     def __init__(self, owner: str | None) -> None:

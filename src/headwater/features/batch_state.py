@@ -46,7 +46,7 @@ def make_change(
     )
 
 
-class Loaded:
+class LoadedState:
     """An entity in a batch: its version when it was read, and its values as they are by now."""
 
     __slots__ = ("cells", "version", "written")
@@ -58,7 +58,7 @@ class Loaded:
         self.written = False
 
 
-Staged = dict[tuple[Loaded, str], Change]
+Staged = dict[tuple[LoadedState, str], Change]
 """What a turn wrote: the last change of each entity's feature."""
 
 
@@ -67,14 +67,14 @@ class Workspace:
 
     def __init__(self, online: OnlineStore, states: Mapping[EntityKey, EntityState]) -> None:
         self._online = online
-        self.entities = {key: Loaded(state) for key, state in states.items()}
+        self.entities = {key: LoadedState(state) for key, state in states.items()}
         self.changes: list[Change] = []
 
     async def load(self, key: EntityKey) -> None:
         """Loads an entity that the batch did not come with."""
         state = await self._online.get_state(key)
         if key not in self.entities:
-            self.entities[key] = Loaded(state)
+            self.entities[key] = LoadedState(state)
 
     def keep(self, staged: Staged) -> None:
         """Takes over what a handler staged."""
@@ -93,11 +93,11 @@ class Workspace:
         return {key: entity.cells for key, entity in self.entities.items() if entity.written}
 
 
-_turn: ContextVar[Turn | None] = ContextVar("headwater_turn", default=None)
+_turn: ContextVar[HandlerTransaction | None] = ContextVar("headwater_turn", default=None)
 _reads: ContextVar[Reads | None] = ContextVar("headwater_reads", default=None)
 
 
-class Turn:
+class HandlerTransaction:
     """One run of one handler: it sees its own writes, and they count only if it succeeds.
 
     It is the current turn of whatever runs here until it is closed.
@@ -112,7 +112,7 @@ class Turn:
         self._cause = cause
         self._staged: Staged = {}
         # The values of each entity as this turn first saw them, to tell if they were replaced.
-        self._seen: dict[Loaded, Cells] = {}
+        self._seen: dict[LoadedState, Cells] = {}
         self._open = True
         self._token = _turn.set(self)
 
@@ -133,7 +133,7 @@ class Turn:
         """
         return self._cells(self._workspace.entities[key])
 
-    def _cells(self, entity: Loaded) -> Cells:
+    def _cells(self, entity: LoadedState) -> Cells:
         cells = entity.cells
         self._seen.setdefault(entity, cells)
         if not self._staged:
@@ -190,15 +190,15 @@ class Reads:
     def __init__(self) -> None:
         self.oldest: datetime | None = None
         self.incomplete = False
-        self.made_of: set[Part] = set()
+        self.provenance: set[Part] = set()
 
     def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
         """Takes note of a feature's value."""
-        self.note_moment(value.as_of)
-        self.made_of.add(("feature", feature.entity.name, feature.name, entity_id))
-        self.made_of |= value.made_of
+        self.track_moment(value.as_of)
+        self.provenance.add(("feature", feature.entity.name, feature.name, entity_id))
+        self.provenance |= value.provenance
 
-    def note_moment(self, as_of: datetime | None) -> None:
+    def track_moment(self, as_of: datetime | None) -> None:
         """Takes note of the moment that something read speaks of."""
         if as_of is None:
             self.incomplete = True
@@ -206,7 +206,7 @@ class Reads:
             self.oldest = as_of
 
 
-current_turn = _turn.get
+current_transaction = _turn.get
 """The turn of the handler that is running here, if one is."""
 
 current_reads = _reads.get
@@ -214,7 +214,7 @@ current_reads = _reads.get
 
 
 @contextmanager
-def noting(reads: R) -> Iterator[R]:
+def tracking(reads: R) -> Iterator[R]:
     """Notes what is read inside."""
     token = _reads.set(reads)
     try:
@@ -225,12 +225,12 @@ def noting(reads: R) -> Iterator[R]:
 
 _alone: ContextVar[bool] = ContextVar("headwater_alone", default=False)
 
-is_alone = _alone.get
+is_isolated = _alone.get
 """Whether what runs here shares nothing that it finds or makes with anyone else."""
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def isolated() -> Iterator[None]:
     """Takes nothing inside from what others asked for, and keeps nothing for them."""
     token = _alone.set(True)
     try:
@@ -283,7 +283,7 @@ def at_moment(
     token = _past.set(Past(began, ended or began, read_at))
     try:
         # Reads that are noted never take the short way, which knows nothing of the past.
-        with alone(), noting(current_reads() or Reads()):
+        with isolated(), tracking(current_reads() or Reads()):
             yield
     finally:
         _past.reset(token)

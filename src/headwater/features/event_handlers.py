@@ -15,13 +15,13 @@ from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import (
-    AwayError,
+    BackendUnavailableError,
     FunctionRaisedError,
     HandlerTimeoutError,
     HeadwaterError,
     HungHandlerError,
 )
-from headwater.features.batch_state import Turn, Workspace
+from headwater.features.batch_state import HandlerTransaction, Workspace
 from headwater.features.user_calls import Calls
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
 
@@ -92,7 +92,7 @@ class Compute:
         """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
         moment = to_micros(event.timestamp)
         while True:
-            turn = Turn(workspace, moment, self._clock.micros(), event.event_id)
+            turn = HandlerTransaction(workspace, moment, self._clock.micros(), event.event_id)
             try:
                 value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
@@ -107,7 +107,7 @@ class Compute:
 
     def _fault(self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError) -> Exception:
         """What the handler is to be blamed for; whatever it is not is raised."""
-        if isinstance(error, AwayError):
+        if isinstance(error, BackendUnavailableError):
             raise error  # the batch is run again when the server is back
         if isinstance(error, HandlerTimeoutError) and not feature.is_async:
             seconds = self._calls.deadline.seconds

@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(frozenset[Part]).decode
 
 
-class Origins:
+class ProvenanceCache:
     """Goes with the values of on-demand features that are kept for a while.
 
     A value is known by the moment at which it was written. Each is looked up once in a process;
@@ -32,19 +32,19 @@ class Origins:
         feature: str,
         entity_id: str,
         written_at: int,
-        made_of: frozenset[Part],
+        provenance: frozenset[Part],
         ttl: timedelta,
     ) -> None:
         """Keeps what a value was made of, for as long as the value is."""
-        self._remember(feature, entity_id, written_at, made_of)
-        kept = Cached(_encode(made_of), written_at)
+        self._remember(feature, entity_id, written_at, provenance)
+        kept = Cached(_encode(provenance), written_at)
         await self._cache.put(_key(feature, entity_id), kept, ttl)
 
     async def of(self, feature: str, entity_id: str, written_at: int) -> frozenset[Part]:
         """What a value was made of."""
-        known_at, made_of = self._known.get((feature, entity_id), (None, frozenset[Part]()))
+        known_at, provenance = self._known.get((feature, entity_id), (None, frozenset[Part]()))
         if known_at == written_at:
-            return made_of
+            return provenance
         kept = await self._cache.get(_key(feature, entity_id))
         same = kept is not None and kept.kept_at == written_at
         found = _decode(kept.value) if kept is not None and same else frozenset[Part]()
@@ -52,11 +52,11 @@ class Origins:
         return found
 
     def _remember(
-        self, feature: str, entity_id: str, written_at: int, made_of: frozenset[Part]
+        self, feature: str, entity_id: str, written_at: int, provenance: frozenset[Part]
     ) -> None:
         if len(self._known) >= _MOST:
             self._known.clear()
-        self._known[feature, entity_id] = (written_at, made_of)
+        self._known[feature, entity_id] = (written_at, provenance)
 
 
 def _key(feature: str, entity_id: str) -> str:

@@ -80,7 +80,7 @@ def calling(definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any])
     if around:
         # A task that a function leaves behind has its calls, but is no longer inside of them.
         around = tuple(call for call in around if not call.over)
-        _refuse_circle(around, definition, arguments)
+        _check_recursion(around, definition, arguments)
     call = _Call(definition, arguments)
     token = _calls.set((*around, call))
     try:
@@ -90,7 +90,7 @@ def calling(definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any])
         _calls.reset(token)
 
 
-def _refuse_circle(
+def _check_recursion(
     around: Sequence[_Call], definition: ContextDef | RetrieverDef, arguments: Mapping[str, Any]
 ) -> None:
     if any(call.same(definition, arguments) for call in around):
@@ -103,7 +103,7 @@ def _refuse_circle(
         )
 
 
-class FeatureNote(NamedTuple):
+class TrackedFeature(NamedTuple):
     """A feature's value as the function got it."""
 
     feature: FeatureDef
@@ -111,7 +111,7 @@ class FeatureNote(NamedTuple):
     value: FeatureValue
 
 
-class RetrievalNote(NamedTuple):
+class TrackedRetrieval(NamedTuple):
     """A search as the function got it."""
 
     retriever: str
@@ -120,32 +120,32 @@ class RetrievalNote(NamedTuple):
     searched_at: datetime
     oldest: datetime | None
     """The moment of the search, or of the oldest that it read; None if that has none."""
-    made_of: Set[Part]
+    provenance: Set[Part]
     """What the search read, when it was made."""
     cache_hit: bool
     latency_us: int
     failed: bool = False
 
 
-class ContextNote(NamedTuple):
+class TrackedContext(NamedTuple):
     """A context as the function got it, and what had been read for it."""
 
     context: Context
     oldest: datetime | None
     incomplete: bool
-    made_of: Set[Part]
+    provenance: Set[Part]
 
 
-class Scope(Reads):
+class ReadTracker(Reads):
     """The notes of one assembly; assemblies that run at the same time have each their own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.features: list[FeatureNote] = []
-        self.retrievals: list[RetrievalNote] = []
-        self.contexts: list[ContextNote] = []
+        self.features: list[TrackedFeature] = []
+        self.retrievals: list[TrackedRetrieval] = []
+        self.contexts: list[TrackedContext] = []
         self._known: dict[tuple[str, str], FeatureValue] = {}
-        self._failed: dict[Hashable, FeatureNote | RetrievalNote] = {}
+        self._failed: dict[Hashable, TrackedFeature | TrackedRetrieval] = {}
 
     def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
         """Takes note of a feature's value, of the same one again only once."""
@@ -155,17 +155,17 @@ class Scope(Reads):
         if self._known.get(key) == value:
             return
         self._known[key] = own = _as_it_is(value)
-        self.features.append(FeatureNote(feature, entity_id, own))
+        self.features.append(TrackedFeature(feature, entity_id, own))
 
-    def note_search(self, search: RetrievalNote) -> None:
+    def track_search(self, search: TrackedRetrieval) -> None:
         """Takes note of a search."""
         if self._failed:
             self._failed.pop(_asked(search), None)
         self.retrievals.append(search)
 
-    def note_failure(self, missed: FeatureNote | RetrievalNote) -> None:
+    def track_failure(self, missed: TrackedFeature | TrackedRetrieval) -> None:
         """Takes note of what could not be had, unless it was before or is later."""
-        if isinstance(missed, RetrievalNote):
+        if isinstance(missed, TrackedRetrieval):
             if all(_asked(search) != _asked(missed) for search in self.retrievals):
                 self._failed[_asked(missed)] = missed
         elif (key := (missed.feature.name, missed.entity_id)) not in self._known:
@@ -175,14 +175,14 @@ class Scope(Reads):
         """Takes what was not to be had for missing: whatever was asked for has been asked for."""
         failed, self._failed = self._failed, {}
         for missed in failed.values():
-            if isinstance(missed, FeatureNote):
+            if isinstance(missed, TrackedFeature):
                 self.note(*missed)
             else:
-                self.note_moment(None)
+                self.track_moment(None)
                 self.retrievals.append(missed)
 
 
-def _asked(search: RetrievalNote) -> Hashable:
+def _asked(search: TrackedRetrieval) -> Hashable:
     return (search.retriever, _key(search.arguments))
 
 
@@ -193,16 +193,16 @@ def _as_it_is(value: FeatureValue) -> FeatureValue:
     return msgspec.structs.replace(value, value=deepcopy(value.value))
 
 
-def note_retrieval(note: RetrievalNote) -> None:
+def track_retrieval(note: TrackedRetrieval) -> None:
     """Takes note of a search for whatever runs here."""
     reads = current_reads()
     if reads is None:
         return
-    reads.note_moment(note.oldest)
-    reads.made_of |= note.made_of
-    reads.made_of.update(("chunk", chunk.id) for chunk in note.chunks if chunk.id is not None)
-    if isinstance(reads, Scope):
-        reads.note_search(note)
+    reads.track_moment(note.oldest)
+    reads.provenance |= note.provenance
+    reads.provenance.update(("chunk", chunk.id) for chunk in note.chunks if chunk.id is not None)
+    if isinstance(reads, ReadTracker):
+        reads.track_search(note)
 
 
 class OnFailure:
@@ -222,27 +222,27 @@ class OnFailure:
             self._note()
 
 
-def note_failure(missed: FeatureNote | RetrievalNote) -> None:
+def track_failure(missed: TrackedFeature | TrackedRetrieval) -> None:
     """Takes note, for a context that runs here, of what it asked for and could not have."""
     reads = current_reads()
-    if isinstance(reads, Scope):
-        reads.note_failure(missed)
+    if isinstance(reads, ReadTracker):
+        reads.track_failure(missed)
 
 
-def note_context(note: ContextNote) -> None:
+def track_context(note: TrackedContext) -> None:
     """Takes note of a context for whatever runs here."""
     reads = current_reads()
     if reads is None:
         return
     if note.oldest is not None:
-        reads.note_moment(note.oldest)
+        reads.track_moment(note.oldest)
     reads.incomplete |= note.incomplete
-    reads.made_of |= note.made_of
-    if isinstance(reads, Scope):
+    reads.provenance |= note.provenance
+    if isinstance(reads, ReadTracker):
         reads.contexts.append(note)
 
 
-def note_all(scope: Scope) -> None:
+def track_all(scope: ReadTracker) -> None:
     """Takes note, for whatever runs here, of everything that was read in another scope."""
     reads = current_reads()
     if reads is None:
@@ -250,6 +250,6 @@ def note_all(scope: Scope) -> None:
     for feature in scope.features:
         reads.note(*feature)
     for retrieval in scope.retrievals:
-        note_retrieval(retrieval)
+        track_retrieval(retrieval)
     for context in scope.contexts:
-        note_context(context)
+        track_context(context)

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.logging import log
-from headwater.core.single_flight import Together
+from headwater.core.single_flight import SingleFlight
 from headwater.core.templates import as_text
 from headwater.core.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
 from headwater.declarations import graph
@@ -25,14 +25,14 @@ from headwater.features.batch_state import (
     Reads,
     current_past,
     current_reads,
-    current_turn,
-    is_alone,
+    current_transaction,
+    is_isolated,
     make_cell,
     make_change,
-    noting,
+    tracking,
 )
-from headwater.features.provenance_cache import Origins
-from headwater.features.read_tracking import FeatureNote, OnFailure, note_failure
+from headwater.features.provenance_cache import ProvenanceCache
+from headwater.features.read_tracking import OnFailure, TrackedFeature, track_failure
 from headwater.features.user_calls import Calls
 from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
 
@@ -115,7 +115,7 @@ class Reader:
         offline: OfflineStore,
         calls: Calls,
         clock: Clock,
-        origins: Origins,
+        origins: ProvenanceCache,
     ) -> None:
         self._registry = registry
         self._online = online
@@ -124,7 +124,7 @@ class Reader:
         self._clock = clock
         self._origins = origins
         self._plans: dict[tuple[int | str, ...], Plan] = {}
-        self._together: Together[FeatureValue] = Together()
+        self._together: SingleFlight[FeatureValue] = SingleFlight()
 
     async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[Row]:
         """The values of features for each entity, in the order asked."""
@@ -132,7 +132,7 @@ class Reader:
         ids = list(map(plan.entity.text_id, entity_ids))
         past = current_past()
         if past is None:
-            cells = await (current_turn() or self._online).get(plan.entity.name, ids)
+            cells = await (current_transaction() or self._online).get(plan.entity.name, ids)
         else:
             cells = await self._past(plan, ids, past)
         now = self._clock.micros() if past is None else to_micros(past.began)
@@ -168,7 +168,7 @@ class Reader:
         """The bare values of features for each entity; stored ones without any detour."""
         plan = self.plan(names)
         # Whoever runs a function or looks at a past moment has its reads noted.
-        if plan.computed or current_reads() or current_turn():
+        if plan.computed or current_reads() or current_transaction():
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
@@ -179,7 +179,7 @@ class Reader:
     async def value(self, name: str, entity_id: object) -> Any:
         """One bare value; what handlers read most, so without a plan where it is stored."""
         feature = self._registry.feature(name)
-        turn = current_turn()
+        turn = current_transaction()
         if turn is None or not feature.stored or current_reads() is not None:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
@@ -244,8 +244,8 @@ class Reader:
         # What stays until a schedule replaces it was made of what nobody noted.
         if current_reads() is None or feature.ttl is None or current_past() is not None:
             return value
-        made_of = await self._origins.of(feature.name, entity_id, cell.written_at)
-        return msgspec.structs.replace(value, made_of=made_of) if made_of else value
+        provenance = await self._origins.of(feature.name, entity_id, cell.written_at)
+        return msgspec.structs.replace(value, provenance=provenance) if provenance else value
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Computes a value; readers of one missing value at the same time share the computation."""
@@ -253,9 +253,9 @@ class Reader:
         if (feature.name, entity_id) in chain:
             path = " → ".join([*(name for name, _ in chain), feature.name])
             raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
-        missed = FeatureNote(feature, entity_id, _MISSING)
-        with OnFailure(partial(note_failure, missed)):
-            if current_turn() is not None or is_alone():
+        missed = TrackedFeature(feature, entity_id, _MISSING)
+        with OnFailure(partial(track_failure, missed)):
+            if current_transaction() is not None or is_isolated():
                 # A handler's computations may rest on writes that nobody else sees yet, and those
                 # of a past moment on what nobody sees any more.
                 return await self._call(feature, entity_id)
@@ -266,9 +266,9 @@ class Reader:
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         before = _computing.set((*_computing.get(), (feature.name, entity_id)))
         reads = Reads()
-        failed = OnFailure(partial(_note_parts, reads))
+        failed = OnFailure(partial(_track_parts, reads))
         try:
-            with failed, noting(reads), self._calls.deadline.slot() as slot:
+            with failed, tracking(reads), self._calls.deadline.slot() as slot:
                 value = await self._calls.call(slot, feature, entity_id)
         finally:
             _computing.reset(before)
@@ -279,23 +279,23 @@ class Reader:
             cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        made_of = frozenset(reads.made_of)
-        present = current_turn() is None and not is_alone()
+        provenance = frozenset(reads.provenance)
+        present = current_transaction() is None and not is_isolated()
         if feature.kept and as_of is not None and present:
             # Before the value, which is nowhere without what it was made of.
-            if made_of and feature.ttl is not None:
+            if provenance and feature.ttl is not None:
                 await self._origins.keep(
-                    feature.name, entity_id, cell.written_at, made_of, feature.ttl
+                    feature.name, entity_id, cell.written_at, provenance, feature.ttl
                 )
             await self._online.put([_cached(feature, entity_id, cell)])
-        return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, made_of)
+        return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, provenance)
 
 
-def _note_parts(reads: Reads) -> None:
+def _track_parts(reads: Reads) -> None:
     """Notes, for whatever runs here, what something else was to be made of."""
     around = current_reads()
     if around is not None:
-        around.made_of |= reads.made_of
+        around.provenance |= reads.provenance
 
 
 def _unheard(feature: FeatureDef, error: BaseException) -> None:
@@ -351,13 +351,13 @@ def _rendered(feature: FeatureDef, entity_id: str, row: Row) -> FeatureValue:
         return _MISSING
     inputs = {name: row[name] for name in feature.template.references}
     kind = feature.entity.name
-    made_of = frozenset(("feature", kind, name, entity_id) for name in inputs).union(
-        *(value.made_of for value in inputs.values())
+    provenance = frozenset(("feature", kind, name, entity_id) for name in inputs).union(
+        *(value.provenance for value in inputs.values())
     )
     if any(value.value is None for value in inputs.values()):
-        return msgspec.structs.replace(_absent(feature), made_of=made_of)
+        return msgspec.structs.replace(_absent(feature), provenance=provenance)
     text = feature.template.render({name: as_text(value.value) for name, value in inputs.items()})
     moments = [value.as_of for value in inputs.values()]
     known = [moment for moment in moments if moment is not None]
     as_of = min(known) if known and len(known) == len(moments) else None
-    return FeatureValue(text, as_of, "computed", None, made_of)
+    return FeatureValue(text, as_of, "computed", None, provenance)

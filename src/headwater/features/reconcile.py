@@ -37,7 +37,7 @@ Features = Mapping[str, FeatureDef]
 """The kept features of one entity, by name."""
 
 
-class Rebuilt(msgspec.Struct, frozen=True):
+class RebuildReport(msgspec.Struct, frozen=True):
     """How many entities history knows, and how many values of them were offered."""
 
     entity_ids: int
@@ -61,7 +61,7 @@ class Difference(msgspec.Struct, frozen=True):
     history: Seen | None
 
 
-class Audit(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     """What was compared and what came of it; not complete if there were more than asked for."""
 
     entity_ids: int
@@ -118,7 +118,7 @@ class Repair:
         self._offline = offline
         self._clock = clock
 
-    async def rebuild(self, progress: Progress | None = None) -> Rebuilt:
+    async def rebuild(self, progress: Progress | None = None) -> RebuildReport:
         """Writes the last values of history online, except where the online one is newer.
 
         A value whose time to live is over is left in history: nobody would be served it.
@@ -133,9 +133,9 @@ class Repair:
                     await self._online.restore(entity, values)
                     tally.step(len(portion), sum(map(len, values.values())))
                 after = page[-1][0]
-        return Rebuilt(tally.entity_ids, tally.values)
+        return RebuildReport(tally.entity_ids, tally.values)
 
-    async def audit(self, limit: int, progress: Progress | None = None) -> Audit:
+    async def audit(self, limit: int, progress: Progress | None = None) -> AuditReport:
         """Compares the online values with the last ones of history, up to so many differences.
 
         On-demand features are left out: what is kept of them is a cache. While workers run, both
@@ -150,7 +150,7 @@ class Repair:
                 found.append(difference)
                 if len(found) > limit:
                     break
-        return Audit(
+        return AuditReport(
             tally.entity_ids,
             tally.values,
             found[:limit],

@@ -19,15 +19,15 @@ from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import (
-    AwayError,
     BackendError,
+    BackendUnavailableError,
     FeatureFailedError,
     FunctionRaisedError,
     HeadwaterError,
     InvalidInputError,
 )
 from headwater.features import schedule as ticks
-from headwater.features.batch_state import Turn, Workspace, make_cell, make_change
+from headwater.features.batch_state import HandlerTransaction, Workspace, make_cell, make_change
 from headwater.features.user_calls import Calls
 from headwater.ports import (
     Change,
@@ -153,7 +153,7 @@ class Refresh:
                     try:
                         await self._run_one(workspace, feature, entity_id, cause, slot)
                         done.append(entity_id)
-                    except AwayError:
+                    except BackendUnavailableError:
                         raise  # the batch is run again, as for any event
                     except FunctionRaisedError as error:
                         failed.append(entity_id)
@@ -172,7 +172,7 @@ class Refresh:
     ) -> None:
         now = self._clock.micros()
         while True:
-            turn = Turn(workspace, now, now, cause)
+            turn = HandlerTransaction(workspace, now, now, cause)
             try:
                 value = await self._calls.call(slot, feature, entity_id)
                 await turn.set(feature, entity_id, value)

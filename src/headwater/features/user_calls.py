@@ -19,7 +19,7 @@ from headwater.errors import (
     HeadwaterError,
     InvalidInputError,
     NotFoundError,
-    RehearsalError,
+    ReplayWriteError,
 )
 
 _MISTAKES = (DeclarationError, InvalidInputError, NotFoundError)
@@ -31,7 +31,7 @@ def is_mistake(error: HeadwaterError) -> bool:
     Inside of a function that is the function's doing, and the one who called it can do nothing
     about it.
     """
-    return isinstance(error, _MISTAKES) and not isinstance(error, RehearsalError)
+    return isinstance(error, _MISTAKES) and not isinstance(error, ReplayWriteError)
 
 
 class Calls:

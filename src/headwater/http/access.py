@@ -53,7 +53,7 @@ class Guard:
         if self._keys:
             number = self._number(_presented(scope["headers"]))
         else:
-            _refuse_foreign(scope)
+            _check_same_store(scope)
         if self._buckets:
             self._buckets[number].take(time.monotonic())
 
@@ -93,7 +93,7 @@ def _presented(headers: Iterable[Header]) -> bytes:
     return bearer
 
 
-def _refuse_foreign(scope: Scope) -> None:
+def _check_same_store(scope: Scope) -> None:
     """Refuses other machines, and pages of other sites in a browser on this one.
 
     A page can make a browser send requests here, under its own name (Origin) or, with a name that
@@ -104,12 +104,12 @@ def _refuse_foreign(scope: Scope) -> None:
         raise ForeignRequestError("the address", client[0])
     for name, value in scope["headers"]:
         if name == b"host":
-            _refuse_foreign_name("the host", "//" + value.decode("latin-1"))
+            _check_store_name("the host", "//" + value.decode("latin-1"))
         elif name == b"origin":
-            _refuse_foreign_name("the origin", value.decode("latin-1"))
+            _check_store_name("the origin", value.decode("latin-1"))
 
 
-def _refuse_foreign_name(what: str, url: str) -> None:
+def _check_store_name(what: str, url: str) -> None:
     if not _names_this_machine(url):
         raise ForeignRequestError(what, url.removeprefix("//"))
 

@@ -20,7 +20,7 @@ from headwater.http.problems import answer_problem, log_problem
 from headwater.http.records import Records
 from headwater.http.request_metrics import Watch
 from headwater.http.request_parsing import path_of
-from headwater.http.responses import Answer, send_answer
+from headwater.http.responses import Response, send_answer
 from headwater.http.routes import Endpoint, Resource, Route, Router
 from headwater.store.feature_store import FeatureStore
 
@@ -49,9 +49,9 @@ def routes_of(store: FeatureStore, watch: Watch) -> list[Route]:
         *Operations(store, watch).routes(),
     ]
 
-    async def openapi() -> Answer:
+    async def openapi() -> Response:
         """Gives this document."""
-        return Answer(200, described)
+        return Response(200, described)
 
     routes.append(Route("GET", "/openapi.json", openapi, documents=dict[str, Any]))
     described = msgspec.json.encode(document(routes))

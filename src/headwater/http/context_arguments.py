@@ -42,7 +42,7 @@ def with_reference(
 
 def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> inspect.BoundArguments:
     """The given parameters as the context's function takes them, or an error that names one."""
-    _refuse_unknown(definition, params)
+    _check_known(definition, params)
     kinds = annotations_of(definition.function)
     rest = dict(params)
     given: dict[str, Any] = {}
@@ -51,7 +51,7 @@ def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> inspect.B
         if parameter.kind is parameter.VAR_KEYWORD:
             given[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
         elif name not in rest:
-            _refuse_missing(definition, parameter)
+            _check_complete(definition, parameter)
         elif parameter.kind is parameter.VAR_POSITIONAL:
             several = _typed(rest.pop(name), list[Any], name)
             given[name] = tuple(_typed(value, kind, name) for value in several)
@@ -62,7 +62,7 @@ def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> inspect.B
     return bound
 
 
-def _refuse_unknown(definition: ContextDef, params: Mapping[str, Any]) -> None:
+def _check_known(definition: ContextDef, params: Mapping[str, Any]) -> None:
     declared = definition.signature.parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in declared):
         return
@@ -77,7 +77,7 @@ def _refuse_unknown(definition: ContextDef, params: Mapping[str, Any]) -> None:
             )
 
 
-def _refuse_missing(definition: ContextDef, parameter: inspect.Parameter) -> None:
+def _check_complete(definition: ContextDef, parameter: inspect.Parameter) -> None:
     if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
         raise FieldError(
             f"context {definition.name!r} needs the parameter {parameter.name!r}",

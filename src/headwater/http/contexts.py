@@ -12,7 +12,7 @@ from headwater.contexts.recorded import ContextPage
 from headwater.declarations import overrides
 from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.json_values import plain
-from headwater.http.responses import Answer
+from headwater.http.responses import Response
 from headwater.http.routes import Route
 from headwater.records.lineage import (
     Context,
@@ -78,16 +78,18 @@ class Contexts:
             Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),
         ]
 
-    async def assemble_context(self, name: str, body: AssembleBody) -> Answer:
+    async def assemble_context(self, name: str, body: AssembleBody) -> Response:
         """Assembles a context and keeps its record."""
         definition = self._store.registry.context(name)
         params, reference = with_reference(definition, body.params, body.interaction_ref)
         bound = arguments_of(definition, params)
         changed = overrides(body.max_tokens, body.freshness_sla, reference)
-        context = await self._store.assemble(definition, bound.args, bound.kwargs, changed)
+        context = await self._store.assemble_definition(
+            definition, bound.args, bound.kwargs, changed
+        )
         return _answer(assembled(context))
 
-    async def assemble(self, body: AssembleNamedBody) -> Answer:
+    async def assemble(self, body: AssembleNamedBody) -> Response:
         """Assembles the context that the body names, for the UI, and keeps its record."""
         return await self.assemble_context(body.context, body)
 
@@ -124,21 +126,21 @@ class Contexts:
             cursor=cursor,
         )
 
-    async def read_context(self, id: str) -> Answer:
+    async def read_context(self, id: str) -> Response:
         """Reads a recorded context with its lineage."""
         return _answer(await self._store.get_context_at(id))
 
-    async def read_lineage(self, id: str) -> Answer:
+    async def read_lineage(self, id: str) -> Response:
         """Reads the lineage of a recorded context, and nothing else."""
         return _answer((await self._store.get_context_at(id)).lineage)
 
-    async def explain_context(self, id: str) -> Answer:
+    async def explain_context(self, id: str) -> Response:
         """Explains why a recorded context is as it is."""
         return _answer(await self._store.explain(id))
 
 
-def _answer(told: msgspec.Struct) -> Answer:
-    return Answer(200, msgspec.json.encode(plain(told)))
+def _answer(told: msgspec.Struct) -> Response:
+    return Response(200, msgspec.json.encode(plain(told)))
 
 
 def assembled(context: Context) -> Assembled:

@@ -82,7 +82,7 @@ class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class DeclaredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a features file declares."""
 
     entities: Sequence[DeclaredEntity]
@@ -101,10 +101,10 @@ class Declarations:
     def routes(self) -> list[Route]:
         return [Route("GET", "/api/store", self.list_declarations)]
 
-    async def list_declarations(self) -> Declared:
+    async def list_declarations(self) -> DeclaredResponse:
         """Lists entities, features, retrievers and contexts, and what depends on what."""
         registry = self._store.registry
-        return Declared(
+        return DeclaredResponse(
             entities=[_entity(entity) for entity in registry.entities.values()],
             features=[_feature(feature) for feature in registry.features.values()],
             retrievers=[

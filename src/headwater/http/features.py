@@ -76,7 +76,7 @@ class Features:
 
     async def read_feature(self, name: str, entity_id: str) -> OneFeature:
         """Reads one feature of one entity."""
-        (row,) = await self._store.read((name,), (entity_id,))
+        (row,) = await self._store.get_feature_values((name,), (entity_id,))
         value = row[name]
         age = value.age_ms(self._store.clock.now())
         return OneFeature(name, entity_id, value.value, value.as_of, age, value.source)
@@ -109,7 +109,7 @@ class Features:
             if start:
                 await asyncio.sleep(0)
             part = entity_ids[start : start + _ENTITIES_AT_ONCE]
-            for pair in zip(part, await self._store.read(names, part), strict=True):
+            for pair in zip(part, await self._store.get_feature_values(names, part), strict=True):
                 yield pair
 
 

@@ -11,7 +11,7 @@ from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.errors import BackendError
 from headwater.http.request_metrics import Watch
-from headwater.http.responses import JSON, Answer
+from headwater.http.responses import JSON, Response
 from headwater.http.routes import Route
 from headwater.ports import Health
 from headwater.store.feature_store import FeatureStore
@@ -49,7 +49,7 @@ class Operations:
         """Says that the process is alive."""
         return Alive()
 
-    async def ready(self) -> Answer:
+    async def ready(self) -> Response:
         """Says whether the store can be used; 503 and what is wrong if not."""
         try:
             parts = await self._store.health()
@@ -58,7 +58,7 @@ class Operations:
         if self._worker is not None:
             parts.append(self._worker.health())
         if all(part.ok for part in parts):
-            return Answer(200, msgspec.json.encode(Readiness("ready", parts)))
+            return Response(200, msgspec.json.encode(Readiness("ready", parts)))
         for part in parts:
             if not part.ok:
                 log.warning("not ready", part=part.name, detail=part.detail)
@@ -66,11 +66,11 @@ class Operations:
             # Probes carry no key, and the detail names folders and hosts: the log has it.
             parts = [msgspec.structs.replace(part, detail="") for part in parts]
         if all(part.ok or not part.needed for part in parts):
-            return Answer(200, msgspec.json.encode(Readiness("degraded", parts)))
+            return Response(200, msgspec.json.encode(Readiness("degraded", parts)))
         body = msgspec.json.encode(Readiness("not ready", parts))
-        return Answer(503, body, JSON, ((b"retry-after", b"1"),))
+        return Response(503, body, JSON, ((b"retry-after", b"1"),))
 
-    async def metrics(self) -> Answer:
+    async def metrics(self) -> Response:
         """Gives the metrics in Prometheus's text format."""
         self._watch.flush()
-        return Answer(200, generate_latest(), CONTENT_TYPE_LATEST.encode())
+        return Response(200, generate_latest(), CONTENT_TYPE_LATEST.encode())

@@ -11,8 +11,8 @@ import msgspec
 
 from headwater.http.problems import MEDIA_TYPE, Problem
 from headwater.http.request_parsing import Upload
-from headwater.http.responses import Answer
-from headwater.http.routes import Parameter, Route, Signature, signature_of
+from headwater.http.responses import Response
+from headwater.http.routes import Parameter, Route, RouteSignature, signature_of
 
 _REFERENCE = "#/components/schemas/{name}"
 _KEYS = {
@@ -55,7 +55,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, dict[str, Any]]:
     return _Schemas(kinds, schemas), components
 
 
-def _kinds(route: Route, signature: Signature) -> Iterator[Any]:
+def _kinds(route: Route, signature: RouteSignature) -> Iterator[Any]:
     for parameter in (*signature.path, *signature.query):
         yield parameter.kind
     if signature.body is not None:
@@ -63,12 +63,12 @@ def _kinds(route: Route, signature: Signature) -> Iterator[Any]:
     yield _answer(route, signature)
 
 
-def _body(route: Route, signature: Signature) -> Any:
+def _body(route: Route, signature: RouteSignature) -> Any:
     return route.documents if signature.body is Upload else signature.body
 
 
-def _answer(route: Route, signature: Signature) -> Any:
-    return route.documents if signature.returns is Answer else signature.returns
+def _answer(route: Route, signature: RouteSignature) -> Any:
+    return route.documents if signature.returns is Response else signature.returns
 
 
 def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:

@@ -51,7 +51,7 @@ from headwater.errors import (
     UnknownContextError,
     UnknownNameError,
 )
-from headwater.http.responses import Answer, Header
+from headwater.http.responses import Header, Response
 
 MEDIA_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:headwater:problem:"
@@ -196,12 +196,12 @@ class Problem(msgspec.Struct, frozen=True):
     detail: str
 
 
-def answer_problem(error: Exception) -> Answer:
+def answer_problem(error: Exception) -> Response:
     """The answer to a request that ended in an error."""
     rule = rule_of(error)
     problem = Problem(TYPE_PREFIX + _name(error, rule), rule.title, rule.status, _detail(error))
     body = msgspec.json.encode(msgspec.structs.asdict(problem) | _fields(error))
-    return Answer(rule.status, body, MEDIA_TYPE, _headers(error, rule))
+    return Response(rule.status, body, MEDIA_TYPE, _headers(error, rule))
 
 
 def log_problem(error: Exception, method: str, route: str, *, private: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from headwater.errors import DamagedRecordError, RecordDocumentError
-from headwater.http.responses import Answer
+from headwater.http.responses import Response
 from headwater.http.routes import Route
 from headwater.records.document import export
 from headwater.records.record import Disclosure, Redaction, Signature
@@ -36,12 +36,14 @@ class Records:
     def routes(self) -> list[Route]:
         return [Route("GET", "/v1/record/{ref}", self.read_record, documents=RecordDocument)]
 
-    async def read_record(self, ref: str, part: Literal["document", "core"] = "document") -> Answer:
+    async def read_record(
+        self, ref: str, part: Literal["document", "core"] = "document"
+    ) -> Response:
         """Reads a record by its hash or context id; ``part=core`` gives the hashed bytes."""
         record = await self._store.get_record(ref)
         if part == "core":
-            return Answer(200, record.core)
+            return Response(200, record.core)
         try:
-            return Answer(200, export(record))
+            return Response(200, export(record))
         except RecordDocumentError as error:
             raise DamagedRecordError(record.context_id, "core", str(error)) from error

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from prometheus_client import Counter, Histogram
 
-from headwater.core.logging import Record, log
+from headwater.core.logging import LogRecord, log
 
 OTHER = "(other)"
 """The label of methods that no route has: callers choose them, so they are not counted apart."""
@@ -76,7 +76,7 @@ def _count(answered: list[_Answered]) -> None:
         observe[route](ended - began)
 
 
-class _Request(Record, frozen=True, gc=False):
+class _Request(LogRecord, frozen=True, gc=False):
     method: str
     route: str
     path: str

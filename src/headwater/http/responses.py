@@ -17,7 +17,7 @@ _ALWAYS: tuple[Header, ...] = (
 )
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A status, a whole body and what is said about it."""
 
     status: int
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-async def send_answer(answer: Answer, send: Send, *, head: bool) -> None:
+async def send_answer(answer: Response, send: Send, *, head: bool) -> None:
     """Sends an answer; without its body to whoever asked for the head only."""
     status, body, media_type, headers = answer
     start = {

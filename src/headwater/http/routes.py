@@ -21,7 +21,7 @@ from headwater.http.request_parsing import (
     read_upload,
     unquoted,
 )
-from headwater.http.responses import Answer
+from headwater.http.responses import Response
 
 JSON_TYPES = ("application/json",)
 
@@ -57,7 +57,7 @@ class Parameter(NamedTuple):
     required: bool
 
 
-class Signature(NamedTuple):
+class RouteSignature(NamedTuple):
     """Where each argument of a route's function comes from."""
 
     path: tuple[Parameter, ...]
@@ -66,7 +66,7 @@ class Signature(NamedTuple):
     returns: Any
 
 
-def signature_of(route: Route) -> Signature:
+def signature_of(route: Route) -> RouteSignature:
     """Reads a function's signature, once, when the route is made."""
     hints = get_type_hints(route.function, include_extras=True)
     in_path = re.findall(r"{(\w+)}", route.path)
@@ -76,7 +76,7 @@ def signature_of(route: Route) -> Signature:
         for name, parameter in given.items()
         if name != "body"
     }
-    return Signature(
+    return RouteSignature(
         tuple(parameters[name] for name in in_path),
         tuple(p for name, p in parameters.items() if name not in in_path),
         hints["body"] if "body" in given else None,
@@ -109,7 +109,7 @@ class Endpoint:
         if self._has_body and signature.body is not Upload:
             self._decoder = msgspec.json.Decoder(signature.body)
 
-    async def answer(self, scope: Scope, receive: Receive, segments: Sequence[str]) -> Answer:
+    async def answer(self, scope: Scope, receive: Receive, segments: Sequence[str]) -> Response:
         """Calls the function with what the request brings."""
         given = self._from_query(query_of(scope))
         for (name, kind, _), segment in zip(self._path, segments, strict=True):
@@ -119,7 +119,7 @@ class Endpoint:
             upload = await read_upload(scope, receive, self._accepts, self._max_body)
             given["body"] = decode_json(upload.data, self._decoder) if self._decoder else upload
         result = await self._function(**given)
-        return result if type(result) is Answer else Answer(self._status, _encode(result))
+        return result if type(result) is Response else Response(self._status, _encode(result))
 
     def _from_query(self, pairs: list[tuple[str, str]]) -> dict[str, Any]:
         given: dict[str, Any] = {}

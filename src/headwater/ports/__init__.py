@@ -5,7 +5,7 @@ events       Bus            the durable log of events, read by workers that hold
              DeadLetters    events that could not be handled, until someone decides about them
 values       OnlineStore    the present values of every entity
 history      OfflineStore   everything that was: every value, every event
-             Tail           the newest of it in an embedded home, and which files hold the rest
+             RecentHistory  its newest rows in an embedded home, and the segment files with the rest
              Outbox         the newest of it on one server, on its way to another
 records      RecordLog      the records of all contexts, which never change
              Cache          values that may be lost at any time
@@ -19,31 +19,31 @@ from headwater.ports.environment import Backends, Health, Lifecycle
 from headwater.ports.events import (
     Batch,
     Bus,
+    ConsumerLag,
     DeadLetter,
     DeadLetters,
     Delivery,
     Failure,
     Handled,
-    Lag,
     Lease,
     Outcome,
-    Published,
+    PublishResult,
     Roster,
     Tick,
 )
 from headwater.ports.history import (
+    IdentityChange,
     LogKind,
-    News,
     OfflineStore,
     Outbox,
-    Parcel,
+    OutboxBatch,
     PastValue,
     Point,
+    RecentHistory,
     Rows,
     Segment,
     Snapshot,
-    Standing,
-    Tail,
+    StoreIdentity,
 )
 from headwater.ports.records import (
     Cache,
@@ -62,6 +62,7 @@ __all__ = [
     "Cache",
     "Cached",
     "Change",
+    "ConsumerLag",
     "DeadLetter",
     "DeadLetters",
     "Delivery",
@@ -69,28 +70,27 @@ __all__ = [
     "Failure",
     "Handled",
     "Health",
-    "Lag",
+    "IdentityChange",
     "Lease",
     "Lifecycle",
     "LogKind",
-    "News",
     "OfflineStore",
     "OnlineStore",
     "Outbox",
+    "OutboxBatch",
     "Outcome",
-    "Parcel",
     "PastValue",
     "Point",
-    "Published",
+    "PublishResult",
+    "RecentHistory",
     "RecordLog",
     "RecordSummary",
     "Roster",
     "Rows",
     "Segment",
     "Snapshot",
-    "Standing",
+    "StoreIdentity",
     "StoredRecord",
-    "Tail",
     "Tick",
     "by_entity",
     "is_keepable",

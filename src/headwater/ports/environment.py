@@ -43,7 +43,7 @@ class Lifecycle(Protocol):
 
     async def health(self) -> list[Health]: ...
 
-    async def refuse_lost(self) -> None:
+    async def check_not_lost(self) -> None:
         """Raises if history is of another store than the one that is there, or of a lost one."""
         ...
 

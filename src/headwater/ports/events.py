@@ -12,7 +12,7 @@ from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
 
 
-class Published(msgspec.Struct, frozen=True, gc=False):
+class PublishResult(msgspec.Struct, frozen=True, gc=False):
     """The answer to one published event."""
 
     event_id: str
@@ -110,7 +110,7 @@ class Tick(msgspec.Struct, frozen=True):
     everywhere: bool
 
 
-class Lag(msgspec.Struct, frozen=True):
+class ConsumerLag(msgspec.Struct, frozen=True):
     """What waits in one partition: who has it, how many events, and since when the oldest."""
 
     partition: int
@@ -132,7 +132,7 @@ class Bus(Protocol):
 
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
-    ) -> list[Published]:
+    ) -> list[PublishResult]:
         """Appends events, all or none, and returns when they are durable."""
         ...
 
@@ -174,7 +174,7 @@ class Bus(Protocol):
         """
         ...
 
-    async def lag(self) -> list[Lag]:
+    async def lag(self) -> list[ConsumerLag]:
         """How far the workers of the group are behind in each partition."""
         ...
 

@@ -94,7 +94,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     longest: int
 
 
-class Tail(Protocol):
+class RecentHistory(Protocol):
     """The newest rows of history and events, and the manifest of the segments that hold the rest.
 
     Its methods block and are called in a thread. Sequence numbers grow in the order of commits
@@ -149,7 +149,7 @@ class Tail(Protocol):
         ...
 
 
-class Parcel(msgspec.Struct, frozen=True):
+class OutboxBatch(msgspec.Struct, frozen=True):
     """Rows on their way from the present to the past: a JSON array, and where it ends.
 
     A row of history is ``[feature, entity, entity_id, kind, value, as_of, written_at, cause]``; one
@@ -164,7 +164,7 @@ class Parcel(msgspec.Struct, frozen=True):
     """Whether there may be more behind it."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class StoreIdentity(msgspec.Struct, frozen=True):
     """Which store a server of the present has, and which past that one calls its own."""
 
     store_id: str | None
@@ -173,7 +173,7 @@ class Standing(msgspec.Struct, frozen=True):
     """Whether its past knows it, has not been asked yet, or holds what it does not have."""
 
 
-News = Literal["agreed", "lost", "adopted", "restored"]
+IdentityChange = Literal["agreed", "lost", "adopted", "restored"]
 """What a store is told by its past: that both know nobody else, that it is that of another, that it
 is its own from now on, that what was lost is here again."""
 
@@ -189,11 +189,11 @@ class Outbox(Protocol):
     name: str
     """Where its store is, by which one that lost its data knows what was its own."""
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> StoreIdentity:
         """Whose outbox it is at present; only its own past takes anything."""
         ...
 
-    async def note(self, store_id: str, past_id: str, news: News) -> bool:
+    async def note(self, store_id: str, past_id: str, news: IdentityChange) -> bool:
         """Tells a store; says whether it is so: not if another one is there by now."""
         ...
 
@@ -201,7 +201,9 @@ class Outbox(Protocol):
         """The partitions that may have something to take."""
         ...
 
-    async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
+    async def fetch(
+        self, kind: LogKind, partition: int, after: str, limit: int
+    ) -> OutboxBatch | None:
         """The next rows after a position ("" for the start), none if there are none.
 
         They are about as many as the limit says and of about a megabyte, but at least one.

@@ -66,7 +66,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     freshness_strict: bool
 
 
-class Tokenizer(msgspec.Struct, frozen=True, kw_only=True):
+class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What counted the tokens; an inexact one adds a margin."""
 
     name: str
@@ -209,7 +209,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, Committed[Any]]
     interaction_ref: dict[str, Committed[Any]] | None = None
     policy: Policy
-    tokenizer: Tokenizer
+    tokenizer: TokenizerInfo
     items: tuple[Item, ...] = ()
     features: tuple[FeatureRead, ...] = ()
     retrievals: tuple[Retrieval, ...] = ()

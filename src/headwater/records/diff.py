@@ -94,7 +94,7 @@ class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
     after: ResultSide | None
 
 
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
+class ContextDiff(msgspec.Struct, frozen=True, kw_only=True):
     """Everything in which one context differs from another."""
 
     before: str
@@ -115,9 +115,9 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """A unified diff; None where one of the texts is withheld."""
 
 
-def diff(before: Core, after: Core) -> Diff:
+def diff(before: Core, after: Core) -> ContextDiff:
     """In what one context differs from another; both as their records open."""
-    return Diff(
+    return ContextDiff(
         before=before.context_id,
         after=after.context_id,
         same_content=before.output.content_hash == after.output.content_hash,

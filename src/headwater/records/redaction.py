@@ -15,7 +15,7 @@ from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.templates import MARK
 from headwater.errors import InvalidInputError, RecordValueError, RedactionError
 from headwater.records.record import Record, Redaction, moment_text
-from headwater.records.redaction_search import Mention, begins, mention, readings
+from headwater.records.redaction_search import ValueMatcher, begins, mention, readings
 
 _OUTPUT = "/output/content"
 _EMITTED = re.compile(r"(/items/\d+)/emitted")
@@ -137,11 +137,11 @@ def _joined(record: Record, values: dict[str, Any]) -> Iterator[str]:
     return (pointer for pointer, value in values.items() if pointer in parts or value in texts)
 
 
-def _mentions(value: Any, wanted: Sequence[Mention]) -> bool:
+def _mentions(value: Any, wanted: Sequence[ValueMatcher]) -> bool:
     return any(each.find(text) >= 0 for text in readings(value) for each in wanted)
 
 
-def _begun(values: dict[str, Any], wanted: Sequence[Mention]) -> Iterator[str]:
+def _begun(values: dict[str, Any], wanted: Sequence[ValueMatcher]) -> Iterator[str]:
     """Where one of these values was cut: an item that was shortened, and the output with it."""
     for pointer, emitted in values.items():
         item = _EMITTED.fullmatch(pointer)

@@ -40,7 +40,7 @@ _NUMBER_AFTER = re.compile(r"\.?\d|,0\d")
 _NOWHERE = -1
 
 
-class Mention(msgspec.Struct, frozen=True):
+class ValueMatcher(msgspec.Struct, frozen=True):
     """What finds a value wherever it stands: by its texts, as a number alone, or by its members."""
 
     texts: tuple[str, ...] = ()
@@ -57,25 +57,25 @@ class Mention(msgspec.Struct, frozen=True):
         return min((at for at in places if at != _NOWHERE), default=_NOWHERE)
 
 
-def mention(tagged: Any) -> Mention:
+def mention(tagged: Any) -> ValueMatcher:
     """What finds a value."""
     if isinstance(tagged, str):
-        return Mention((tagged,))
+        return ValueMatcher((tagged,))
     if isinstance(tagged, int):
-        return Mention(numbers=_forms(tagged))
+        return ValueMatcher(numbers=_forms(tagged))
     sealed = canonical(tagged).decode()
     try:
         value = from_tagged(tagged)
     except RecordValueError:
-        return Mention((sealed,))  # somebody altered it: no text was ever made of it
+        return ValueMatcher((sealed,))  # somebody altered it: no text was ever made of it
     if not value and value != 0:
-        return Mention((sealed,))  # in a text, that something is empty says nothing of anybody
+        return ValueMatcher((sealed,))  # in a text, that something is empty says nothing of anybody
     if isinstance(value, dict | set | frozenset | list | tuple):
-        return Mention((sealed,), container=_container(value))
+        return ValueMatcher((sealed,), container=_container(value))
     forms = tuple(form for form in _forms(value) if form not in ("", "null"))  # NaN is null in JSON
     if isinstance(value, int | float | Decimal):
-        return Mention((sealed,), numbers=forms)
-    return Mention((sealed, *forms))
+        return ValueMatcher((sealed,), numbers=forms)
+    return ValueMatcher((sealed, *forms))
 
 
 def readings(tagged: Any) -> list[str]:
@@ -83,7 +83,7 @@ def readings(tagged: Any) -> list[str]:
     return _without_escapes(canonical(tagged).decode())
 
 
-def begins(wanted: Iterable[Mention], whole: str, shown: str) -> bool:
+def begins(wanted: Iterable[ValueMatcher], whole: str, shown: str) -> bool:
     """Says whether a value begins in that part of a text which was shown, wherever it ends."""
     parts = _without_escapes(shown)
     texts = list(zip_longest(_without_escapes(whole), parts, fillvalue=parts[-1]))

@@ -17,7 +17,7 @@ from headwater.core.canonical_json import canonical, child, from_tagged, to_base
 from headwater.errors import RecordValueError
 from headwater.records.core import Commitment, Core, Exact
 from headwater.records.record import Disclosure, Record, content_hash, hash_of, moment_text
-from headwater.records.validation import is_leaf, refuse_misfit
+from headwater.records.validation import explain_invalid, is_leaf
 
 Salts = Callable[[int], bytes]
 """Gives so many bytes that nobody can guess."""
@@ -61,11 +61,11 @@ def _bytes(sealed: Core) -> bytes:
         raw = canonical(sealed)
         same = _decoder(type(sealed)).decode(raw) == sealed
     except (UnicodeEncodeError, TypeError, msgspec.MsgspecError):
-        refuse_misfit(type(sealed), sealed)
+        explain_invalid(type(sealed), sealed)
         raise
     if not same:
         # It may differ by right: a moment of a whole second is written as text.
-        refuse_misfit(type(sealed), sealed)
+        explain_invalid(type(sealed), sealed)
     return raw
 
 

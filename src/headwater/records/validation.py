@@ -22,21 +22,23 @@ def is_leaf(annotation: Any) -> bool:
     return annotation in _LEAVES or get_origin(annotation) is Literal
 
 
-def refuse_misfit(annotation: Any, value: Any, pointer: str = "") -> None:
+def explain_invalid(annotation: Any, value: Any, pointer: str = "") -> None:
     """Refuses the first value that is not just what its field is annotated with."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         if value is not None:
-            refuse_misfit(next(kind for kind in arguments if kind is not NoneType), value, pointer)
+            explain_invalid(
+                next(kind for kind in arguments if kind is not NoneType), value, pointer
+            )
     elif origin in _CONTAINERS:
         for key, item in _CONTAINERS[origin](value):
-            refuse_misfit(arguments[-1 if origin is dict else 0], item, child(pointer, key))
+            explain_invalid(arguments[-1 if origin is dict else 0], item, child(pointer, key))
     elif isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        _refuse_other(annotation, value, pointer)
+        _check_same(annotation, value, pointer)
         for name, hint in get_type_hints(annotation, include_extras=True).items():
-            refuse_misfit(hint, getattr(value, name), child(pointer, name))
+            explain_invalid(hint, getattr(value, name), child(pointer, name))
     else:
-        _refuse_unfit(annotation, value, pointer)
+        _check_fits(annotation, value, pointer)
 
 
 _CONTAINERS: dict[Any, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
@@ -45,12 +47,12 @@ _CONTAINERS: dict[Any, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
 }
 
 
-def _refuse_other(kind: type, value: Any, pointer: str) -> None:
+def _check_same(kind: type, value: Any, pointer: str) -> None:
     if type(value) is not kind:
         raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
 
 
-def _refuse_unfit(annotation: Any, value: Any, pointer: str) -> None:
+def _check_fits(annotation: Any, value: Any, pointer: str) -> None:
     if not _fits(annotation, value):
         raise RecordValueError(
             pointer,

@@ -55,7 +55,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     fault: Fault | None = None
 
 
-class Report(msgspec.Struct, frozen=True):
+class VerificationReport(msgspec.Struct, frozen=True):
     """The whole ladder, and whether the record bears a signature at all."""
 
     checks: tuple[Check, ...]
@@ -137,7 +137,7 @@ def verify(
     *,
     expect: str | None = None,
     signed: bool = False,
-) -> Report:
+) -> VerificationReport:
     """Says what holds of a record and names what is broken.
 
     `expect` is the record hash or the context id it was asked for by, in any spelling; `signed`
@@ -146,7 +146,7 @@ def verify(
     """
     reading = _read(record.core)
     opened, disclosures = _check_disclosures(record, reading)
-    return Report(
+    return VerificationReport(
         (
             _check_hash(record, reading, expect),
             _check_signature(record, reading, keyring, signed=signed),

@@ -254,7 +254,7 @@ class Settings(msgspec.Struct, frozen=True):
         """The keys that are valid at once."""
         return tuple(key for part in self.api_key.split(",") if (key := part.strip()))
 
-    def with_(self, **changes: object) -> Settings:
+    def replace(self, **changes: object) -> Settings:
         """These settings with some replaced, checked as the file's are; a group is a mapping."""
         given = {
             path: SETTINGS[path].check(value, path) for path, value in by_path(changes, "settings")

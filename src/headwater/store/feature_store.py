@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 
 from headwater.contexts.recorded import (
     ContextPage,
-    Receipt,
-    Wanted,
-    current_rehearsal,
-    note_search,
-    refuse_rehearsal,
+    ContextQuery,
+    ExternalContext,
+    check_not_replaying,
+    current_replay,
+    track_search,
 )
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.clock import Clock, SystemClock, to_micros
@@ -25,18 +25,18 @@ from headwater.declarations.registry import Registry
 from headwater.engine.engine import Engine, Engines
 from headwater.engine.worker import Worker
 from headwater.errors import InvalidInputError
-from headwater.features.batch_state import current_turn, make_cell, make_change
+from headwater.features.batch_state import current_transaction, make_cell, make_change
 from headwater.features.reader import Row
-from headwater.features.reconcile import Audit, Progress, Rebuilt, Repair
-from headwater.ports import DeadLetter, Health, Lag, Published
-from headwater.records.diff import Diff
+from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Repair
+from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult
+from headwater.records.diff import ContextDiff
 from headwater.records.lineage import Context, ContextTrace, PastContext
 from headwater.records.record import Record
-from headwater.records.verify import Report
+from headwater.records.verify import VerificationReport
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.sync import Blocking
-from headwater.store.validation import check_events, payload_of, refuse_text
+from headwater.store.validation import check_events, check_sequences, payload_of
 
 Id = TypeVar("Id", str, int)
 
@@ -47,7 +47,7 @@ class PublicBus:
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
 
-    async def publish(self, event: ServiceEvent) -> Published:
+    async def publish(self, event: ServiceEvent) -> PublishResult:
         """Publishes an event; when this returns, the event is durable."""
         (published,) = await self._store.publish_events([event])
         return published
@@ -68,7 +68,7 @@ class FeatureStore:
         clock: Clock | None = None,
     ) -> None:
         chosen = settings or load()
-        self.settings = chosen if home is None else chosen.with_(home=home)
+        self.settings = chosen if home is None else chosen.replace(home=home)
         self.clock = clock or SystemClock()
         self.registry = Registry()
         self.bus = PublicBus(self)
@@ -147,9 +147,9 @@ class FeatureStore:
 
     async def publish_events(
         self, events: Sequence[ServiceEvent], *, dedup: bool = True
-    ) -> list[Published]:
+    ) -> list[PublishResult]:
         """Publishes events, all or none; a repeated event id within the window counts once."""
-        refuse_rehearsal("publish")
+        check_not_replaying("publish")
         ingest = self.settings.ingest
         check_events(events, self.clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
         engine = await self.open()
@@ -172,14 +172,16 @@ class FeatureStore:
         self, names: Sequence[str], entity_ids: Sequence[Id]
     ) -> dict[Id, dict[str, Any]]:
         """Many features of many entities in one round trip: values by entity id, then by name."""
-        refuse_text(names, entity_ids)
+        check_sequences(names, entity_ids)
         engine = self._engines.current() or await self.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
 
-    async def read(self, names: Sequence[str], entity_ids: Sequence[str | int]) -> list[Row]:
+    async def get_feature_values(
+        self, names: Sequence[str], entity_ids: Sequence[str | int]
+    ) -> list[Row]:
         """Like get_features, with each value's age and where it came from, in the order asked."""
-        refuse_text(names, entity_ids)
+        check_sequences(names, entity_ids)
         engine = await self.open()
         return await engine.reader.read(names, entity_ids)
 
@@ -191,7 +193,7 @@ class FeatureStore:
         Inside a handler the write belongs to the handler: it counts if, and when, the event's
         own value does.
         """
-        refuse_rehearsal("set_feature")
+        check_not_replaying("set_feature")
         feature = self.registry.feature(name)
         if not feature.kept:
             remedy = "set those" if feature.template else "give it a ttl, a trigger or a refresh"
@@ -200,7 +202,7 @@ class FeatureStore:
                 f"feature {name!r} is {made} at every read and cannot be set; {remedy}"
             )
         entity_id = feature.entity.text_id(entity_id)
-        turn = current_turn()
+        turn = current_transaction()
         if turn is not None:
             if as_of is not None:
                 raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
@@ -228,7 +230,7 @@ class FeatureStore:
             raise InvalidInputError(f"as_of {as_of.isoformat()} lies in the future")
         return to_micros(as_of)
 
-    async def assemble(
+    async def assemble_definition(
         self,
         context: ContextDef,
         arguments: Sequence[Any],
@@ -237,17 +239,17 @@ class FeatureStore:
     ) -> Context:
         """Assembles a context; calling the decorated function does."""
         engine = await self.open()
-        run = current_rehearsal() or engine.assembler.run
+        run = current_replay() or engine.assembler.run
         return await run(context, arguments, named, overrides)
 
-    async def assemble_named(
+    async def assemble(
         self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
     ) -> Context:
         """Assembles the context of that name with these arguments."""
         definition = self.registry.context(name)
-        return await self.assemble(definition, (), params, overrides or Overrides())
+        return await self.assemble_definition(definition, (), params, overrides or Overrides())
 
-    async def record(
+    async def record_external(
         self,
         *,
         name: str,
@@ -260,7 +262,7 @@ class FeatureStore:
         """Records a text that was assembled elsewhere, as if it had been assembled here."""
         evidence = (await self.open()).evidence
         given = {} if inputs is None else inputs
-        receipt = Receipt(name, content, given, model, version, interaction_ref)
+        receipt = ExternalContext(name, content, given, model, version, interaction_ref)
         return await evidence.record(receipt)
 
     async def get_context_at(self, context_id: str) -> PastContext:
@@ -300,7 +302,7 @@ class FeatureStore:
         ``entity`` says which kind of entity ``entity_id`` is of.
         """
         evidence = (await self.open()).evidence
-        return await evidence.find(Wanted(feature, entity, entity_id, chunk), limit, cursor)
+        return await evidence.find(ContextQuery(feature, entity, entity_id, chunk), limit, cursor)
 
     async def get_record(self, ref: str) -> Record:
         """The record with this context id, beginning of one (8 characters), or record hash."""
@@ -308,7 +310,7 @@ class FeatureStore:
 
     async def verify_record(
         self, ref: str, *, expect: str | None = None, signed: bool = False
-    ) -> Report:
+    ) -> VerificationReport:
         """What holds of a record as it lies in the log, and what is broken.
 
         ``expect`` is the record hash that was handed out with the answer; ``signed`` makes the
@@ -329,7 +331,7 @@ class FeatureStore:
         """
         return await (await self.open()).evidence.replay(ref, mode)
 
-    async def diff(self, before: str, after: str) -> Diff:
+    async def diff(self, before: str, after: str) -> ContextDiff:
         """In what one recorded context differs from another."""
         return await (await self.open()).evidence.diff(before, after)
 
@@ -346,7 +348,7 @@ class FeatureStore:
         ``everywhere`` erases them in every other place too that discloses one of them, by itself or
         inside a text.
         """
-        refuse_rehearsal("redact")
+        check_not_replaying("redact")
         evidence = (await self.open()).evidence
         return await evidence.redact(ref, pointers, reason, by, everywhere=everywhere)
 
@@ -354,7 +356,7 @@ class FeatureStore:
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
         """Runs a retriever; calling the decorated function does."""
-        note_search(retriever.name)
+        track_search(retriever.name)
         engine = await self.open()
         return await engine.retrieve.run(retriever, arguments, named)
 
@@ -383,38 +385,40 @@ class FeatureStore:
 
     async def redrive(self, *ids: str) -> None:
         """Runs dead letters again, each for the feature that failed alone; all or none."""
-        refuse_rehearsal("redrive")
+        check_not_replaying("redrive")
         engine = await self.open()
         await engine.backends.dead_letters.redrive(ids)
 
     async def discard(self, *ids: str) -> None:
         """Gives dead letters up for good; all or none."""
-        refuse_rehearsal("discard")
+        check_not_replaying("discard")
         engine = await self.open()
         await engine.backends.dead_letters.discard(ids)
 
     async def drain(self) -> None:
         """Handles every waiting event and due tick here, then returns; for tests and scripts."""
-        refuse_rehearsal("drain")
-        await (await self.open()).backends.lifecycle.refuse_lost()
+        check_not_replaying("drain")
+        await (await self.open()).backends.lifecycle.check_not_lost()
         await Worker(self).drain()
 
-    async def lag(self) -> list[Lag]:
+    async def lag(self) -> list[ConsumerLag]:
         """What waits in each partition: who has it, how many events, since when the oldest."""
         engine = await self.open()
         return await engine.backends.bus.lag()
 
-    async def rebuild(self, *, adopt: bool = False, progress: Progress | None = None) -> Rebuilt:
+    async def rebuild(
+        self, *, adopt: bool = False, progress: Progress | None = None
+    ) -> RebuildReport:
         """Restores online values from history; newer ones stay, so workers may be running.
 
         History of another store is refused unless this one is to adopt it.
         """
-        refuse_rehearsal("rebuild")
+        check_not_replaying("rebuild")
         engine = await self.open()
         async with engine.backends.lifecycle.restoring(adopt=adopt):
             return await (await self._repair()).rebuild(progress)
 
-    async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> Audit:
+    async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> AuditReport:
         """Compares online values with history; gives the differences, at most so many."""
         return await (await self._repair()).audit(limit, progress)
 

@@ -14,10 +14,10 @@ from headwater.core.thread_offload import caller
 from headwater.core.values import ServiceEvent
 from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
-from headwater.records.diff import Diff
+from headwater.records.diff import ContextDiff
 from headwater.records.lineage import Context, ContextTrace, PastContext
 from headwater.records.record import Record
-from headwater.records.verify import Report
+from headwater.records.verify import VerificationReport
 
 T = TypeVar("T")
 Id = TypeVar("Id", str, int)
@@ -46,11 +46,11 @@ class Verbs(Protocol):
         event_id: str | None = None,
     ) -> ServiceEvent: ...
 
-    async def assemble_named(
+    async def assemble(
         self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
     ) -> Context: ...
 
-    async def record(
+    async def record_external(
         self,
         *,
         name: str,
@@ -89,13 +89,13 @@ class Verbs(Protocol):
 
     async def verify_record(
         self, ref: str, *, expect: str | None = None, signed: bool = False
-    ) -> Report: ...
+    ) -> VerificationReport: ...
 
     async def explain(self, ref: str) -> ContextTrace: ...
 
     async def replay(self, ref: str, mode: Mode = "show") -> Replay: ...
 
-    async def diff(self, before: str, after: str) -> Diff: ...
+    async def diff(self, before: str, after: str) -> ContextDiff: ...
 
     async def redact(
         self,
@@ -152,12 +152,12 @@ class Blocking:
             )
         )
 
-    def assemble_named(
+    def assemble(
         self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
     ) -> Context:
-        return self._run(self._store.assemble_named(name, params, overrides))
+        return self._run(self._store.assemble(name, params, overrides))
 
-    def record(
+    def record_external(
         self,
         *,
         name: str,
@@ -168,7 +168,7 @@ class Blocking:
         interaction_ref: Mapping[str, Any] | None = None,
     ) -> Context:
         return self._run(
-            self._store.record(
+            self._store.record_external(
                 name=name,
                 content=content,
                 inputs=inputs,
@@ -221,7 +221,9 @@ class Blocking:
     def get_record(self, ref: str) -> Record:
         return self._run(self._store.get_record(ref))
 
-    def verify_record(self, ref: str, *, expect: str | None = None, signed: bool = False) -> Report:
+    def verify_record(
+        self, ref: str, *, expect: str | None = None, signed: bool = False
+    ) -> VerificationReport:
         return self._run(self._store.verify_record(ref, expect=expect, signed=signed))
 
     def explain(self, ref: str) -> ContextTrace:
@@ -230,7 +232,7 @@ class Blocking:
     def replay(self, ref: str, mode: Mode = "show") -> Replay:
         return self._run(self._store.replay(ref, mode))
 
-    def diff(self, before: str, after: str) -> Diff:
+    def diff(self, before: str, after: str) -> ContextDiff:
         return self._run(self._store.diff(before, after))
 
     def redact(

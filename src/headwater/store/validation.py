@@ -16,7 +16,7 @@ from headwater.errors import EventError, InvalidInputError
 _decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def refuse_text(names: Sequence[str], entity_ids: Sequence[str | int]) -> None:
+def check_sequences(names: Sequence[str], entity_ids: Sequence[str | int]) -> None:
     """Refuses a text where a list belongs: its letters would be taken for names or ids."""
     for given in (names, entity_ids):
         if isinstance(given, str):

@@ -19,7 +19,7 @@ async def temporary(store: FeatureStore, clock: Clock | None = None) -> AsyncIte
     """
     settings, real = store.settings, store.clock
     with TemporaryDirectory(prefix="headwater-") as home:
-        embedded = settings.with_(
+        embedded = settings.replace(
             home=home, env="development", redis={"url": ""}, postgres={"url": ""}
         )
         await store.rebind(embedded, clock or real)

@@ -17,7 +17,7 @@ from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.core.values import Cell
-from headwater.ports import Change, Tail
+from headwater.ports import Change, RecentHistory
 from headwater.testing import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ class Embedded:
         self.tail = SqliteTail(home)
         self.history = self.over(self.tail)
 
-    def over(self, tail: Tail) -> DuckdbOfflineStore:
+    def over(self, tail: RecentHistory) -> DuckdbOfflineStore:
         """A history over this home's segments and another view of its tail."""
         return DuckdbOfflineStore(
             tail, self.home.segments, self.home.scratch, self.clock, self.segment_rows, GRACE

@@ -21,7 +21,7 @@ from tests.backends.postgres.story import Open
 async def settings(postgres_url: str) -> AsyncIterator[Settings]:
     """Settings that name a schema of the test's own."""
     schema = f"test_{new_id()[-12:]}"
-    yield Settings().with_(postgres={"url": postgres_url, "schema": schema, "pool_size": 5})
+    yield Settings().replace(postgres={"url": postgres_url, "schema": schema, "pool_size": 5})
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
     await connection.close()
@@ -38,7 +38,7 @@ async def opening(settings: Settings, outbox: MemoryOutbox) -> AsyncIterator[Ope
     opened: list[PostgresEnvironment] = []
 
     async def open_one(**changes: Any) -> PostgresEnvironment:
-        changed = settings.with_(**changes)
+        changed = settings.replace(**changes)
         opened.append(await open_postgres(changed, SystemClock(), outbox))
         return opened[-1]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
-from headwater.ports import LogKind, News, Parcel, Standing
+from headwater.ports import IdentityChange, LogKind, OutboxBatch, StoreIdentity
 from tests.backends.postgres.story import START, after
 
 Row = Sequence[Any]
@@ -24,7 +24,7 @@ class MemoryOutbox:
     ) -> None:
         self.partitions = partitions
         self.name = name
-        self.now = Standing(store_id or name, None, "new")
+        self.now = StoreIdentity(store_id or name, None, "new")
         self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
         self.settled: list[tuple[int, str, str]] = []
         self.least = 0
@@ -44,23 +44,25 @@ class MemoryOutbox:
         self._position += 1
         self.rows[kind, partition].append((self._position, row))
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> StoreIdentity:
         return self.now
 
-    async def note(self, store_id: str, past_id: str, news: News) -> bool:
+    async def note(self, store_id: str, past_id: str, news: IdentityChange) -> bool:
         if store_id != self.now.store_id:
             return False
         if news != "lost":
-            self.now = Standing(store_id, past_id, "known")
+            self.now = StoreIdentity(store_id, past_id, "known")
         elif self.now.state == "new":
-            self.now = Standing(store_id, None, "lost")
+            self.now = StoreIdentity(store_id, None, "lost")
         return True
 
     async def filled(self) -> set[int]:
         self.asked += 1
         return {partition for (_, partition), rows in self.rows.items() if rows}
 
-    async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
+    async def fetch(
+        self, kind: LogKind, partition: int, after: str, limit: int
+    ) -> OutboxBatch | None:
         start = int(after or 0)
         waiting = [entry for entry in self.rows[kind, partition] if entry[0] > start]
         found = waiting[: max(limit, self.least)]
@@ -71,7 +73,7 @@ class MemoryOutbox:
         rows = [row for _, row in found if row is not None]
         self.fetched += len(rows)
         upto, more = str(found[-1][0]), len(found) < len(waiting)
-        return Parcel(b"[" + b",".join(rows) + b"]", len(rows), upto, more=more)
+        return OutboxBatch(b"[" + b",".join(rows) + b"]", len(rows), upto, more=more)
 
     async def settle(self, partition: int, history: str, events: str) -> None:
         if self.on_settle is not None:

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from headwater.backends.postgres.coalesced_task import Shared
+from headwater.backends.postgres.coalesced_task import CoalescedTask
 
 
 class Work:
@@ -34,7 +34,7 @@ async def turns(count: int = 5) -> None:
 
 async def test_those_who_ask_together_share_a_run() -> None:
     work = Work()
-    shared = Shared(work)
+    shared = CoalescedTask(work)
     asking = [asyncio.create_task(shared()) for _ in range(10)]
     await turns()
     work.go_on.set()
@@ -44,7 +44,7 @@ async def test_those_who_ask_together_share_a_run() -> None:
 
 async def test_who_asks_while_it_runs_waits_for_the_next_run() -> None:
     work = Work()
-    shared = Shared(work)
+    shared = CoalescedTask(work)
     first = asyncio.create_task(shared())
     await turns()
     later = [asyncio.create_task(shared()) for _ in range(10)]
@@ -59,7 +59,7 @@ async def test_who_asks_while_it_runs_waits_for_the_next_run() -> None:
 
 async def test_a_failure_reaches_everybody_and_the_next_run_is_a_new_one() -> None:
     work = Work()
-    shared = Shared(work)
+    shared = CoalescedTask(work)
     work.fails = True
     work.go_on.set()
     answers = await asyncio.gather(*(shared() for _ in range(3)), return_exceptions=True)
@@ -71,7 +71,7 @@ async def test_a_failure_reaches_everybody_and_the_next_run_is_a_new_one() -> No
 
 async def test_a_failure_that_nobody_waits_for_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     work = Work()
-    shared = Shared(work)
+    shared = CoalescedTask(work)
     work.fails = True
     asking = asyncio.create_task(shared())
     await turns()
@@ -85,7 +85,7 @@ async def test_a_failure_that_nobody_waits_for_is_quiet(caplog: pytest.LogCaptur
 
 async def test_closing_waits_for_what_runs_and_for_what_is_to_run() -> None:
     work = Work()
-    shared = Shared(work)
+    shared = CoalescedTask(work)
     first = asyncio.create_task(shared())
     await turns()
     second = asyncio.create_task(shared())
@@ -97,4 +97,4 @@ async def test_closing_waits_for_what_runs_and_for_what_is_to_run() -> None:
     await closing
     await asyncio.gather(first, second)
     assert work.done == 2
-    await Shared(work).close()
+    await CoalescedTask(work).close()

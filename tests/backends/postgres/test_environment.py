@@ -13,7 +13,13 @@ from headwater.backends.postgres.environment import PostgresEnvironment, open_po
 from headwater.backends.postgres.migrate import VERSION, migrate
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
-from headwater.errors import AwayError, BackendError, ClosedError, ConfigError, SchemaError
+from headwater.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ClosedError,
+    ConfigError,
+    SchemaError,
+)
 from headwater.ports import Health, Point
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
@@ -34,7 +40,7 @@ async def refused(settings: Settings, kind: type[Exception] = BackendError) -> s
 async def said_when_used(settings: Settings) -> str:
     """What is said when the store is used whose server is away: it is opened all the same."""
     past = await open_postgres(settings, SystemClock(), MemoryOutbox())
-    with pytest.raises(AwayError) as raised:
+    with pytest.raises(BackendUnavailableError) as raised:
         await past.offline.query("SELECT 1", {})
     (health,) = await past.health()
     assert (health.ok, health.needed) == (False, False)
@@ -71,7 +77,7 @@ async def test_two_schemas_of_one_database_do_not_meet(
     one = await opening()
     await one.offline.append([change(1)])
     other_schema = settings.postgres.schema + "_b"
-    elsewhere = settings.with_(postgres={"schema": other_schema})
+    elsewhere = settings.replace(postgres={"schema": other_schema})
     other = await open_postgres(elsewhere, SystemClock(), MemoryOutbox())
     assert await values(other) == []
     await other.close()
@@ -81,7 +87,7 @@ async def test_two_schemas_of_one_database_do_not_meet(
 async def test_in_production_missing_tables_are_an_error_that_says_what_to_run(
     settings: Settings, opening: Open
 ) -> None:
-    said = await refused(settings.with_(env="production"), SchemaError)
+    said = await refused(settings.replace(env="production"), SchemaError)
     assert said == (
         f"the tables in the Postgres schema '{settings.postgres.schema}' do not exist yet; "
         "run `headwater migrate`"
@@ -100,7 +106,7 @@ async def test_in_production_older_tables_are_an_error_that_says_what_to_run(
         expected = "do not exist yet; run `headwater migrate`"
     else:
         expected = f"older Headwater (version {VERSION - 1}, this one needs {VERSION}); run"
-    assert expected in await refused(settings.with_(env="production"), SchemaError)
+    assert expected in await refused(settings.replace(env="production"), SchemaError)
 
 
 @pytest.mark.parametrize("env", ["development", "production"])
@@ -109,7 +115,7 @@ async def test_tables_of_a_newer_version_are_left_alone(
 ) -> None:
     await migrate(settings)
     await database.execute("UPDATE _meta SET version = 99")
-    said = await refused(settings.with_(env=env), SchemaError)
+    said = await refused(settings.replace(env=env), SchemaError)
     assert f"newer Headwater (version 99, this one knows {VERSION}); upgrade headwater" in said
     with pytest.raises(SchemaError, match="nothing was changed"):
         await migrate(settings)
@@ -152,7 +158,7 @@ def with_url(settings: Settings, **parts: str) -> Settings:
         "database": "postgres",
     } | parts
     url = "postgresql://{user}:{password}@{host}:{port}/{database}".format(**given)
-    return settings.with_(postgres={"url": url})
+    return settings.replace(postgres={"url": url})
 
 
 async def test_a_wrong_password_is_said_without_showing_it(settings: Settings) -> None:
@@ -183,7 +189,7 @@ async def test_a_server_that_does_not_answer_is_said(settings: Settings) -> None
 
     async with await asyncio.start_server(listen_in_silence, "127.0.0.1", 0) as server:
         port = str(server.sockets[0].getsockname()[1])
-        silent = with_url(settings, port=port).with_(postgres={"connect_timeout": 0.2})
+        silent = with_url(settings, port=port).replace(postgres={"connect_timeout": 0.2})
         assert "did not answer in time" in await said_when_used(silent)
 
 
@@ -196,7 +202,7 @@ async def test_a_server_that_does_not_answer_is_said(settings: Settings) -> None
     ],
 )
 async def test_a_url_that_is_none_is_refused(settings: Settings, url: str, problem: str) -> None:
-    bad = settings.with_(postgres={"url": url})
+    bad = settings.replace(postgres={"url": url})
     assert problem in await refused(bad, ConfigError)
     with pytest.raises(ConfigError):
         await migrate(bad)
@@ -234,14 +240,14 @@ async def clerk(settings: Settings, database: Connection) -> AsyncIterator[Setti
 
 async def test_a_user_without_the_right_to_make_tables_is_told(clerk: Settings) -> None:
     with pytest.raises(BackendError, match="grant the right"):
-        await migrate(clerk.with_(postgres={"schema": "not_there_yet"}))
+        await migrate(clerk.replace(postgres={"schema": "not_there_yet"}))
 
 
 async def test_a_user_who_may_only_use_the_tables_is_enough(
     clerk: Settings, outbox: MemoryOutbox
 ) -> None:
     outbox.put(value_row(1))
-    past = await open_postgres(clerk.with_(env="production"), SystemClock(), outbox)
+    past = await open_postgres(clerk.replace(env="production"), SystemClock(), outbox)
     try:
         await past.offline.maintain()
         await past.offline.append([change(2, 1)])

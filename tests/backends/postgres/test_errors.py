@@ -6,7 +6,13 @@ import asyncpg
 import pytest
 
 from headwater.backends.postgres.errors import translate
-from headwater.errors import AwayError, BackendError, ConfigError, HeadwaterError, SchemaError
+from headwater.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    HeadwaterError,
+    SchemaError,
+)
 from headwater.settings.schema import PostgresSettings
 
 SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="past")
@@ -35,7 +41,7 @@ SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="p
         ),
         (
             TimeoutError(),
-            AwayError,
+            BackendUnavailableError,
             "Postgres at postgresql://me:***@db:5432/shop did not answer in time; see to its load "
             "and the network, or raise HEADWATER_POSTGRES_TIMEOUT",
         ),

@@ -13,7 +13,7 @@ from headwater.backends.postgres import outbox_consumer as drain
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.errors import BackendError
-from headwater.ports import LogKind, Parcel, Point
+from headwater.ports import LogKind, OutboxBatch, Point
 from tests.backends.postgres.outbox import MemoryOutbox, event_row, value_row
 from tests.backends.postgres.story import Open, after, rows, until, value_at, values
 
@@ -306,7 +306,7 @@ async def test_trouble_with_one_partition_of_the_source_keeps_the_others_from_no
 ) -> None:
     whole = outbox.fetch
 
-    async def fetch(kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
+    async def fetch(kind: LogKind, partition: int, after: str, limit: int) -> OutboxBatch | None:
         if partition == 1:
             raise BackendError("its server is down")
         return await whole(kind, partition, after, limit)

@@ -184,7 +184,7 @@ async def test_a_user_who_may_not_add_months_can_do_everything_else(
         f" GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
     )
     url = f"{settings.postgres.url}?options=-c%20role%3D{role}"
-    guest = await open_postgres(settings.with_(postgres={"url": url}), clock, outbox)
+    guest = await open_postgres(settings.replace(postgres={"url": url}), clock, outbox)
     try:
         before = await months(database)
         clock.advance("200d")

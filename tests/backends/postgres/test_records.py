@@ -20,8 +20,8 @@ from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.errors import (
-    AwayError,
     BackendError,
+    BackendUnavailableError,
     ClosedError,
     ImmutableRecordError,
     InvalidInputError,
@@ -172,7 +172,7 @@ async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
         )
         os.kill(pid, signal.SIGSTOP)
         try:
-            with pytest.raises(AwayError, match="did not answer in time"):
+            with pytest.raises(BackendUnavailableError, match="did not answer in time"):
                 await past.records.append(stuck, [])
             await past.records.append(later, [])
             assert await past.records.get(later.context_id) == later
@@ -292,9 +292,11 @@ async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_
             lambda: log.redact("a", expected=b"", disclosures=b"", redactions=b""),
         ]
         for use in uses:
-            with pytest.raises(AwayError, match="Postgres at"):
+            with pytest.raises(BackendUnavailableError, match="Postgres at"):
                 await use()
-        assert all(isinstance(a, AwayError) for a in await append_all(past, [record()] * 3))
+        assert all(
+            isinstance(a, BackendUnavailableError) for a in await append_all(past, [record()] * 3)
+        )
         machine.start()
         assert await log.get(kept.context_id) == kept
         await log.append(record(), [b"another key"])

@@ -12,8 +12,8 @@ from headwater.backends.postgres.environment import PostgresEnvironment, open_po
 from headwater.backends.postgres.migrate import VERSION, migrate
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
-from headwater.errors import BackendError, ForeignPastError
-from headwater.ports import Standing
+from headwater.errors import BackendError, StoreMismatchError
+from headwater.ports import StoreIdentity
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox, event_row, value_row
 from tests.backends.postgres.story import change, until, value_at, values
@@ -38,7 +38,7 @@ async def opening_for(settings: Settings) -> AsyncIterator[OpenFor]:
 def lost(name: str) -> MemoryOutbox:
     """The outbox of a store that was founded where another was lost."""
     outbox = MemoryOutbox(name=name)
-    outbox.now = Standing("its successor", None, "new")
+    outbox.now = StoreIdentity("its successor", None, "new")
     return outbox
 
 
@@ -48,7 +48,7 @@ async def test_a_new_store_and_a_new_past_are_each_others_from_then_on(
     outbox = MemoryOutbox(name="a")
     await opening_for(outbox)
     past_id = await database.fetchval("SELECT id FROM _meta")
-    assert outbox.now == Standing("a", past_id, "known")
+    assert outbox.now == StoreIdentity("a", past_id, "known")
     assert await database.fetchval("SELECT store_id || store_name FROM _meta") == "aa"
 
 
@@ -62,7 +62,7 @@ async def test_of_stores_that_are_new_at_once_all_but_one_are_refused_when_it_ha
     works = (past.offline.maintain() for past in pasts)
     ends = await asyncio.gather(*works, return_exceptions=True)
     assert ends.count(None) == 1
-    assert all(isinstance(end, ForeignPastError) for end in ends if end is not None)
+    assert all(isinstance(end, StoreMismatchError) for end in ends if end is not None)
     assert [bool(await outbox.filled()) for outbox in outboxes].count(False) == 1
 
 
@@ -110,10 +110,10 @@ async def test_nothing_of_another_store_is_taken_and_nothing_is_read_for_it(
     assert await values(await opening_for(own)) == [1]
     other = MemoryOutbox(name="other")
     past = await opening_for(other)
-    with pytest.raises(ForeignPastError, match=r"history of another store \(own\)"):
+    with pytest.raises(StoreMismatchError, match=r"history of another store \(own\)"):
         await value_at(past, 0)
     other.put(value_row(2, 1))
-    with pytest.raises(ForeignPastError, match=r"headwater rebuild --adopt"):
+    with pytest.raises(StoreMismatchError, match=r"headwater rebuild --adopt"):
         await past.offline.maintain()
     assert await other.filled() == {0}
     (health,) = await past.health()
@@ -124,10 +124,10 @@ async def test_a_store_that_has_another_past_leaves_a_new_one_alone(
     opening_for: OpenFor, database: Connection
 ) -> None:
     outbox = MemoryOutbox(name="a")
-    outbox.now = Standing("a", "elsewhere", "known")
+    outbox.now = StoreIdentity("a", "elsewhere", "known")
     outbox.put(value_row(1))
     past = await opening_for(outbox)
-    with pytest.raises(ForeignPastError, match="is in another Postgres than in this one"):
+    with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
         await past.offline.maintain()
     assert await database.fetchval("SELECT store_id FROM _meta") is None
     assert await outbox.filled() == {0}
@@ -159,12 +159,12 @@ async def test_a_past_is_taken_from_another_store_only_if_that_is_wanted(
     theirs = await opening_for(own)
     assert await values(theirs) == [1]
     past = await opening_for(MemoryOutbox(name="other"))
-    with pytest.raises(ForeignPastError):
+    with pytest.raises(StoreMismatchError):
         await past.ownership.take_over(adopt=False)
     await past.ownership.restored(await past.ownership.take_over(adopt=True))
     assert await values(past) == [1]
     own.put(value_row(2, 1))
-    with pytest.raises(ForeignPastError, match=r"another store \(other\)"):
+    with pytest.raises(StoreMismatchError, match=r"another store \(other\)"):
         await theirs.offline.maintain()
 
 
@@ -231,7 +231,7 @@ async def test_a_store_that_is_no_longer_the_same_was_not_restored(opening_for: 
     past = await opening_for(outbox)
     owned = await past.ownership.take_over(adopt=False)
     await past.offline.append([change(1)])
-    outbox.now = Standing("its successor", None, "new")
+    outbox.now = StoreIdentity("its successor", None, "new")
     with pytest.raises(BackendError, match="run `headwater rebuild` once more"):
         await past.ownership.restored(owned)
     assert outbox.now.state == "lost"
@@ -242,7 +242,7 @@ async def test_a_past_that_was_taken_away_meanwhile_restored_nothing(opening_for
     owned = await past.ownership.take_over(adopt=False)
     await past.offline.append([change(1)])
     await (await opening_for(MemoryOutbox(name="other"))).ownership.take_over(adopt=True)
-    with pytest.raises(ForeignPastError):
+    with pytest.raises(StoreMismatchError):
         await past.ownership.restored(owned)
 
 
@@ -255,7 +255,7 @@ async def test_whoever_is_known_is_asked_for_now_and_then(
     past = await opening_for(own)
     assert await values(past) == [1]
     await (await opening_for(MemoryOutbox(name="other"))).ownership.take_over(adopt=True)
-    with pytest.raises(ForeignPastError):
+    with pytest.raises(StoreMismatchError):
         await values(past)
 
 

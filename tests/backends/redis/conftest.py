@@ -15,8 +15,8 @@ def settings(request: pytest.FixtureRequest, production: Settings) -> Settings:
     """The settings of a store of its own, on one Redis and on a cluster of three."""
     if request.param == "cluster":
         url = request.getfixturevalue("cluster_url")
-        return production.with_(redis={"url": url}, partitions=4)
-    return production.with_(partitions=4)
+        return production.replace(redis={"url": url}, partitions=4)
+    return production.replace(partitions=4)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def _ask(master: peer.Redis, *command: object) -> Any:
 
 @pytest.fixture
 def settings(production: Settings, cluster_url: str) -> Settings:
-    return production.with_(
+    return production.replace(
         redis={"url": cluster_url}, partitions=PARTITIONS, worker={"poll_interval": 0.1}
     )
 

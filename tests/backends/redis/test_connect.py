@@ -17,7 +17,7 @@ sys.modules[{driver!r}] = None
 import asyncio
 from headwater import FeatureStore
 from headwater.settings.schema import Settings
-store = FeatureStore(settings=Settings().with_(
+store = FeatureStore(settings=Settings().replace(
     env="production", redis={{"url": "redis://nowhere"}}, postgres={{"url": "postgresql://nowhere"}}
 ))
 try:
@@ -50,4 +50,4 @@ async def test_servers_that_are_not_named_are_asked_for(
     given: dict[str, object], missing: str
 ) -> None:
     with pytest.raises(ConfigError, match=missing):
-        await FeatureStore(settings=Settings().with_(**given)).open()
+        await FeatureStore(settings=Settings().replace(**given)).open()

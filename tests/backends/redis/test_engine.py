@@ -165,7 +165,7 @@ async def test_dead_letters_lie_in_one_stream_of_that_name(
 async def test_the_oldest_event_ids_are_forgotten_when_there_are_too_many(
     store: FeatureStore, settings: Settings
 ) -> None:
-    await store.rebind(settings.with_(ingest={"dedup_limit": 4 * 3}), store.clock)
+    await store.rebind(settings.replace(ingest={"dedup_limit": 4 * 3}), store.clock)
     ids = [f"e{number}" for number in range(5)]
     for event_id in ids:
         await store.publish_events([ServiceEvent("buy", "u1", {}, event_id=event_id)])
@@ -209,7 +209,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
     store: FeatureStore, user: type, redis: Redis, keys: Keys, settings: Settings
 ) -> None:
     declare_total(store, user)
-    await store.rebind(settings.with_(worker={"lease_ttl": 1}), store.clock)
+    await store.rebind(settings.replace(worker={"lease_ttl": 1}), store.clock)
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
     await store.publish("buy", "u1", {"amount": 5})
@@ -277,12 +277,12 @@ async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
 ) -> None:
     await spend_five(store, user)
     schema = settings.postgres.schema + "_other"
-    elsewhere = settings.with_(
+    elsewhere = settings.replace(
         postgres={"schema": schema}, redis={"prefix": settings.redis.prefix + "-other"}
     )
     async with FeatureStore(settings=elsewhere) as other:
         await other.open()
-    async with FeatureStore(settings=settings.with_(postgres={"schema": schema})) as mixed:
+    async with FeatureStore(settings=settings.replace(postgres={"schema": schema})) as mixed:
         await mixed.publish("buy", "u1", {"amount": 1})
         with pytest.raises(BackendError, match="history of another store"):
             await (await mixed.open()).backends.offline.maintain()
@@ -298,7 +298,7 @@ async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
 ) -> None:
     await spend_five(store, user)
     await (await store.open()).backends.offline.maintain()
-    mistyped = settings.with_(redis={"prefix": settings.redis.prefix + "-typo"})
+    mistyped = settings.replace(redis={"prefix": settings.redis.prefix + "-typo"})
     async with FeatureStore(settings=mistyped) as other:
         await other.publish("buy", "u1", {"amount": 100})
         assert await other.dead_letters() == []
@@ -316,7 +316,7 @@ async def test_a_store_made_with_another_number_of_partitions_is_refused(
     store: FeatureStore, settings: Settings
 ) -> None:
     await store.open()
-    other = FeatureStore(settings=settings.with_(partitions=8))
+    other = FeatureStore(settings=settings.replace(partitions=8))
     with pytest.raises(ConfigError, match="HEADWATER_PARTITIONS=4"):
         await other.open()
 
@@ -359,7 +359,7 @@ async def test_partitions_move_at_once_when_a_worker_leaves(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
     declare_total(store, user)
-    await store.rebind(settings.with_(worker={"lease_ttl": 60}), store.clock)
+    await store.rebind(settings.replace(worker={"lease_ttl": 60}), store.clock)
     first, second = Worker(store), Worker(store)
     first.name, second.name = "first", "second"  # by these names, each wants some of the few
     one = asyncio.create_task(first.run())

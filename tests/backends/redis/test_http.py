@@ -44,7 +44,7 @@ async def test_an_event_that_was_accepted_is_read_once_it_is_handled(settings: S
 
 
 async def test_past_the_limit_ingest_asks_the_caller_to_come_back(settings: Settings) -> None:
-    store = shop(settings.with_(ingest={"max_backlog": 3}))
+    store = shop(settings.replace(ingest={"max_backlog": 3}))
     async with store, client_of(store) as client:
         for number in range(5):
             await store.publish("buy", f"u{number}", {"amount": 1})
@@ -55,7 +55,7 @@ async def test_past_the_limit_ingest_asks_the_caller_to_come_back(settings: Sett
 
 async def test_a_redis_that_is_gone_is_a_503_and_readiness_says_so(production: Settings) -> None:
     with valkey_node() as port:
-        store = shop(production.with_(redis={"url": f"redis://127.0.0.1:{port}"}))
+        store = shop(production.replace(redis={"url": f"redis://127.0.0.1:{port}"}))
         await store.open()
     async with store, client_of(store) as client:
         refused = await client.post("/ingest/buy", json={"entity_id": "u1", "payload": {}})
@@ -71,7 +71,7 @@ async def test_without_postgres_events_are_accepted_and_readiness_is_degraded(
     settings: Settings,
 ) -> None:
     with mortal_postgres() as (url, _):
-        store = shop(settings.with_(postgres={"url": url}))
+        store = shop(settings.replace(postgres={"url": url}))
         await store.open()
     async with store, client_of(store) as client:
         await client.post("/ingest/buy", json={"entity_id": "u1", "payload": {"amount": 5}})

@@ -41,7 +41,7 @@ async def test_a_worker_whose_handler_hangs_ends_although_redis_is_gone(
     file, begun = tmp_path / "features.py", tmp_path / "begun"
     file.write_text(FEATURES)
     with mortal_valkey() as (redis_url, machine):
-        settings = Settings().with_(
+        settings = Settings().replace(
             redis={"url": redis_url},
             postgres={"url": postgres_url, "schema": "hung_worker"},
         )

@@ -34,7 +34,7 @@ async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
 ) -> None:
     seconds, _ = await client.call(asking(keys.workers, "TIME"))
     beat = int(seconds) * 1_000 + HOUR
-    async with FeatureStore(settings=settings.with_(worker={"lease_ttl": 0.3})) as store:
+    async with FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.3})) as store:
         roster = (await store.open()).backends.roster
         await roster.claim("dead", [1])
         await client.call(asking(keys.workers, "ZADD", keys.workers, beat, "dead"))

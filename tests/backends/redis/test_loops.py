@@ -88,7 +88,7 @@ def test_a_loop_that_ends_takes_its_connections_with_it(production: Settings, ru
 def test_a_worker_that_its_loop_cancels_still_gives_its_partitions_back(
     production: Settings,
 ) -> None:
-    store = shop(production.with_(worker={"lease_ttl": 60}))
+    store = shop(production.replace(worker={"lease_ttl": 60}))
     running: list[object] = []
 
     async def leave_one_running() -> None:

@@ -51,7 +51,7 @@ async def full(production: Settings) -> AsyncIterator[tuple[FeatureStore, int]]:
         url = f"redis://127.0.0.1:{port}/0"
         redis = Redis(url, timeout=5, connect_timeout=5)
         await redis.open()
-        store = shop(production.with_(redis={"url": url}, partitions=4))
+        store = shop(production.replace(redis={"url": url}, partitions=4))
         await store.open()
         await redis.call(asking("k", "CONFIG", "SET", "maxmemory", LIMIT))
         yield store, await fill(store)

@@ -124,7 +124,7 @@ async def test_a_user_without_the_channel_is_told_when_the_store_opens(
     redis: Redis, production: Settings
 ) -> None:
     url = await without_channels(redis)
-    store = FeatureStore(settings=production.with_(redis={"url": url}))
+    store = FeatureStore(settings=production.replace(redis={"url": url}))
     with pytest.raises(BackendError, match=r"NOPERM.*&<redis\.prefix>"):
         await store.open()
 

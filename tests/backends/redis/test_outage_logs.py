@@ -27,7 +27,7 @@ async def test_a_worker_says_once_that_redis_is_away_and_once_that_it_is_back(
 
     monkeypatch.setattr(Outage, "tell", count)
     with mortal_valkey() as (url, machine):
-        store = FeatureStore(settings=production.with_(redis={"url": url}))
+        store = FeatureStore(settings=production.replace(redis={"url": url}))
 
         @entity(store)
         class User:

@@ -26,7 +26,7 @@ async def test_a_store_that_is_opened_while_postgres_is_away_works_and_catches_u
     production: Settings,
 ) -> None:
     with mortal_postgres() as (url, machine):
-        settings = production.with_(postgres={"url": url})
+        settings = production.replace(postgres={"url": url})
         async with shop(settings) as store:
             await store.publish("buy", "u1", {"amount": 1})
             await store.drain()

@@ -14,7 +14,7 @@ from tests.engine.support import until
 async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_suspect(
     settings: Settings,
 ) -> None:
-    store = FeatureStore(settings=settings.with_(worker={"lease_ttl": 0.4, "drain_timeout": 0.1}))
+    store = FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.4, "drain_timeout": 0.1}))
     begun = asyncio.Event()
 
     @entity(store)
@@ -50,7 +50,7 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
 async def test_a_worker_that_claims_a_suspect_partition_again_still_suspects_it(
     settings: Settings,
 ) -> None:
-    store = FeatureStore(settings=settings.with_(worker={"lease_ttl": 0.2}))
+    store = FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.2}))
     claimed: list[Lease] = []
     async with store:
         roster = (await store.open()).backends.roster

@@ -12,7 +12,7 @@ import pytest
 
 from headwater import FeatureStore, Worker
 from headwater.backends.redis.leases import RedisRoster
-from headwater.errors import AwayError, BackendError
+from headwater.errors import BackendError, BackendUnavailableError
 from headwater.ports import Backends, Lease
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -27,7 +27,7 @@ Opened = tuple[Machine, Sequence[FeatureStore]]
 async def opened(production: Settings) -> AsyncIterator[Opened]:
     """A Redis that may be ended, and one store as three processes see it."""
     with mortal_valkey() as (url, machine):
-        settings = production.with_(
+        settings = production.replace(
             redis={"url": url}, partitions=4, worker={"lease_ttl": LEASE_TTL}
         )
         async with AsyncExitStack() as stack:
@@ -153,7 +153,7 @@ async def test_an_outage_that_is_longer_than_a_lease_leaves_partitions_where_the
     ) -> list[str]:
         # A second beat shows that all that followed the first is done.
         if worker == late.name and beats[early.name] < 2:
-            raise AwayError("not yet")
+            raise BackendUnavailableError("not yet")
         living = await beat(self, worker, leases)
         beats[worker] += 1
         return living

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.connection import Address, LostError, open_wire
-from headwater.errors import AwayError
+from headwater.errors import BackendUnavailableError
 from tests.backends.redis.test_connection import OK, pretending
 from tests.servers import valkey_node
 
@@ -47,7 +47,7 @@ async def test_a_close_that_is_cancelled_leaves_no_caller_waiting(redis: Redis) 
 async def test_a_server_that_is_no_master_any_more_is_connected_to_anew(redis: Redis) -> None:
     first = await redis.call(asking("k", "CLIENT", "ID"))
     await redis.call(asking("k", "REPLICAOF", "127.0.0.1", 1))
-    with pytest.raises(AwayError, match="READONLY"):
+    with pytest.raises(BackendUnavailableError, match="READONLY"):
         await redis.call(asking("k", "SET", "k", 1))
     assert await redis.call(asking("k", "CLIENT", "ID")) != first
     await redis.call(asking("k", "REPLICAOF", "NO", "ONE"))

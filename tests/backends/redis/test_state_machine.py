@@ -59,7 +59,7 @@ class Engine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         prefix = f"machine-{uuid4().hex[:12]}"
-        self.settings = Settings().with_(
+        self.settings = Settings().replace(
             redis={"url": self.url, "prefix": prefix}, partitions=PARTITIONS
         )
         self.published = 0

@@ -13,8 +13,8 @@ from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.environment import _found, open_redis
 from headwater.backends.redis.keys import Keys
 from headwater.core.clock import SystemClock
-from headwater.errors import BackendError, ForeignPastError
-from headwater.ports import News, Point
+from headwater.errors import BackendError, StoreMismatchError
+from headwater.ports import IdentityChange, Point
 from headwater.settings.schema import Settings
 from tests.engine.support import past, query, until
 from tests.servers import mortal_postgres
@@ -43,7 +43,7 @@ async def shop(settings: Settings) -> AsyncIterator[Shop]:
     async with AsyncExitStack() as opened:
 
         async def open_one(**changes: object) -> FeatureStore:
-            store = FeatureStore(settings=settings.with_(**changes))
+            store = FeatureStore(settings=settings.replace(**changes))
 
             @entity(store)
             class User:
@@ -199,7 +199,7 @@ async def test_a_drain_of_a_store_that_was_lost_says_so(
 
 @pytest.mark.parametrize("news", ["agreed", "lost", "adopted", "restored"])
 async def test_news_of_a_store_that_is_gone_changes_nothing(
-    settings: Settings, redis: Redis, keys: Keys, news: News
+    settings: Settings, redis: Redis, keys: Keys, news: IdentityChange
 ) -> None:
     opened = await open_redis(settings, SystemClock())
     before = await meta(redis, keys)
@@ -248,7 +248,7 @@ async def test_a_mistyped_schema_takes_nothing_of_the_store_and_reads_nothing(
     await store.drain()
     mistyped = await shop(postgres={"schema": settings.postgres.schema + "_typo"})
     for verb in (mistyped.audit, mistyped.rebuild):
-        with pytest.raises(ForeignPastError, match="is in another Postgres than in this one"):
+        with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
             await verb()
     assert await well(mistyped) == [True, False]
     assert await past(store, "total") == [5, 6]
@@ -263,7 +263,7 @@ async def test_a_store_that_went_on_with_another_past_is_done_with_the_one_befor
     await moved.rebuild(adopt=True)
     await buy(moved, 1)
     assert await past(moved, "total") == [6]
-    with pytest.raises(ForeignPastError, match="is in another Postgres than in this one"):
+    with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
         await maintain(await shop())
 
 
@@ -280,9 +280,9 @@ async def test_the_schema_of_another_store_is_not_read_and_not_merged(
     await buy(other, 7, "u2")
     mixed = await shop(postgres=other_place["postgres"])
     offline = (await mixed.open()).backends.offline
-    with pytest.raises(ForeignPastError, match=f"{settings.redis.prefix}-b (at|in) "):
+    with pytest.raises(StoreMismatchError, match=f"{settings.redis.prefix}-b (at|in) "):
         await offline.as_of(["total"], [Point("u1", datetime.now(UTC))])
-    with pytest.raises(ForeignPastError):
+    with pytest.raises(StoreMismatchError):
         await mixed.rebuild()
     assert await store.get_feature("total", "u1") == 5
     assert await store.get_feature("total", "u2") is None
@@ -299,7 +299,7 @@ async def test_a_rebuild_with_a_mistyped_prefix_takes_nothing_unless_it_is_told_
         await store.publish("buy", "u2", {"amount": 1})
     await maintain(store)
     mistyped = await shop(redis={"prefix": settings.redis.prefix + "-typo"})
-    with pytest.raises(ForeignPastError, match="headwater rebuild --adopt"):
+    with pytest.raises(StoreMismatchError, match="headwater rebuild --adopt"):
         await mistyped.rebuild()
     assert await mistyped.get_feature("total", "u1") is None
     assert await query(store, "SELECT count(*) FROM events") == [(4,)]
@@ -311,7 +311,7 @@ async def test_a_rebuild_with_a_mistyped_prefix_takes_nothing_unless_it_is_told_
     assert await well(again) == [True, False]
     await again.publish("buy", "u1", {"amount": 1})
     await again.drain()
-    with pytest.raises(ForeignPastError, match=f"{settings.redis.prefix}-typo (at|in) "):
+    with pytest.raises(StoreMismatchError, match=f"{settings.redis.prefix}-typo (at|in) "):
         await again.rebuild()
     await again.rebuild(adopt=True)
     assert await well(again) == [True, True]
@@ -327,7 +327,7 @@ async def test_new_tables_that_were_first_opened_with_a_mistyped_prefix_can_be_a
     mistyped = await shop(redis={"prefix": settings.redis.prefix + "-typo"})
     await mistyped.lag()
     store = await shop()
-    with pytest.raises(ForeignPastError, match="--adopt"):
+    with pytest.raises(StoreMismatchError, match="--adopt"):
         await store.rebuild()
     await store.rebuild(adopt=True)
     await buy(store, 5)
@@ -340,7 +340,7 @@ async def test_the_records_of_another_store_are_neither_read_nor_added_to(
 ) -> None:
     store = await shop()
     await buy(store, 5)
-    made = await store.record(name="note", content="a secret")
+    made = await store.record_external(name="note", content="a secret")
     other = await shop(redis={"prefix": settings.redis.prefix + "-other"})
     for asked in (
         other.get_context_at(made.context_id),
@@ -348,9 +348,9 @@ async def test_the_records_of_another_store_are_neither_read_nor_added_to(
         other.find_contexts(feature="total"),
         other.redact(made.context_id, "/output/content", reason="a slip"),
     ):
-        with pytest.raises(ForeignPastError):
+        with pytest.raises(StoreMismatchError):
             await asked
-    assert not (await other.record(name="note", content="of another")).meta["recorded"]
+    assert not (await other.record_external(name="note", content="of another")).meta["recorded"]
     assert len((await store.list_contexts()).contexts) == 1
 
 

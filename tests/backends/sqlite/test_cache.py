@@ -60,7 +60,7 @@ async def test_values_that_are_over_are_removed(parts: Embedded) -> None:
 
 async def test_maintenance_removes_what_is_over(tmp_path: Path) -> None:
     clock = ManualClock()
-    backends = await connect(Settings().with_(home=tmp_path), clock)
+    backends = await connect(Settings().replace(home=tmp_path), clock)
     await backends.cache.put("a", cached(clock), MINUTE)
     clock.advance("2m")
     await backends.offline.maintain()

@@ -166,7 +166,7 @@ async def test_a_home_of_a_newer_version_says_so_and_is_left_alone(home: Path) -
 async def test_the_number_of_partitions_is_fixed_when_a_home_is_made(home: Path) -> None:
     await publish(home, 3)
     with pytest.raises(ConfigError, match="HEADWATER_PARTITIONS=16"):
-        await FeatureStore(settings=Settings().with_(home=home, partitions=4)).open()
+        await FeatureStore(settings=Settings().replace(home=home, partitions=4)).open()
     assert await waiting(home) == 3
 
 

@@ -32,7 +32,7 @@ from headwater.settings.schema import Settings
 from tests.stored import record
 
 async def main() -> None:
-    backends = await connect(Settings().with_(home={home!r}), SystemClock())
+    backends = await connect(Settings().replace(home={home!r}), SystemClock())
     records = [record(b"%d" % number) for number in range(50)]
     await asyncio.gather(*(backends.records.append(each, [b"key"]) for each in records))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -50,7 +50,7 @@ from headwater.settings.schema import Settings
 from tests.stored import record
 
 async def main() -> None:
-    backends = await connect(Settings().with_(home={home!r}), SystemClock())
+    backends = await connect(Settings().replace(home={home!r}), SystemClock())
     kept = record()
     await backends.records.append(kept, [b"key"])
     assert await backends.records.get(kept.context_id) == kept
@@ -90,7 +90,7 @@ async def test_a_record_whose_append_returned_survives_the_death_of_its_process(
     tmp_path: Path,
 ) -> None:
     assert run(KILLED, tmp_path).returncode == -signal.SIGKILL
-    backends = await connect(Settings().with_(home=tmp_path), SystemClock())
+    backends = await connect(Settings().replace(home=tmp_path), SystemClock())
     assert len(await backends.records.records()) == 50
     assert len(await backends.records.find(b"key")) == 50
     await backends.lifecycle.close()

@@ -32,7 +32,7 @@ def old(request: pytest.FixtureRequest, home: Path) -> Path:
 
 
 async def opened(home: Path) -> Backends:
-    return await connect(Settings().with_(home=home), SystemClock())
+    return await connect(Settings().replace(home=home), SystemClock())
 
 
 def schema(home: Path) -> tuple[int, set[tuple[str, str]]]:

@@ -19,7 +19,7 @@ async def opens(settings: Settings, clock: ManualClock) -> AsyncIterator[Opens]:
     stores: list[FeatureStore] = []
 
     def shop(**changes: object) -> Shop:
-        store = FeatureStore(settings=settings.with_(**changes), clock=clock)
+        store = FeatureStore(settings=settings.replace(**changes), clock=clock)
         stores.append(store)
         return declare(store)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headwater import Chunk, ContextItem, context, retriever
-from headwater.records.diff import Diff, ItemDiff
+from headwater.records.diff import ContextDiff, ItemDiff
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Opens, Shop
 
 
-def item(diff: Diff, beginning: str) -> ItemDiff:
+def item(diff: ContextDiff, beginning: str) -> ItemDiff:
     return next(each for each in diff.items if each.identity.startswith(beginning))
 
 

@@ -35,7 +35,7 @@ async def test_every_store_has_an_index_key_of_its_own(
     await again.asks()
     assert await keys_of(database) == before
     assert await (await again.store.open()).backends.records.index_key() == key
-    elsewhere = settings.with_(
+    elsewhere = settings.replace(
         home=tmp_path,
         redis={"prefix": settings.redis.prefix + "-b"},
         postgres={"schema": settings.postgres.schema + "_b"},

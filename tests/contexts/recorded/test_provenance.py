@@ -247,9 +247,9 @@ async def test_entities_are_found_alone_by_id_and_by_kind(depths: Depths) -> Non
 
 
 async def test_what_a_value_was_made_of_is_told_to_whoever_reads_it(depths: Depths) -> None:
-    (row,) = await depths.store.read(["opening", "name"], ["u1"])
-    assert row["opening"].made_of == {
+    (row,) = await depths.store.get_feature_values(["opening", "name"], ["u1"])
+    assert row["opening"].provenance == {
         ("feature", "User", "salutation", "u1"),
         ("feature", "User", "name", "u1"),
     }
-    assert row["name"].made_of == frozenset()
+    assert row["name"].provenance == frozenset()

@@ -82,7 +82,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[FeatureStore]:
     """A store of its own, embedded."""
-    store = FeatureStore(settings=Settings().with_(home=home))
+    store = FeatureStore(settings=Settings().replace(home=home))
     yield store
     await store.close()
 

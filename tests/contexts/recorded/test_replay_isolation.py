@@ -13,7 +13,7 @@ import pytest
 from headwater import ContextItem, ServiceEvent, context, feature, retriever
 from headwater.contexts.recorded.replay import Mode
 from headwater.declarations import ContextFunction
-from headwater.errors import InvalidInputError, RehearsalError
+from headwater.errors import InvalidInputError, ReplayWriteError
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
 
@@ -294,7 +294,7 @@ async def test_a_function_that_is_replayed_is_refused_what_changes_something(
     await shop.spends("u1", 3)
     made = await meddling("u1")
     replayed = True
-    with pytest.raises(RehearsalError, match=f"{verb} is refused in it; call it beside"):
+    with pytest.raises(ReplayWriteError, match=f"{verb} is refused in it; call it beside"):
         await shop.store.replay(made.context_id, mode)
     assert await shop.store.get_feature("total", "u1") == 3
     assert await waiting(shop) == 0
@@ -315,7 +315,7 @@ async def test_events_sent_by_the_bus_or_from_a_thread_are_refused_as_well(shop:
         made = await declared("u1")
         await shop.store.drain()
         await shop.spends("u1", 3)
-        with pytest.raises(RehearsalError):
+        with pytest.raises(ReplayWriteError):
             await shop.store.replay(made.context_id, "live")
         assert await shop.store.get_feature("total", "u1") == 3
         assert await waiting(shop) == 0
@@ -325,7 +325,9 @@ async def test_events_sent_by_the_bus_or_from_a_thread_are_refused_as_well(shop:
 async def test_a_receipt_inside_a_replay_is_kept_nowhere(shop: Shop, mode: Mode) -> None:
     @context(shop.store)
     async def quoting(text: str) -> str:
-        return (await shop.store.record(name="elsewhere", content=f"made of {text}")).content
+        return (
+            await shop.store.record_external(name="elsewhere", content=f"made of {text}")
+        ).content
 
     made = await quoting("a")
     before = await kept(shop)

@@ -235,12 +235,12 @@ async def test_pages_of_what_is_found_go_on_while_new_contexts_come(shop: Shop) 
 
 async def test_a_context_is_assembled_by_name_and_an_unknown_one_has_a_nearest(shop: Shop) -> None:
     await shop.spends("u1", 5)
-    made = await shop.store.assemble_named("support", {"user_id": "u1"})
+    made = await shop.store.assemble("support", {"user_id": "u1"})
     assert "Spent so far: 5" in made.content
     with pytest.raises(UnknownNameError, match="did you mean 'support'"):
-        await shop.store.assemble_named("suport", {})
+        await shop.store.assemble("suport", {})
     with pytest.raises(InvalidInputError, match="user_id"):
-        await shop.store.assemble_named("support", {})
+        await shop.store.assemble("support", {})
 
 
 async def test_ids_are_in_the_order_of_time(shop: Shop, clock: ManualClock) -> None:
@@ -254,8 +254,8 @@ async def test_ids_are_in_the_order_of_time(shop: Shop, clock: ManualClock) -> N
 async def test_every_verb_has_a_form_for_code_that_cannot_await(shop: Shop) -> None:
     def use() -> None:
         sync = shop.store.sync
-        made = sync.assemble_named("plain", {"text": "a"})
-        other = sync.record(name="elsewhere", content="b")
+        made = sync.assemble("plain", {"text": "a"})
+        other = sync.record_external(name="elsewhere", content="b")
         assert sync.get_context_at(made.context_id).content == "a"
         assert sync.explain(made.context_id).content == "a"
         assert ids(sync.list_contexts()) == [other.context_id, made.context_id]

@@ -346,7 +346,7 @@ async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
     core = open_core(await shop.store.get_record(made.context_id))
     log = (await shop.store.open()).backends.records
     with pytest.raises(SignatureError, match="HEADWATER_SIGNING_KEY"):
-        Recorder(log, settings.with_(signature_mode="required")).seal(core)
+        Recorder(log, settings.replace(signature_mode="required")).seal(core)
 
 
 async def test_a_log_that_fails_does_not_fail_the_context(
@@ -379,7 +379,7 @@ async def test_a_log_that_fails_is_an_error_where_records_are_required(
 async def test_a_text_that_was_assembled_elsewhere_gets_the_same_record(
     shop: Shop, clock: ManualClock
 ) -> None:
-    made = await shop.store.record(
+    made = await shop.store.record_external(
         name="elsewhere",
         content="What the model saw.",
         inputs={"user_id": "u1", "top_k": 3, "when": clock.now(), "took": timedelta(seconds=2)},
@@ -402,15 +402,15 @@ async def test_a_text_that_was_assembled_elsewhere_gets_the_same_record(
 
 async def test_a_receipt_that_cannot_be_exact_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidInputError, match="/inputs/made"):
-        await shop.store.record(name="elsewhere", content="a", inputs={"made": object()})
+        await shop.store.record_external(name="elsewhere", content="a", inputs={"made": object()})
     for name in ("user-id", "", "class", "a b"):
         with pytest.raises(InvalidInputError, match="letters, digits and _"):
-            await shop.store.record(name="elsewhere", content="a", inputs={name: "u1"})
+            await shop.store.record_external(name="elsewhere", content="a", inputs={name: "u1"})
 
 
 async def test_a_receipts_interaction_may_be_among_its_inputs(shop: Shop) -> None:
     reference = {"call_id": "c1"}
-    made = await shop.store.record(
+    made = await shop.store.record_external(
         name="elsewhere", content="a", inputs={"interaction_ref": reference}
     )
     assert made.interaction_ref == reference
@@ -439,5 +439,5 @@ async def test_a_receipt_that_could_not_be_read_again_is_refused(
     shop: Shop, given: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=problem):
-        await shop.store.record(**{"name": "elsewhere", "content": "a"} | given)
+        await shop.store.record_external(**{"name": "elsewhere", "content": "a"} | given)
     assert (await shop.store.list_contexts()).contexts == []

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.backends.duckdb.engine import Session, scalar, text
-from headwater.backends.duckdb.segment_schema import Log
+from headwater.backends.duckdb.segment_schema import SegmentLog
 from headwater.core.values import new_id
 from headwater.ports import Segment
 
@@ -34,7 +34,7 @@ class SegmentFolder:
         finally:
             os.close(handle)
 
-    def write(self, session: Session, log: Log, rows: str) -> Segment:
+    def write(self, session: Session, log: SegmentLog, rows: str) -> Segment:
         """Writes the rows of a query as a new segment."""
         name = f"{log.kind}-{new_id()}{_SUFFIX}"
         unfinished = self.path / (name + _UNFINISHED)

@@ -14,7 +14,7 @@ from headwater.backends.duckdb.engine import Session, parquet
 from headwater.ports import LogKind, Snapshot
 
 
-class Log(NamedTuple):
+class SegmentLog(NamedTuple):
     """One kind of segment: the columns of its tail rows, their typed form, and their order."""
 
     kind: LogKind
@@ -23,7 +23,7 @@ class Log(NamedTuple):
     order: str
 
 
-HISTORY = Log(
+HISTORY = SegmentLog(
     kind="history",
     columns={
         "seq": "BIGINT",
@@ -54,7 +54,7 @@ FROM """,
     order="feature, entity_id, as_of, seq",
 )
 
-EVENTS = Log(
+EVENTS = SegmentLog(
     kind="events",
     columns={
         "seq": "BIGINT",
@@ -74,7 +74,7 @@ FROM """,
     order="seq",
 )
 
-LOGS: Mapping[LogKind, Log] = {log.kind: log for log in (HISTORY, EVENTS)}
+LOGS: Mapping[LogKind, SegmentLog] = {log.kind: log for log in (HISTORY, EVENTS)}
 
 VALUE_AS_JSON = """coalesce(
     value_json,
@@ -107,7 +107,7 @@ FROM headwater.history""",
 """What a query may name besides its sources: the log it reads, and how it is shown."""
 
 
-def open_log(session: Session, log: Log, snapshot: Snapshot, folder: Path) -> None:
+def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: Path) -> None:
     """Shows segments and tail as one view, ``headwater.history`` or ``headwater.events``."""
     session.run("CREATE SCHEMA IF NOT EXISTS headwater")
     tail = f"headwater.{log.kind}_tail"

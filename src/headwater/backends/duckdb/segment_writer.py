@@ -14,10 +14,16 @@ import msgspec
 
 from headwater.backends.duckdb.engine import parquet, scalar, session, sweep, texts
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
-from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, Log, open_log
+from headwater.backends.duckdb.segment_schema import (
+    HISTORY,
+    LOGS,
+    VALUE_AS_JSON,
+    SegmentLog,
+    open_log,
+)
 from headwater.core.clock import Clock
 from headwater.core.logging import log as logger
-from headwater.ports import Change, Tail
+from headwater.ports import Change, RecentHistory
 
 _FRESH = f"""
 CREATE TABLE fresh AS
@@ -57,7 +63,7 @@ class Roller:
 
     def __init__(
         self,
-        tail: Tail,
+        tail: RecentHistory,
         folder: SegmentFolder,
         scratch: Path,
         clock: Clock,
@@ -92,7 +98,7 @@ class Roller:
         self._folder.remove(unread)
         self._tail.forget(unread)
 
-    def _roll(self, log: Log, upto: int) -> None:
+    def _roll(self, log: SegmentLog, upto: int) -> None:
         with session(self._scratch) as duck:
             snapshot = self._tail.snapshot(duck.folder, [log.kind], upto=upto)[log.kind]
             duck.load("tail", snapshot.tail, log.columns, longest=snapshot.longest)
@@ -100,7 +106,7 @@ class Roller:
         self._tail.add(segment, upto=upto)
         logger.debug("segment written", kind=log.kind, rows=segment.rows)
 
-    def _merge(self, log: Log) -> None:
+    def _merge(self, log: SegmentLog) -> None:
         live = [s for s in self._tail.manifest() if s.kind == log.kind and s.retired_at is None]
         small = due_for_merge(live, self._segment_rows)
         if not small:

@@ -20,7 +20,7 @@ from headwater.backends.duckdb.sources import add_source
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
-from headwater.ports import Change, PastValue, Point, Rows, Tail
+from headwater.ports import Change, PastValue, Point, RecentHistory, Rows
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class DuckdbOfflineStore:
 
     def __init__(
         self,
-        tail: Tail,
+        tail: RecentHistory,
         folder: Path,
         scratch: Path,
         clock: Clock,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 _CLOSING_SECONDS = 10.0
 
 
-class Shared:
+class CoalescedTask:
     """Work that everybody wants to have been begun after they asked.
 
     Who asks while a run is under way shares the next one, because that run may already have

@@ -29,7 +29,7 @@ _CLOSING_SECONDS = 10.0
 _IDLE_SECONDS = 300.0
 
 
-class Line:
+class DedicatedConnection:
     """One connection, one piece of work at a time.
 
     Going through the pool costs as much as the rest of a short statement, and its other users may

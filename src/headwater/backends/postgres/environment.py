@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from headwater.backends.postgres.dedicated_connection import Line
+from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.migrate import (
     VERSION,
+    check_not_newer,
+    check_not_older,
     installed,
     migrate,
-    refuse_newer,
-    refuse_older,
 )
 from headwater.backends.postgres.outbox_consumer import Drain
 from headwater.backends.postgres.pool import Postgres
@@ -19,8 +19,8 @@ from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import Ownership
 from headwater.core.clock import Clock
 from headwater.core.logging import log
-from headwater.errors import AwayError, BackendError, ForeignPastError
-from headwater.ports import Health, Outbox, Standing
+from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
+from headwater.ports import Health, Outbox, StoreIdentity
 from headwater.settings.schema import Settings
 
 _LOST = "see that redis.url and redis.prefix are right, or run `headwater rebuild`"
@@ -38,7 +38,9 @@ class PostgresEnvironment:
         self.ownership = Ownership(postgres, outbox)
         self._drain = Drain(postgres, outbox, self.ownership, settings.postgres.pool_size)
         self.records = PostgresRecordLog(
-            Line(postgres, settings.postgres, settings.record.timeout), postgres, self.ownership
+            DedicatedConnection(postgres, settings.postgres, settings.record.timeout),
+            postgres,
+            self.ownership,
         )
         self.offline = PostgresOfflineStore(postgres, self._drain, clock, self._schema)
 
@@ -51,7 +53,7 @@ class PostgresEnvironment:
         try:
             if await self.ownership.check(await self._outbox.standing()) is None:
                 log.error("Redis has lost its data", remedy=_LOST)
-        except ForeignPastError as error:
+        except StoreMismatchError as error:
             log.error("Postgres has the past of another store", remedy=str(error))
 
     async def health(self) -> list[Health]:
@@ -59,15 +61,15 @@ class PostgresEnvironment:
         try:
             await self._postgres.begun()
             version = await self.version()
-            refuse_newer(version, self._schema)
-            refuse_older(version, self._schema)
+            check_not_newer(version, self._schema)
+            check_not_older(version, self._schema)
             if (standing := await self._standing()) is not None:
                 await self.ownership.check(standing)
         except BackendError as error:
             return [Health("postgres", ok=False, detail=str(error), needed=False)]
         return [Health("postgres", ok=True)]
 
-    async def _standing(self) -> Standing | None:
+    async def _standing(self) -> StoreIdentity | None:
         try:
             return await self._outbox.standing()
         except BackendError:
@@ -90,11 +92,11 @@ async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> Pos
 
     async def begin() -> None:
         version = await environment.version()
-        refuse_newer(version, settings.postgres.schema)
+        check_not_newer(version, settings.postgres.schema)
         if version < VERSION and settings.env == "development":
             await migrate(settings)
         else:
-            refuse_older(version, settings.postgres.schema)
+            check_not_older(version, settings.postgres.schema)
 
     postgres.first(begin)
     async with AsyncExitStack() as undo:
@@ -102,7 +104,7 @@ async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> Pos
         try:
             await postgres.begun()
             await environment.greet()
-        except AwayError as error:
+        except BackendUnavailableError as error:
             log.error("Postgres is away, and history waits for it", error=str(error))
         undo.pop_all()
     return environment

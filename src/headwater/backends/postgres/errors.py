@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 
 from headwater.errors import (
-    AwayError,
     BackendError,
+    BackendUnavailableError,
     ConfigError,
     HeadwaterError,
     InvalidInputError,
@@ -133,7 +133,7 @@ def translate(
         ("failed", "see its log; what was acknowledged is safe"),
     )
     said = ": ".join(filter(None, [problem, headline(_first(error))]))
-    kind = AwayError if isinstance(error, (*LOST, OSError)) else BackendError
+    kind = BackendUnavailableError if isinstance(error, (*LOST, OSError)) else BackendError
     remedy = remedy.format(limit=SETTINGS[limit].variable)
     return kind(f"Postgres at {where} {said}; {remedy}")
 

@@ -45,7 +45,7 @@ async def migrate(settings: Settings) -> list[int]:
         if not await connection.fetchval("SELECT to_regnamespace($1)", f'"{postgres.schema}"'):
             await connection.execute(f'CREATE SCHEMA "{postgres.schema}"')
         version = await installed(connection, postgres.schema)
-        refuse_newer(version, postgres.schema)
+        check_not_newer(version, postgres.schema)
         due = [number for number in _STEPS if number > version]
         for number in due:
             await connection.execute(_STEPS[number])
@@ -64,7 +64,7 @@ async def installed(connection: Connection, schema: str) -> int:
     return version
 
 
-def refuse_newer(version: int, schema: str) -> None:
+def check_not_newer(version: int, schema: str) -> None:
     """Raises if the tables are of a version that this one does not know."""
     if version > VERSION:
         raise SchemaError(
@@ -74,7 +74,7 @@ def refuse_newer(version: int, schema: str) -> None:
         )
 
 
-def refuse_older(version: int, schema: str) -> None:
+def check_not_older(version: int, schema: str) -> None:
     """Raises if there are no tables or they are of an earlier version."""
     if version == 0:
         raise SchemaError(schema, "do not exist yet", "run `headwater migrate`")

@@ -15,13 +15,13 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from headwater.backends.postgres.coalesced_task import Shared
+from headwater.backends.postgres.coalesced_task import CoalescedTask
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import KEEP_GIVEN
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import Ownership
 from headwater.errors import BackendError
-from headwater.ports import LogKind, Outbox, Parcel
+from headwater.ports import LogKind, Outbox, OutboxBatch
 
 # Rows are taken apart by the server: json_array_elements, unlike every operator, neither refuses
 # U+0000 nor rewrites a number. OFFSET 0 keeps each row from being taken apart once per column.
@@ -78,7 +78,7 @@ class _Taken(msgspec.Struct, frozen=True):
     """What there was of a partition, and how far it is taken with it."""
 
     partition: int
-    parcels: dict[LogKind, Parcel]
+    parcels: dict[LogKind, OutboxBatch]
     upto: dict[LogKind, str]
 
     @property
@@ -98,7 +98,7 @@ class Drain:
         self._slots = asyncio.Semaphore(min(_TRANSACTIONS_AT_ONCE, pool_size))
         # Whoever takes what is free has events to handle beside it, and nobody waits for the rest.
         self._slot_beside = asyncio.Semaphore(1)
-        self._shared = Shared(lambda: self._take_all(wait=True))
+        self._shared = CoalescedTask(lambda: self._take_all(wait=True))
 
     async def catch_up(self) -> None:
         """Returns when everything that was committed before the call is here."""

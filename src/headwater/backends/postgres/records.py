@@ -10,7 +10,7 @@ from secrets import token_bytes
 
 import asyncpg
 
-from headwater.backends.postgres.dedicated_connection import Line
+from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import OF_ONE_ROW
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import Ownership
@@ -107,16 +107,16 @@ class _Append:
 class PostgresRecordLog:
     """Appends that come while a commit is under way share the next one."""
 
-    def __init__(self, line: Line, postgres: Postgres, ownership: Ownership) -> None:
+    def __init__(self, line: DedicatedConnection, postgres: Postgres, ownership: Ownership) -> None:
         self._line = line
         self._postgres = postgres
-        self._refuse_foreign = ownership.refuse_foreign
+        self._check_same_store = ownership.check_same_store
         self._waiting: list[_Append] = []
         self._writing: asyncio.Task[None] | None = None
         self._index_key: bytes | None = None
 
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
-        self._refuse_foreign()
+        self._check_same_store()
         record.check()
         own = _Append(record, keys)
         self._waiting.append(own)
@@ -165,14 +165,14 @@ class PostgresRecordLog:
                 own.settle(_clash(own.record, known))
 
     async def get(self, ref: str) -> StoredRecord | None:
-        self._refuse_foreign()
+        self._check_same_store()
         if not _could_be(ref):
             return None
         row = await self._postgres.run(lambda connection: connection.fetchrow(_ONE, ref))
         return None if row is None else StoredRecord(**dict(row))
 
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
-        self._refuse_foreign()
+        self._check_same_store()
         if not _could_be(prefix):
             return []
         rows = await self._postgres.run(
@@ -207,7 +207,7 @@ class PostgresRecordLog:
         return await self._listed(FIND, *await self._place(before), limit, key)
 
     async def _listed(self, sql: str, *arguments: object) -> list[RecordSummary]:
-        self._refuse_foreign()
+        self._check_same_store()
         rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
         return [RecordSummary(**dict(row)) for row in rows]
 
@@ -228,7 +228,7 @@ class PostgresRecordLog:
         return created_at, before
 
     async def index_key(self) -> bytes:
-        self._refuse_foreign()
+        self._check_same_store()
         if self._index_key is None:
             self._index_key = await self._line.run(_index_key)
         return self._index_key
@@ -236,7 +236,7 @@ class PostgresRecordLog:
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
-        self._refuse_foreign()
+        self._check_same_store()
         if not _could_be(context_id):
             return False
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.errors import BackendError, ForeignPastError
-from headwater.ports import News, Outbox, Standing
+from headwater.errors import BackendError, StoreMismatchError
+from headwater.ports import IdentityChange, Outbox, StoreIdentity
 
 # A past that has nothing yet is also that of the next store in the same place: nothing was lost.
 _DEED = """
@@ -60,16 +60,16 @@ class Ownership:
         self._postgres = postgres
         self._outbox = outbox
         self._owned: Owned | None = None
-        self._standing: Standing | None = None
+        self._standing: StoreIdentity | None = None
         self._fresh_until = 0.0
-        self._refusal: Callable[[], ForeignPastError] | None = None
+        self._refusal: Callable[[], StoreMismatchError] | None = None
 
-    def refuse_foreign(self) -> None:
+    def check_same_store(self) -> None:
         """Raises if this was another store's past when it was last looked at."""
         if self._refusal is not None:
             raise self._refusal()
 
-    async def check(self, standing: Standing) -> Owned | None:
+    async def check(self, standing: StoreIdentity) -> Owned | None:
         """Raises if this is another store's past; nothing is to be taken from one that is lost.
 
         A store and a past that know nobody yet are each other's from then on. One that lost its
@@ -92,7 +92,7 @@ class Ownership:
             return None
         another = deed.store_id not in (None, standing.store_id)
         owner = (deed.store_name or deed.store_id) if another else None
-        self._refusal = partial(ForeignPastError, owner)
+        self._refusal = partial(StoreMismatchError, owner)
         raise self._refusal()
 
     async def held(self, connection: Connection) -> Owned:
@@ -101,7 +101,7 @@ class Ownership:
         owned = Owned(past_id, store_id)
         if owned != self._owned:
             self._standing = None
-            raise ForeignPastError(store_name or store_id)
+            raise StoreMismatchError(store_name or store_id)
         return owned
 
     async def take_over(self, *, adopt: bool) -> Owned:
@@ -113,7 +113,7 @@ class Ownership:
         standing = await self._outbox.standing()
         try:
             owned = await self.check(standing)
-        except ForeignPastError:
+        except StoreMismatchError:
             if not adopt:
                 raise
             owned = None
@@ -126,7 +126,7 @@ class Ownership:
         if not (same and await self._note(owned.store_id, owned.past_id, "restored")):
             raise BackendError(_LOST_AGAIN)
 
-    async def _deed(self, standing: Standing) -> _Deed:
+    async def _deed(self, standing: StoreIdentity) -> _Deed:
         async def read(connection: Connection) -> _Deed:
             (deed,) = await connection.fetch(_DEED, standing.store_id, self._outbox.name)
             return _Deed(*deed)
@@ -143,7 +143,7 @@ class Ownership:
         signs = standing.store_id is not None and standing.past_id in (None, deed.past_id)
         return await self._postgres.run(sign) if deed.free and signs else deed
 
-    async def _agreed(self, standing: Standing, owned: Owned) -> Owned | None:
+    async def _agreed(self, standing: StoreIdentity, owned: Owned) -> Owned | None:
         settled = standing.state != "new" and standing.past_id is not None
         if not settled and not await self._note(owned.store_id, owned.past_id, "agreed"):
             return None  # another store is there by now
@@ -169,5 +169,5 @@ class Ownership:
             raise BackendError(_LOST_AGAIN)
         return owned
 
-    async def _note(self, store_id: str | None, past_id: str, news: News) -> bool:
+    async def _note(self, store_id: str | None, past_id: str, news: IdentityChange) -> bool:
         return store_id is not None and await self._outbox.note(store_id, past_id, news)

@@ -27,7 +27,7 @@ async def answer(connection: Connection, sql: str, sources: Mapping[str, str]) -
         async with connection.transaction(readonly=True):
             return await _run(connection, sql)
     except asyncpg.UndefinedTableError as error:
-        await _refuse_unloaded(connection, sql, sources)
+        await _check_loaded(connection, sql, sources)
         raise _refused(error) from error
     except asyncpg.PostgresError as error:
         if error.sqlstate[:2] not in _OF_THE_QUERY:
@@ -52,7 +52,7 @@ def _refused(error: asyncpg.PostgresError) -> InvalidInputError:
     return InvalidInputError(f"the query cannot be run: {headline(error)}")
 
 
-async def _refuse_unloaded(connection: Connection, sql: str, sources: Mapping[str, str]) -> None:
+async def _check_loaded(connection: Connection, sql: str, sources: Mapping[str, str]) -> None:
     for name in mentioned(sql, sources):
         if not await connection.fetchval(_EXISTS, name):
             raise InvalidInputError(

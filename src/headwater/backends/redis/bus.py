@@ -29,7 +29,7 @@ from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.ports import Batch, Lag, Lease, Outcome, Published, Tick
+from headwater.ports import Batch, ConsumerLag, Lease, Outcome, PublishResult, Tick
 
 _encode = msgspec.json.Encoder().encode
 
@@ -60,7 +60,7 @@ class RedisBus:
 
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
-    ) -> list[Published]:
+    ) -> list[PublishResult]:
         places: dict[int, list[int]] = {}
         for place, event in enumerate(events):
             places.setdefault(partition_of(event.entity_id, self.partitions), []).append(place)
@@ -74,7 +74,7 @@ class RedisBus:
             for place, duplicate in zip(own, known, strict=True):
                 duplicates[place] = bool(duplicate)
         return [
-            Published(event.event_id, duplicate)
+            PublishResult(event.event_id, duplicate)
             for event, duplicate in zip(events, duplicates, strict=True)
         ]
 
@@ -179,12 +179,12 @@ class RedisBus:
     async def wait(self, worker: str, seconds: float) -> bool:
         return await self._wakes.wait(worker, seconds)
 
-    async def lag(self) -> list[Lag]:
+    async def lag(self) -> list[ConsumerLag]:
         answers = await self._redis.calls(
             [running(script("lag"), [keys.group, keys.events]) for keys in self._keys.parts]
         )
         return [
-            Lag(
+            ConsumerLag(
                 partition,
                 None if owner is None else owner.decode(),
                 waiting,

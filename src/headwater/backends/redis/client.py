@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import hiredis
 
 from headwater.backends.redis.connection import Address, Command, Push, Wire, open_wire
-from headwater.errors import AwayError, BackendError, ClosedError
+from headwater.errors import BackendError, BackendUnavailableError, ClosedError
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _SLOTS = 16_384
@@ -140,7 +140,9 @@ class Redis:
                 async with asyncio.timeout(seconds):
                     return await self._run(address, own, apart=True)
             except TimeoutError:
-                return [AwayError(f"Redis at {address} gave no answer in time")] * len(own)
+                return [
+                    BackendUnavailableError(f"Redis at {address} gave no answer in time")
+                ] * len(own)
             except BackendError as error:
                 return [error] * len(own)
 
@@ -251,7 +253,11 @@ class Redis:
             wire.close()
         remedy = _REMEDIES.get(kind)
         text = f"Redis at {self._seed} refused: {reply}" + (f"; {remedy}" if remedy else "")
-        return AwayError(text) if kind in (*_NO_MASTER, "CLUSTERDOWN") else BackendError(text)
+        return (
+            BackendUnavailableError(text)
+            if kind in (*_NO_MASTER, "CLUSTERDOWN")
+            else BackendError(text)
+        )
 
     async def _wire(self, address: Address) -> Wire:
         wire = self.wires.get(address)

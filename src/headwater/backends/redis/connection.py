@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
-from headwater.errors import AwayError, BackendError, ConfigError
+from headwater.errors import BackendError, BackendUnavailableError, ConfigError
 
 Command = Sequence[Any]
 Push = Callable[[Any], None]
@@ -30,7 +30,7 @@ _LARGE = 4_096
 _MESSAGE = b"message"
 
 
-class LostError(AwayError):
+class LostError(BackendUnavailableError):
     """The connection broke before the answer came; whether the command was run is unknown."""
 
 
@@ -236,12 +236,12 @@ async def open_wire(
                 _, wire = await loop.create_connection(make, address.host, address.port, ssl=secure)
             await _introduce(wire, address)
     except TimeoutError as error:
-        raise AwayError(
+        raise BackendUnavailableError(
             f"Redis at {address} could not be reached within {connect_timeout:g} s; "
             "see that it runs and that redis.url is right"
         ) from error
     except OSError as error:
-        raise AwayError(
+        raise BackendUnavailableError(
             f"Redis at {address} could not be reached: {error.strerror or error}; "
             "see that it runs and that redis.url is right"
         ) from error

@@ -77,7 +77,7 @@ class RedisEnvironment:
             weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
         return weak
 
-    async def refuse_lost(self) -> None:
+    async def check_not_lost(self) -> None:
         """Raises if this is not the store whose past Postgres holds; one that is new may be."""
         if (await self.outbox.standing()).state == "lost":
             raise BackendError(LOST)
@@ -110,7 +110,7 @@ async def _found(redis: Redis, settings: Settings) -> None:
     """Writes down what is fixed when a store is made, or checks it where it was."""
     known = await redis.call(
         running(
-            script("found"),
+            script("create_store"),
             [f"{settings.redis.prefix}:meta"],
             *(_FORMAT, settings.partitions, new_id()),
         )

@@ -14,7 +14,7 @@ from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.clock import to_micros
 from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError
-from headwater.ports import LogKind, News, Parcel, Standing
+from headwater.ports import IdentityChange, LogKind, OutboxBatch, StoreIdentity
 
 # An entry of changes is all that one commit did, up to a batch of them.
 _CHANGES_PER_ENTRY = 100
@@ -31,22 +31,24 @@ class RedisOutbox:
         self._redis = redis
         self._keys = keys
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> StoreIdentity:
         return await standing(self._redis, self._keys)
 
-    async def note(self, store_id: str, past_id: str, news: News) -> bool:
+    async def note(self, store_id: str, past_id: str, news: IdentityChange) -> bool:
         return await note(self._redis, self._keys, store_id, past_id, news)
 
     async def filled(self) -> set[int]:
         answers = await self._redis.calls(
             [
-                running(script("filled"), [keys.changes, keys.events, keys.outbox])
+                running(script("has_pending"), [keys.changes, keys.events, keys.outbox])
                 for keys in self._keys.parts
             ]
         )
         return {partition for partition, filled in enumerate(answers) if filled}
 
-    async def fetch(self, kind: LogKind, partition: int, after: str, limit: int) -> Parcel | None:
+    async def fetch(
+        self, kind: LogKind, partition: int, after: str, limit: int
+    ) -> OutboxBatch | None:
         keys = self._keys.parts[partition]
         history = kind == "history"
         key = keys.changes if history else keys.events
@@ -61,7 +63,7 @@ class RedisOutbox:
                 f"what partition {partition} has for history cannot be read: {error}; it stays in "
                 f"{key} until it is corrected there"
             ) from error
-        return Parcel(_encode(rows), len(rows), entries[-1][0].decode(), more)
+        return OutboxBatch(_encode(rows), len(rows), entries[-1][0].decode(), more)
 
     async def settle(self, partition: int, history: str, events: str) -> None:
         keys = self._keys.parts[partition]

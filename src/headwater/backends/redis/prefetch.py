@@ -12,8 +12,8 @@ from headwater.backends.redis.background_tasks import Errands
 from headwater.backends.redis.client import Call, Redis, running, script
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Heard, Wakes
-from headwater.backends.redis.stream_codec import Page, lease_text
-from headwater.errors import AwayError, LeaseLostError
+from headwater.backends.redis.stream_codec import StreamPage, lease_text
+from headwater.errors import BackendUnavailableError, LeaseLostError
 from headwater.ports import Lease
 
 # What a connection carries well within its timeout, should every partition be full.
@@ -32,7 +32,7 @@ class Ahead:
         self._limit = 0
         self._touches = b"{}"
         self._page_bytes = min(_MOST_PAGE_BYTES, _MOST_BYTES // len(keys.parts))
-        self._pages: dict[int, Page] = {}
+        self._pages: dict[int, StreamPage] = {}
         self._void: dict[int, Lease] = {}
         self._asking = Errands("reading ahead", "events cannot be read for now", wakes.wake_all)
 
@@ -64,7 +64,9 @@ class Ahead:
         answered = await self._asking.run(asking, insist=insist)
         # To give nothing would say that there is nothing.
         if asking and insist and not answered:
-            raise AwayError(f"no server of the cluster says what is in {sorted(asking)} yet")
+            raise BackendUnavailableError(
+                f"no server of the cluster says what is in {sorted(asking)} yet"
+            )
 
     async def _ask(self, leases: Sequence[Lease]) -> None:
         heard = [self._wakes.heard(lease.partition) for lease in leases]
@@ -87,11 +89,11 @@ class Ahead:
         if answer is None:
             self._void[lease.partition] = lease
         elif answer[1]:
-            self._pages[lease.partition] = Page(lease, *answer)
+            self._pages[lease.partition] = StreamPage(lease, *answer)
         else:
             self._wakes.found_empty(lease.partition, heard)
 
-    def take(self, lease: Lease) -> Page | None:
+    def take(self, lease: Lease) -> StreamPage | None:
         """A partition's page, if there is one; what follows it is unknown from now on."""
         page = self._pages.get(lease.partition)
         if page is None or page.lease != lease:

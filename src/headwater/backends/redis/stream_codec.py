@@ -76,7 +76,7 @@ def lease_text(lease: Lease) -> str:
     return f"{lease.owner}:{lease.epoch}"
 
 
-class Page(NamedTuple):
+class StreamPage(NamedTuple):
     """What follows a partition's cursor, not decoded yet."""
 
     lease: Lease
@@ -87,7 +87,7 @@ class Page(NamedTuple):
     states: Sequence[bytes | None]
 
 
-def to_batch(page: Page, limit: int) -> Batch:
+def to_batch(page: StreamPage, limit: int) -> Batch:
     """A page, or as much of it as the limit allows, as the batch that a worker gets."""
     flat: Iterator[Any] = iter(page.entries)
     deliveries = list(starmap(_delivery, islice(zip(flat, flat, flat, flat, strict=True), limit)))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
-from headwater.backends.sqlite.event_reader import Page, Wanted, read_page, to_batch, wanted
+from headwater.backends.sqlite.event_reader import Page, PageRequest, read_page, to_batch, wanted
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteRoster
 from headwater.backends.sqlite.online import HISTORY, change_rows
@@ -18,7 +18,7 @@ from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import Batch, DeadLetter, Lag, Lease, Outcome, Published, Tick
+from headwater.ports import Batch, ConsumerLag, DeadLetter, Lease, Outcome, PublishResult, Tick
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
@@ -83,12 +83,12 @@ class SqliteBus:
         self._clock = clock
         self._group = group
         self._cursors = roster.cursors
-        self._wanted: Wanted | None = None
+        self._wanted: PageRequest | None = None
         self._ahead: dict[int, Page] = {}
 
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
-    ) -> list[Published]:
+    ) -> list[PublishResult]:
         now = self._clock.micros()
         rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
         if dedup_window is None:
@@ -102,7 +102,7 @@ class SqliteBus:
                 lambda db: _insert_once(db, rows, now, expires), wake=True
             )
         return [
-            Published(event.event_id, duplicate)
+            PublishResult(event.event_id, duplicate)
             for event, duplicate in zip(events, duplicates, strict=True)
         ]
 
@@ -139,7 +139,7 @@ class SqliteBus:
                 break
         return batches
 
-    def _page(self, partition: int, want: Wanted) -> Page:
+    def _page(self, partition: int, want: PageRequest) -> Page:
         """The next page: the one that the last commit read ahead, if it is still the next."""
         cursor = self._cursors[partition]
         ahead = self._ahead.pop(partition, None)
@@ -216,7 +216,7 @@ class SqliteBus:
         await self._roster.member(worker).sleeper.wait(seconds)
         return False  # a worker's end shows in its lock file, which nobody is told about
 
-    async def lag(self) -> list[Lag]:
+    async def lag(self) -> list[ConsumerLag]:
         rows = self._home.read(
             # Only the first row of each partition is looked up; the rest is counted in the index.
             f"{_PLACES} SELECT p.partition, p.owner,"
@@ -227,7 +227,7 @@ class SqliteBus:
             (self.partitions, self._group),
         )
         return [
-            Lag(partition, owner, waiting, None if oldest is None else from_micros(oldest))
+            ConsumerLag(partition, owner, waiting, None if oldest is None else from_micros(oldest))
             for partition, owner, waiting, oldest in rows
         ]
 

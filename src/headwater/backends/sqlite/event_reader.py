@@ -60,24 +60,24 @@ class Page(NamedTuple):
         return self.events == _NOTHING
 
 
-class Wanted(NamedTuple):
+class PageRequest(NamedTuple):
     """How much of a partition is wanted, and which entities' states with it."""
 
     limit: int
     entities: str
 
 
-def wanted(limit: int, touches: Mapping[str, Collection[str]]) -> Wanted:
+def wanted(limit: int, touches: Mapping[str, Collection[str]]) -> PageRequest:
     """What a reader with these touches wants."""
     names = sorted({name for names in touches.values() for name in names})
-    return Wanted(limit, msgspec.json.encode(names).decode())
+    return PageRequest(limit, msgspec.json.encode(names).decode())
 
 
 def read_page(
     execute: Callable[[str, Mapping[str, Any]], sqlite3.Cursor],
     partition: int,
     cursor: int,
-    want: Wanted,
+    want: PageRequest,
 ) -> Page:
     """The next page of a partition."""
     where = {"partition": partition, "cursor": cursor, **want._asdict()}

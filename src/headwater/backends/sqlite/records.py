@@ -168,7 +168,7 @@ def _keep(items: Sequence[_Append], db: sqlite3.Connection) -> None:
     if bulk.insert(db, _RECORDS, [own.row for own in items], conflict=_UNLESS_KNOWN) < len(items):
         if len(items) > 1:
             raise ValueError("one of them is known; each alone shows which")
-        _refuse_other(db, items[0].record)
+        _check_same(db, items[0].record)
         return
     keys = [
         (key, to_micros(own.record.created_at), own.record.context_id)
@@ -180,7 +180,7 @@ def _keep(items: Sequence[_Append], db: sqlite3.Connection) -> None:
     bulk.insert(db, _KEYS, keys)
 
 
-def _refuse_other(db: sqlite3.Connection, record: StoredRecord) -> None:
+def _check_same(db: sqlite3.Connection, record: StoredRecord) -> None:
     given = (record.context_id, record.record_hash)
     for context_id, record_hash in db.execute(_KNOWN, given).fetchall():
         if (context_id, record_hash) != given:

@@ -19,7 +19,7 @@ from headwater.errors import ClosedError, HeadwaterError
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
-Together = Callable[[Sequence[T], sqlite3.Connection], None]
+SingleFlight = Callable[[Sequence[T], sqlite3.Connection], None]
 """A job for many items at once: for all of them or, where it fails, for none."""
 
 _MOST_JOBS = 256
@@ -35,7 +35,7 @@ class _Queued(NamedTuple):
     erases: bool
     then: Job[None] | None
     future: asyncio.Future[Any]
-    together: Together[Any] | None = None
+    together: SingleFlight[Any] | None = None
     item: Any = None
 
 
@@ -81,7 +81,7 @@ class Writer:
         self._queue.put(_Queued(job, wake, single, erases, then, future))
         return await future
 
-    async def run_together(self, job: Together[T], item: T) -> None:
+    async def run_together(self, job: SingleFlight[T], item: T) -> None:
         """The same for one of many items that a job takes at once.
 
         Each statement hands the interpreter over, so ten items cost little more than one. Those
@@ -204,7 +204,7 @@ class Writer:
         self, connection: sqlite3.Connection, batch: list[_Queued]
     ) -> dict[asyncio.Future[Any], Answer]:
         """The answers to those whose items could be written together."""
-        jobs: dict[Together[Any], list[_Queued]] = {}
+        jobs: dict[SingleFlight[Any], list[_Queued]] = {}
         for queued in batch:
             if queued.together is not None:
                 jobs.setdefault(queued.together, []).append(queued)

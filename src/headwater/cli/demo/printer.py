@@ -11,7 +11,7 @@ from rich.text import Text
 _INDENT = "   "
 
 
-class Call(msgspec.Struct, frozen=True):
+class RecordedCall(msgspec.Struct, frozen=True):
     """A request that was made and its answer."""
 
     method: str
@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True):
     """One part of the tour."""
 
     title: str
-    calls: list[Call] = []
+    calls: list[RecordedCall] = []
     changes: list[Shift] = []
     commands: list[Command] = []
 
@@ -78,7 +78,7 @@ class Story:
             self._console.print(Text("     ") + line)
         self._console.print()
 
-    def call(self, call: Call, result: str) -> None:
+    def call(self, call: RecordedCall, result: str) -> None:
         """Shows a request and what matters of its answer."""
         self.steps[-1].calls.append(call)
         body = [(f" {call.body}", "dim")] if call.body else []

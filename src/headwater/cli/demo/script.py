@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.cli.demo.printer import Call, Shift, Story, show
+from headwater.cli.demo.printer import RecordedCall, Shift, Story, show
 from headwater.cli.demo.server import DemoError, Response, Shop
 from headwater.cli.output import counted
 from headwater.ports import DeadLetter
@@ -101,7 +101,7 @@ class Tour:
         body = "\n".join([line] * _MANY)
         pid = self._shop.pid
         answer, spent = asyncio.run(self._crash(body.encode()))
-        call = Call("POST", "/ingest", f"{_MANY} lines of JSON", answer.status, None)
+        call = RecordedCall("POST", "/ingest", f"{_MANY} lines of JSON", answer.status, None)
         self._story.call(call, f"{answer.status} accepted")
         self._story.command(f"kill -9 {pid}", f"it had counted {spent:g} of {_MANY} by then")
         self._shop.start()
@@ -131,7 +131,7 @@ class Tour:
             raise DemoError(f"the demo's server assembled no context: {show(answer.body)}")
         budget = answer.body["lineage"]["max_tokens"]
         self._story.call(
-            Call("POST", path, body, answer.status, answer.body),
+            RecordedCall("POST", path, body, answer.status, answer.body),
             f"{answer.body['tokens']} of {budget} tokens",
         )
         return answer.body
@@ -142,7 +142,7 @@ class Tour:
         trace = answer.body
         counts = Counter(item["decision"] for item in trace["items"])
         self._story.call(
-            Call("GET", path, "", answer.status, trace),
+            RecordedCall("GET", path, "", answer.status, trace),
             ", ".join(
                 f"{counts[decision]} {decision}" for decision in sorted(counts, reverse=True)
             ),
@@ -169,7 +169,8 @@ class Tour:
         body = show({"entity_id": entity_id, "payload": payload})
         answer = self._accepted(self._shop.request("POST", path, body.encode()))
         self._story.call(
-            Call("POST", path, body, answer.status, answer.body), f"{answer.status} accepted"
+            RecordedCall("POST", path, body, answer.status, answer.body),
+            f"{answer.status} accepted",
         )
 
     def _accepted(self, answer: Response) -> Response:
@@ -182,7 +183,7 @@ class Tour:
         answer = self._shop.request("GET", path)
         value: object = answer.body.get("value")
         self._story.call(
-            Call("GET", path, "", answer.status, answer.body),
+            RecordedCall("GET", path, "", answer.status, answer.body),
             f"{show(value)}  ({answer.body.get('source')})",
         )
         return value

@@ -130,5 +130,5 @@ class Shop:
 
     def store(self) -> FeatureStore:
         """The server's own store, opened by this process at the same time."""
-        settings = Settings().with_(home=self.folder / ".headwater", log={"level": "error"})
+        settings = Settings().replace(home=self.folder / ".headwater", log={"level": "error"})
         return FeatureStore(settings=settings)

@@ -4,20 +4,20 @@
 ``receipts`` takes in what was assembled elsewhere; ``verbs`` is what the store calls.
 """
 
-from headwater.contexts.recorded.external import Receipt
-from headwater.contexts.recorded.rerun import current_rehearsal, note_search, refuse_rehearsal
-from headwater.contexts.recorded.search import LARGEST_PAGE, ContextPage, Wanted
-from headwater.contexts.recorded.service import Evidence
+from headwater.contexts.recorded.external import ExternalContext
+from headwater.contexts.recorded.rerun import check_not_replaying, current_replay, track_search
+from headwater.contexts.recorded.search import LARGEST_PAGE, ContextPage, ContextQuery
+from headwater.contexts.recorded.service import RecordedContexts
 from headwater.contexts.recorded.verification import check_signing
 
 __all__ = [
     "LARGEST_PAGE",
     "ContextPage",
-    "Evidence",
-    "Receipt",
-    "Wanted",
+    "ContextQuery",
+    "ExternalContext",
+    "RecordedContexts",
+    "check_not_replaying",
     "check_signing",
-    "current_rehearsal",
-    "note_search",
-    "refuse_rehearsal",
+    "current_replay",
+    "track_search",
 ]

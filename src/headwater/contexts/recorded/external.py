@@ -15,7 +15,7 @@ from headwater.errors import InvalidInputError
 from headwater.errors.hints import Location
 
 
-class Receipt(NamedTuple):
+class ExternalContext(NamedTuple):
     """A text that was assembled elsewhere."""
 
     name: str
@@ -26,7 +26,7 @@ class Receipt(NamedTuple):
     interaction_ref: Mapping[str, Any] | None
 
 
-def definition_of(receipt: Receipt) -> ContextDef:
+def definition_of(receipt: ExternalContext) -> ContextDef:
     """A context that is assembled already."""
     _check(receipt)
 
@@ -53,7 +53,7 @@ def definition_of(receipt: Receipt) -> ContextDef:
     )
 
 
-def _check(receipt: Receipt) -> None:
+def _check(receipt: ExternalContext) -> None:
     """Refuses what the record of it could not say."""
     name, inputs = receipt.name, receipt.inputs
     if type(name) is not str or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.contexts.budget import BudgetPolicy as FitPolicy
 from headwater.contexts.budget import Candidate, Fitted, fit
-from headwater.contexts.budget import Policy as FitPolicy
 from headwater.contexts.tokens import Tokenizer
 from headwater.errors import ReplayError
 from headwater.records.core import Commitment, Core, Item
-from headwater.records.diff import Diff, diff
+from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context
 from headwater.records.record import content_hash, moment_text
 
@@ -31,7 +31,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     content_hash: str | None
     matches: bool | None
     context: Context | None = None
-    differences: Diff | None = None
+    differences: ContextDiff | None = None
 
 
 def show(core: Core) -> Replay:

@@ -16,14 +16,14 @@ import msgspec
 from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
 
 from headwater.contexts.recorded.replay import Mode, Replay, reassemble, rerun, show
-from headwater.contexts.recorded.verification import whole
+from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations import ContextDef, Overrides, annotations_of
 from headwater.declarations.registry import Registry
-from headwater.errors import InvalidInputError, RecordValueError, RehearsalError, ReplayError
+from headwater.errors import InvalidInputError, RecordValueError, ReplayError, ReplayWriteError
 from headwater.errors.hints import nearest
-from headwater.features.batch_state import Reads, alone, at_moment, noting
+from headwater.features.batch_state import Reads, at_moment, isolated, tracking
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core
 from headwater.records.lineage import Context
@@ -54,7 +54,7 @@ _rehearsal: ContextVar[Run | None] = ContextVar("headwater_rehearsal", default=N
 
 _searches: ContextVar[list[str] | None] = ContextVar("headwater_searches", default=None)
 
-current_rehearsal = _rehearsal.get
+current_replay = _rehearsal.get
 """What assembles contexts here in place of the store, if this is a replay."""
 
 
@@ -101,7 +101,7 @@ class Replayer:
         past = _then(core) if mode == "as_of" else nullcontext()
         with _rehearsing(assembly.run) as searches, past:
             context = await assembly.run(definition, call.args, call.kwargs, overrides)
-        again = open_core(whole(scratch.appended[context.context_id]))
+        again = open_core(decode_record(scratch.appended[context.context_id]))
         unkept = msgspec.structs.replace(context, meta={**context.meta, "recorded": False})
         return rerun(core, mode, unkept, again, definition.definition, searched=bool(searches))
 
@@ -143,24 +143,24 @@ def _rehearsing(run: Run) -> Iterator[list[str]]:
     searches: list[str] = []
     run_token, searches_token = _rehearsal.set(run), _searches.set(searches)
     try:
-        with alone(), noting(Reads()):
+        with isolated(), tracking(Reads()):
             yield searches
     finally:
         _searches.reset(searches_token)
         _rehearsal.reset(run_token)
 
 
-def note_search(retriever: str) -> None:
+def track_search(retriever: str) -> None:
     """Takes note of a search, by whatever function, if this is a replay."""
     searches = _searches.get()
     if searches is not None:
         searches.append(retriever)
 
 
-def refuse_rehearsal(verb: str) -> None:
+def check_not_replaying(verb: str) -> None:
     """Refuses a verb that would change something, if this is a replay."""
-    if current_rehearsal() is not None:
-        raise RehearsalError(verb)
+    if current_replay() is not None:
+        raise ReplayWriteError(verb)
 
 
 def _then(core: Core) -> AbstractContextManager[None]:

@@ -29,7 +29,7 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-class Wanted(NamedTuple):
+class ContextQuery(NamedTuple):
     """What contexts are looked for by: everything that is given."""
 
     feature: str | None
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     chunk: str | None
 
 
-class Finder:
+class ContextSearch:
     """Finds what was recorded."""
 
     def __init__(self, records: RecordLog, settings: Settings) -> None:
@@ -85,7 +85,7 @@ class Finder:
         )
         return _page(listed, limit)
 
-    async def find(self, wanted: Wanted, limit: int, cursor: str | None) -> ContextPage:
+    async def find(self, wanted: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
         """Lists contexts that were made of what is wanted."""
         _check_limit(limit)
         parts = list(self._parts(wanted))
@@ -100,7 +100,7 @@ class Finder:
                 break
         return _page(found, limit)
 
-    def _parts(self, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+    def _parts(self, wanted: ContextQuery) -> Iterator[tuple[str, ...]]:
         """What a context must have been made of, all of it."""
         if wanted.entity is not None and wanted.entity_id is None:
             raise InvalidInputError(

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.contexts.recorded.external import Receipt, definition_of
+from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import (
     Assembly,
     Rehearse,
     Replayer,
     check_mode,
-    current_rehearsal,
+    current_replay,
 )
-from headwater.contexts.recorded.search import Finder, named
-from headwater.contexts.recorded.verification import opened, proved, whole
+from headwater.contexts.recorded.search import ContextSearch, named
+from headwater.contexts.recorded.verification import decode_record, load_record, verify_record
 from headwater.core.clock import Clock
 from headwater.declarations import Overrides
 from headwater.declarations.registry import Registry
@@ -24,15 +24,15 @@ from headwater.errors import InvalidInputError
 from headwater.ports import RecordLog
 from headwater.records import explain as trace
 from headwater.records.core import Core
-from headwater.records.diff import Diff, diff
+from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context, ContextTrace, PastContext
 from headwater.records.record import Record, encode_disclosures, encode_redactions
 from headwater.records.redaction import also_disclosed, redact
-from headwater.records.verify import Report
+from headwater.records.verify import VerificationReport
 from headwater.settings.schema import Settings
 
 
-class Evidence:
+class RecordedContexts:
     """What is known of contexts that were assembled before."""
 
     def __init__(
@@ -49,14 +49,14 @@ class Evidence:
         self._clock = clock
         self._assembly = assembly
         self._replayer = Replayer(records, registry, clock, rehearse)
-        finder = Finder(records, settings)
+        finder = ContextSearch(records, settings)
         self._stored, self.contexts, self.find = finder.stored, finder.contexts, finder.find
 
-    async def record(self, receipt: Receipt) -> Context:
+    async def record(self, receipt: ExternalContext) -> Context:
         """Records a text that was assembled elsewhere."""
         given = receipt.interaction_ref
         overrides = Overrides(interaction_ref=msgspec.UNSET if given is None else given)
-        run = current_rehearsal() or self._assembly.run
+        run = current_replay() or self._assembly.run
         return await run(definition_of(receipt), (), receipt.inputs, overrides)
 
     async def context(self, ref: str) -> PastContext:
@@ -69,17 +69,17 @@ class Evidence:
 
     async def record_of(self, ref: str) -> Record:
         """Its record."""
-        return whole(await self._stored(ref))
+        return decode_record(await self._stored(ref))
 
     async def _opened(self, ref: str) -> tuple[Record, Core]:
         """The record, and what it says."""
-        return opened(await self._stored(ref))
+        return load_record(await self._stored(ref))
 
-    async def verify(self, ref: str, expect: str | None, *, signed: bool) -> Report:
+    async def verify(self, ref: str, expect: str | None, *, signed: bool) -> VerificationReport:
         """What holds of a record as it lies in the log."""
         expected = named(ref) if expect is None else expect
         stored = await self._stored(ref)
-        return proved(stored, self._settings, expect=expected, signed=signed)
+        return verify_record(stored, self._settings, expect=expected, signed=signed)
 
     async def redact(
         self, ref: str, pointers: Sequence[str], reason: str, by: str | None, *, everywhere: bool
@@ -89,7 +89,7 @@ class Evidence:
             raise InvalidInputError("say which value is redacted, such as '/inputs/question'")
         while True:
             stored = await self._stored(ref)
-            record, now = whole(stored), self._clock.now()
+            record, now = decode_record(stored), self._clock.now()
             others = also_disclosed(record, *pointers) if everywhere else ()
             redacted = redact(record, *pointers, *others, at=now, reason=reason, by=by)
             if await self._records.redact(
@@ -100,7 +100,7 @@ class Evidence:
             ):
                 return redacted
 
-    async def diff(self, before: str, after: str) -> Diff:
+    async def diff(self, before: str, after: str) -> ContextDiff:
         """In what one context differs from another."""
         (_, one), (_, two) = await self._opened(before), await self._opened(after)
         return diff(one, two)

@@ -22,7 +22,7 @@ from headwater.records.record import (
 )
 from headwater.records.sealing import open_core
 from headwater.records.signing import parse_keyring, statement_of
-from headwater.records.verify import Check, Report, verify
+from headwater.records.verify import Check, VerificationReport, verify
 from headwater.settings.schema import Settings
 
 _decode_signature = msgspec.json.Decoder(Signature).decode
@@ -41,7 +41,7 @@ def check_signing(settings: Settings) -> None:
         )
 
 
-def whole(stored: StoredRecord) -> Record:
+def decode_record(stored: StoredRecord) -> Record:
     """The record of which every part can be read."""
     readings = _readings(stored)
     for part, reading in readings._asdict().items():
@@ -50,9 +50,9 @@ def whole(stored: StoredRecord) -> Record:
     return _record(stored, readings)
 
 
-def opened(stored: StoredRecord) -> tuple[Record, Core]:
+def load_record(stored: StoredRecord) -> tuple[Record, Core]:
     """The record and what it says, of which nothing was altered since it got its hash."""
-    record = whole(stored)
+    record = decode_record(stored)
     for part, problem in _alterations(record):
         raise DamagedRecordError(record.context_id, part, problem)
     try:
@@ -77,9 +77,9 @@ def _alterations(record: Record) -> Iterator[tuple[str, str]]:
             yield "signature", str(error)
 
 
-def proved(
+def verify_record(
     stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool = False
-) -> Report:
+) -> VerificationReport:
     """What holds of a record, which must have that id or hash if one is expected."""
     readings = _readings(stored)
     report = verify(
@@ -142,7 +142,9 @@ def _record(stored: StoredRecord, readings: _Readings) -> Record:
     )
 
 
-def _with_problems(report: Report, stored: StoredRecord, readings: _Readings) -> Report:
+def _with_problems(
+    report: VerificationReport, stored: StoredRecord, readings: _Readings
+) -> VerificationReport:
     """The report, and in it what is wrong with the log's own columns."""
     problems = {
         "hash": _unreadable("core", readings.core)

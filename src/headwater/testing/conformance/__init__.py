@@ -15,7 +15,7 @@ from headwater.testing.conformance.dead_letters import DeadLettersConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
 from headwater.testing.conformance.records import RecordLogConformance
-from headwater.testing.conformance.roster import RosterConformance
+from headwater.testing.conformance.roster import LeasesConformance
 from headwater.testing.conformance.suite import Connect
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
     "CacheConformance",
     "Connect",
     "DeadLettersConformance",
+    "LeasesConformance",
     "OfflineStoreConformance",
     "OnlineStoreConformance",
     "RecordLogConformance",
-    "RosterConformance",
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.core.values import ServiceEvent
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import Backends, Lag, Lease, Tick
+from headwater.ports import Backends, ConsumerLag, Lease, Tick
 from headwater.testing.conformance.suite import (
     MANY,
     START,
@@ -411,7 +411,7 @@ class BusConformance(Suite):
         await one.roster.release([held])
         assert (await other.bus.lag())[0].owner is None
 
-    async def _lag(self, backends: Backends, lease: Lease) -> Lag:
+    async def _lag(self, backends: Backends, lease: Lease) -> ConsumerLag:
         """How far the workers are behind in the partition of a lease."""
         return (await backends.bus.lag())[lease.partition]
 

@@ -21,7 +21,7 @@ from headwater.testing.conformance.suite import (
 )
 
 
-class RosterConformance(Suite):
+class LeasesConformance(Suite):
     """Which workers are alive and which partitions each of them holds."""
 
     async def test_a_partition_has_at_most_one_valid_lease(self, connect: Connect) -> None:

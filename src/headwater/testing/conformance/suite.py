@@ -20,7 +20,7 @@ from headwater.ports import (
     Lease,
     Outcome,
     Point,
-    Published,
+    PublishResult,
 )
 
 Connect = Callable[[], Awaitable[Backends]]
@@ -87,7 +87,7 @@ def change(
     return Change(feature, entity, entity_id, "int", cell, "test", online, authoritative)
 
 
-async def publish(backends: Backends, events: Sequence[ServiceEvent]) -> list[Published]:
+async def publish(backends: Backends, events: Sequence[ServiceEvent]) -> list[PublishResult]:
     """Publishes events whose ids nobody needs to recognise later."""
     return await backends.bus.publish(events, dedup_window=None)
 
