@@ -26,6 +26,30 @@ hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.load_profile("steady")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-environments",
+        action="store_true",
+        help="run every test of a store in both environments, not only those marked for both",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the production variant of tests that do not depend on the environment."""
+    if config.getoption("--all-environments"):
+        return
+    deselected = [item for item in items if _repeats_on_servers(item)]
+    items[:] = [item for item in items if not _repeats_on_servers(item)]
+    config.hook.pytest_deselected(items=deselected)
+
+
+def _repeats_on_servers(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("both_environments"):
+        return False
+    # Only the fixture of this file has the parameter.
+    return "callspec" in vars(item) and item.callspec.params.get("settings") == "production"
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """A real Valkey or Redis."""

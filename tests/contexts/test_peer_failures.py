@@ -16,6 +16,8 @@ from headwater.contexts.tokens import tokenizer_for
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 
+pytestmark = pytest.mark.both_environments
+
 
 async def test_the_budget_counts_the_text_that_is_emitted(store: FeatureStore) -> None:
     """The peer's limit of ten emitted twelve tokens and reported ten."""

@@ -12,6 +12,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, past, until
 
+pytestmark = pytest.mark.both_environments
+
 
 def declare_journal(store: FeatureStore) -> None:
     """A user's journal: the numbers of its events, in the order in which they took effect."""

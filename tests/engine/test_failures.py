@@ -15,6 +15,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, past
 
+pytestmark = pytest.mark.both_environments
+
 
 async def test_one_features_failure_does_not_undo_anothers(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="buy")

@@ -17,6 +17,8 @@ import pytest
 from headwater import ContextItem, FeatureStore, ServiceEvent, Worker, context, feature
 from tests.engine.support import until
 
+pytestmark = pytest.mark.both_environments
+
 TIMES = 100
 
 

@@ -15,6 +15,8 @@ from headwater.engine import lag_metrics as gauges
 from headwater.settings.schema import Settings
 from tests.engine.support import metric, records, until
 
+pytestmark = pytest.mark.both_environments
+
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import metric, records, until
 
+pytestmark = pytest.mark.both_environments
+
 
 async def test_each_processed_event_is_one_log_record_with_these_fields(
     store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, until
 
+pytestmark = pytest.mark.both_environments
+
 
 async def test_a_handler_that_cannot_read_because_the_server_is_away_is_run_again(
     store: FeatureStore, user: type

@@ -21,6 +21,8 @@ from tests.engine.test_events import declare_journal
 from tests.processes import program
 from tests.processes.fleet import Fleet
 
+pytestmark = pytest.mark.both_environments
+
 
 @pytest.fixture
 async def shared(home: Path) -> AsyncIterator[FeatureStore]:

@@ -27,6 +27,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, records, until
 
+pytestmark = pytest.mark.both_environments
+
 
 async def test_a_value_past_its_time_to_live_counts_as_absent(
     store: FeatureStore, user: type, clock: ManualClock

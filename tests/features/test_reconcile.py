@@ -25,6 +25,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, query, until
 
+pytestmark = pytest.mark.both_environments
+
 
 class Address(msgspec.Struct):
     """A value with fields."""

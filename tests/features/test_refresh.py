@@ -17,6 +17,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, metric, past, query, records, until
 
+pytestmark = pytest.mark.both_environments
+
 
 async def know(store: FeatureStore, *entity_ids: str) -> None:
     """Makes entities known to the store by an event of each."""

@@ -14,6 +14,8 @@ from headwater.errors import DurationError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock, temporary
 
+pytestmark = pytest.mark.both_environments
+
 
 def is_gone(folder: str) -> bool:
     return not Path(folder).exists()

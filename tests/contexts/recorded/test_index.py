@@ -14,6 +14,8 @@ from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
 from tests.contexts.recorded.shop import Opens
 
+pytestmark = pytest.mark.both_environments
+
 
 async def keys_of(database: Database) -> set[bytes]:
     keys = {bytes(key) for (key,) in await database.run("SELECT key FROM {record_keys}")}

@@ -25,6 +25,8 @@ from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Opens, Shop
 from tests.engine.support import metric
 
+pytestmark = pytest.mark.both_environments
+
 
 async def kept(shop: Shop) -> int:
     return len((await shop.store.list_contexts()).contexts)

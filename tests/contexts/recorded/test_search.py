@@ -19,6 +19,8 @@ from headwater.errors import (
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
 
+pytestmark = pytest.mark.both_environments
+
 
 def ids(page: ContextPage) -> list[str]:
     return [summary.context_id for summary in page.contexts]

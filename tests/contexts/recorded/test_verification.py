@@ -49,6 +49,7 @@ async def broken(shop: Shop, ref: str) -> dict[str, str]:
     return {check.check: check.detail for check in report.checks if check.ok is False}
 
 
+@pytest.mark.both_environments
 async def alter(database: Database, column: str, ref: str, before: bytes, after: bytes) -> None:
     """Replaces some bytes of a column, as somebody does who has the database."""
     sql = f"SELECT {column} FROM {{records}} WHERE context_id = $1"
@@ -72,6 +73,7 @@ async def test_an_untouched_record_holds_on_every_rung(opens: Opens) -> None:
     ]
 
 
+@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("column", "before", "after", "rung", "named"),
     [
@@ -115,6 +117,7 @@ async def test_tampering_with_the_database_is_named(
     assert named in (await broken(shop, made.context_id))[rung]
 
 
+@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -135,6 +138,7 @@ async def test_tampering_with_what_lists_show_is_named(
     assert value in problem
 
 
+@pytest.mark.both_environments
 async def test_a_record_under_the_id_of_another_is_named(shop: Shop, database: Database) -> None:
     one, two = await shop.plain("a"), await shop.plain("b")
     for column in ("core", "disclosures", "record_hash", "content_hash"):
@@ -147,6 +151,7 @@ async def test_a_record_under_the_id_of_another_is_named(shop: Shop, database: D
     assert f"the core is of {two.context_id}" in (await broken(shop, one.context_id))["hash"]
 
 
+@pytest.mark.both_environments
 async def test_a_removed_signature_is_named_where_one_is_required(
     opens: Opens, database: Database
 ) -> None:
@@ -174,6 +179,7 @@ async def test_a_record_is_held_against_the_hash_that_was_handed_out(shop: Shop)
         assert f"another record than {expect}" in report.of("hash").detail
 
 
+@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("column", "before", "after"),
     [
@@ -217,6 +223,7 @@ async def test_a_part_that_is_stored_as_a_text_says_so(
     assert "stored as str" in str(await broken(shop, made.context_id))
 
 
+@pytest.mark.both_environments
 async def test_an_altered_value_is_named_and_not_shown(shop: Shop, database: Database) -> None:
     made = await shop.plain("a fine text")
     await alter(database, "disclosures", made.context_id, b"a fine text", b"a fake text")
@@ -226,6 +233,7 @@ async def test_an_altered_value_is_named_and_not_shown(shop: Shop, database: Dat
         assert "a fake text" not in str(caught.value)
 
 
+@pytest.mark.both_environments
 async def test_a_record_in_the_place_of_another_is_not_shown(
     shop: Shop, database: Database
 ) -> None:
@@ -349,6 +357,7 @@ async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
         Recorder(log, settings.replace(signature_mode="required")).seal(core)
 
 
+@pytest.mark.both_environments
 async def test_a_log_that_fails_does_not_fail_the_context(
     shop: Shop, database: Database, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -366,6 +375,7 @@ async def test_a_log_that_fails_does_not_fail_the_context(
     assert "quibbledash" not in written
 
 
+@pytest.mark.both_environments
 async def test_a_log_that_fails_is_an_error_where_records_are_required(
     opens: Opens, database: Database
 ) -> None:
