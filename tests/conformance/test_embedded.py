@@ -47,7 +47,7 @@ class TestSqliteBus(Embedded, BusConformance):
     """The log of events in SQLite."""
 
 
-class TestSqliteRoster(Embedded, LeasesConformance):
+class TestSqliteLeases(Embedded, LeasesConformance):
     """Locked files and leases."""
 
 

@@ -48,7 +48,7 @@ class TestRedisBus(Production, BusConformance):
     """The log of events in Redis Streams."""
 
 
-class TestRedisRoster(Production, LeasesConformance):
+class TestRedisLeases(Production, LeasesConformance):
     """Beats and leases."""
 
 
@@ -104,7 +104,7 @@ class TestClusterBus(Cluster, BusConformance):
     """The log of events over three masters."""
 
 
-class TestClusterRoster(Cluster, LeasesConformance):
+class TestClusterLeases(Cluster, LeasesConformance):
     """Beats and leases over three masters."""
 
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from headwater.core.partitioning import wanted_by
 
-rosters = st.sets(st.text("abcdef0123456789", min_size=1, max_size=8), min_size=1, max_size=9)
+workers = st.sets(st.text("abcdef0123456789", min_size=1, max_size=8), min_size=1, max_size=9)
 
 
-@given(rosters.map(sorted), st.integers(1, 70))
+@given(workers.map(sorted), st.integers(1, 70))
 def test_partitions_are_shared_evenly_and_each_has_one_owner(
     living: list[str], partitions: int
 ) -> None:

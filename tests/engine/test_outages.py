@@ -146,7 +146,7 @@ async def test_a_worker_that_is_stopped_while_it_claims_leaves_nothing_behind(
 ) -> None:
     await store.rebind(settings.replace(worker={"lease_ttl": 60}), SystemClock())
     engine = await store.open()
-    worker, claim = Worker(store), engine.backends.roster.claim
+    worker, claim = Worker(store), engine.backends.leases.claim
 
     async def claim_slowly(name: str, partitions: object) -> object:
         claimed = await claim(name, partitions)  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ async def test_a_worker_that_is_stopped_while_it_claims_leaves_nothing_behind(
         await asyncio.sleep(0.05)
         return claimed
 
-    monkeypatch.setattr(engine.backends.roster, "claim", claim_slowly)
+    monkeypatch.setattr(engine.backends.leases, "claim", claim_slowly)
     await worker.run()
     assert {lag.owner for lag in await engine.backends.bus.lag()} == {None}
 

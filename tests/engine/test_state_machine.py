@@ -114,10 +114,10 @@ class Engine(RuleBasedStateMachine):
 
     async def work_and_die(self, commits: int) -> None:
         engine = await self.store.open()
-        bus, roster = engine.backends.bus, engine.backends.roster
+        backends, bus = engine.backends, engine.backends.bus
         self.crashes += 1
-        await roster.join(f"doomed-{self.crashes}")
-        leases = await roster.claim(f"doomed-{self.crashes}", range(bus.partitions + 1))
+        await backends.leases.register(f"doomed-{self.crashes}")
+        leases = await backends.leases.claim(f"doomed-{self.crashes}", range(bus.partitions + 1))
         for number, batch in enumerate(await bus.read(leases, 3, engine.registry.touches)):
             self.tried.clear()
             outcome = await run_batch(engine, batch)

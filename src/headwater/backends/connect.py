@@ -52,7 +52,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         undo.pop_all()
     return Backends(
         bus=present.bus,
-        roster=present.roster,
+        leases=present.leases,
         dead_letters=present.dead_letters,
         online=present.online,
         offline=past.offline,
@@ -119,7 +119,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
 
     return Backends(
         bus=present.bus,
-        roster=present.roster,
+        leases=present.leases,
         dead_letters=present.dead_letters,
         online=present.online,
         offline=OfflineOnFirstUse(past, due, present.cache.prune),

@@ -16,7 +16,7 @@ def partition_of(entity_id: str, partitions: int) -> int:
 def wanted_by(worker: str, living: Sequence[str], partitions: int) -> frozenset[int]:
     """The partitions a worker should have among the living ones: as many as any other, or one more.
 
-    All workers come to the same answer from the same roster. Each partition goes to the worker
+    All workers come to the same answer from the same list. Each partition goes to the worker
     that weighs most for it and has room left, so most stay where they are when one comes or goes.
     """
     owners = _owners(tuple(living), partitions) if living else []

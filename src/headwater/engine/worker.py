@@ -99,7 +99,7 @@ class Worker:
         self._draining = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
-        self._roster_changed = asyncio.Event()
+        self._membership_changed = asyncio.Event()
         self._sharing = asyncio.Lock()
         self._outage = Outage("events")
         self._outage_of_history = Outage("history")
@@ -129,7 +129,7 @@ class Worker:
             self.name,
             engine.settings.worker.consumer_group,
         )
-        await engine.backends.roster.join(self.name)
+        await engine.backends.leases.register(self.name)
         log.info("worker started", worker=self.name)
         log.flush()
         release = True
@@ -202,7 +202,7 @@ class Worker:
         try:
             async with asyncio.timeout(engine.settings.worker.drain_timeout):
                 async with self._sharing:  # what is being claimed is given back, too
-                    await engine.backends.roster.retire(self.name)
+                    await engine.backends.leases.retire(self.name)
                 while self._lanes:
                     idle = [lane for lane in self._lanes.values() if lane.task is None]
                     await self._give_back(engine, idle)
@@ -222,7 +222,7 @@ class Worker:
         # Those under suspicion are left to `leave`, which gives them back like a dead worker's.
         leases = [lane.lease for lane in lanes if not lane.alone]
         if leases:
-            await engine.backends.roster.release(leases)
+            await engine.backends.leases.release(leases)
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
         at_work = [lane for lane in self._lanes.values() if lane.task]
@@ -287,12 +287,12 @@ class Worker:
             lane.task = None
             self._changed.set()
             if lane.lease.partition not in self._share:
-                self._roster_changed.set()
+                self._membership_changed.set()
 
     def _lose(self, error: LeaseLostError) -> None:
         log.warning("lease lost", partition=error.partition, worker=self.name)
         self._lanes.pop(error.partition, None)
-        self._roster_changed.set()
+        self._membership_changed.set()
 
     async def _run_alone(self, engine: Engine, lane: Lane, batch: Batch) -> Outcome:
         """Runs an event that may have killed its worker, counted once for each worker it meets."""
@@ -318,7 +318,7 @@ class Worker:
             wait = engine.backends.bus.wait(self.name, engine.settings.worker.poll_interval)
             try:
                 if await wait:
-                    self._roster_changed.set()
+                    self._membership_changed.set()
                 self._outage.over("news")
             except BackendError as error:
                 self._outage.tell(
@@ -339,12 +339,12 @@ class Worker:
                 self._outage.tell("error", "partitions could not be claimed", error, "partitions")
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
-                    await self._roster_changed.wait()
-            self._roster_changed.clear()
+                    await self._membership_changed.wait()
+            self._membership_changed.clear()
 
     async def _take_share(self, engine: Engine) -> None:
-        bus, roster = engine.backends.bus, engine.backends.roster
-        living = await roster.beat(self.name, [lane.lease for lane in self._lanes.values()])
+        bus, leases = engine.backends.bus, engine.backends.leases
+        living = await leases.heartbeat(self.name, [lane.lease for lane in self._lanes.values()])
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         if self._stopping.is_set():
             return
@@ -359,7 +359,7 @@ class Worker:
         await self._give_back(engine, surplus)
         missing = share - self._lanes.keys()
         if missing:
-            for lease in await roster.claim(self.name, missing):
+            for lease in await leases.claim(self.name, missing):
                 self._lanes[lease.partition] = Lane(lease, engine.settings.worker.batch_size)
             self._changed.set()
 
@@ -375,13 +375,12 @@ class Worker:
                 )
 
     async def _leave(self, engine: Engine, *, release: bool) -> None:
-        roster = engine.backends.roster
         leases = [lane.lease for lane in self._lanes.values() if not lane.alone]
         self._lanes.clear()
         try:
             if leases and release:
-                await roster.release(leases)
-            await roster.leave(self.name)
+                await engine.backends.leases.release(leases)
+            await engine.backends.leases.deregister(self.name)
         except BackendError as error:
             # It is as if it had died: the others take over when the leases' time to live is over.
             log.error("worker left without a word", worker=self.name, error=str(error))

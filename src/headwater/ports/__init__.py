@@ -1,7 +1,7 @@
 """Every seam between Headwater and a backend, with the promises a signature cannot make.
 
 events       Bus            the durable log of events, read by workers that hold leases
-             Roster         which workers are alive, and which partitions each of them holds
+             Leases         which workers are alive, and which partitions each of them holds
              DeadLetters    events that could not be handled, until someone decides about them
 values       OnlineStore    the present values of every entity
 history      OfflineStore   everything that was: every value, every event
@@ -26,9 +26,9 @@ from headwater.ports.events import (
     Failure,
     Handled,
     Lease,
+    Leases,
     Outcome,
     PublishResult,
-    Roster,
     Tick,
 )
 from headwater.ports.history import (
@@ -72,6 +72,7 @@ __all__ = [
     "Health",
     "IdentityChange",
     "Lease",
+    "Leases",
     "Lifecycle",
     "LogKind",
     "OfflineStore",
@@ -85,7 +86,6 @@ __all__ = [
     "RecentHistory",
     "RecordLog",
     "RecordSummary",
-    "Roster",
     "Rows",
     "Segment",
     "Snapshot",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.ports.events import Bus, DeadLetters, Roster
+from headwater.ports.events import Bus, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
 from headwater.ports.values import OnlineStore
@@ -29,7 +29,7 @@ class Backends(msgspec.Struct, frozen=True):
     """One environment: a backend behind every port, and how to close them."""
 
     bus: Bus
-    roster: Roster
+    leases: Leases
     dead_letters: DeadLetters
     online: OnlineStore
     offline: OfflineStore

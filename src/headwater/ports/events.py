@@ -183,16 +183,16 @@ class Bus(Protocol):
         ...
 
 
-class Roster(Protocol):
+class Leases(Protocol):
     """Which workers are alive and which partitions each of them holds.
 
     A partition has at most one valid lease. A dead worker's partitions can be claimed, at the
     latest when the lease's time to live is over.
     """
 
-    async def join(self, worker: str) -> None: ...
+    async def register(self, worker: str) -> None: ...
 
-    async def beat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
+    async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         """Shows that the worker is well, prolongs its leases, and lists all workers that are."""
         ...
 
@@ -206,7 +206,7 @@ class Roster(Protocol):
         """Lists the worker no longer, so that others want its partitions; it keeps them so far."""
         ...
 
-    async def leave(self, worker: str) -> None: ...
+    async def deregister(self, worker: str) -> None: ...
 
 
 class DeadLetters(Protocol):

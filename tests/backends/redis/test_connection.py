@@ -70,7 +70,7 @@ async def test_a_caller_that_gives_up_does_not_disturb_the_others(redis: Redis) 
 
 async def test_scripts_that_a_server_has_forgotten_are_loaded_again(redis: Redis) -> None:
     await redis.call(asking("k", "SCRIPT", "FLUSH"))
-    beat = running(script("beat"), ["test-wire:workers"], "w1", 1000, "test-wire:wake")
+    beat = running(script("heartbeat"), ["test-wire:workers"], "w1", 1000, "test-wire:wake")
     assert await redis.call(beat) == [b"w1"]
 
 

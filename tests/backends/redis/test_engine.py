@@ -252,11 +252,11 @@ async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhi
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
     await spend_five(store, user)
-    roster = (await store.open()).backends.roster
+    backends = (await store.open()).backends
     await redis.call(asking(keys.meta, "DEL", keys.meta))
     await _found(redis, store.settings)
     with pytest.raises(BackendError, match="this store is new in Redis"):
-        await roster.claim("somebody", [0])
+        await backends.leases.claim("somebody", [0])
 
 
 async def test_a_rebuild_in_a_process_that_had_the_store_open_heals_it(
@@ -306,7 +306,7 @@ async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
         with pytest.raises(BackendError, match="history of another store"):
             await (await other.open()).backends.offline.maintain()
         with pytest.raises(BackendError, match=r"redis\.prefix names another"):
-            await (await other.open()).backends.roster.claim("somebody", [0])
+            await (await other.open()).backends.leases.claim("somebody", [0])
     async with FeatureStore(settings=settings) as again:
         assert all(health.ok for health in await again.health())
     assert await query(store, "SELECT count(*) FROM events") == [(1,)]

@@ -38,12 +38,12 @@ async def redis(settings: Settings) -> AsyncIterator[RedisEnvironment]:
 async def test_a_read_gives_a_few_large_events_and_the_next_one_goes_on_after_them(
     redis: RedisEnvironment,
 ) -> None:
-    await redis.roster.join("w1")
-    leases = await redis.roster.claim("w1", range(redis.bus.partitions))
+    await redis.leases.register("w1")
+    leases = await redis.leases.claim("w1", range(redis.bus.partitions))
     (batch,) = await redis.bus.read(leases, 1_000, {})
     assert [delivery.event.payload["number"] for delivery in batch.deliveries] == list(range(9))
     assert len(batch.deliveries) * LARGE < READ_BYTES + LARGE
-    await redis.roster.leave("w1")
+    await redis.leases.deregister("w1")
 
 
 async def test_a_fetch_gives_a_few_large_events_and_says_that_there_are_more(
@@ -78,8 +78,8 @@ async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings)
     for _ in range(2):
         huge = ServiceEvent("buy", "u1", {"pad": "y" * (READ_BYTES + 1)})
         await redis.bus.publish([huge], dedup_window=None)
-    await redis.roster.join("w1")
-    leases = await redis.roster.claim("w1", range(redis.bus.partitions))
+    await redis.leases.register("w1")
+    leases = await redis.leases.claim("w1", range(redis.bus.partitions))
     (batch,) = await redis.bus.read(leases, 1_000, {})
     assert len(batch.deliveries) == 1
     counts = []
@@ -87,7 +87,7 @@ async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings)
         parcel = await redis.outbox.fetch("events", partition, "", 1_000)
         counts += [(parcel.count, parcel.more)] if parcel else []
     assert counts == [(1, True)]
-    await redis.roster.leave("w1")
+    await redis.leases.deregister("w1")
     await redis.close()
 
 
@@ -103,8 +103,8 @@ async def test_events_of_entities_with_large_states_come_in_portions_too(
         cell = Cell(value, 1, 1)
         await redis.online.put([Change("note", "User", entity_id, "text", cell, "set")])
         await redis.bus.publish([ServiceEvent("buy", entity_id)], dedup_window=None)
-    await redis.roster.join("w1")
-    leases = await redis.roster.claim("w1", range(redis.bus.partitions))
+    await redis.leases.register("w1")
+    leases = await redis.leases.claim("w1", range(redis.bus.partitions))
     seen: list[str] = []
     sizes: list[int] = []
     while batches := await redis.bus.read(leases, 1_000, {"buy": ["User"]}):
@@ -118,5 +118,5 @@ async def test_events_of_entities_with_large_states_come_in_portions_too(
         await redis.bus.commit(Outcome(batch, {}, {}, (), []))
     assert seen == own
     assert sizes == [100, 30]
-    await redis.roster.leave("w1")
+    await redis.leases.deregister("w1")
     await redis.close()

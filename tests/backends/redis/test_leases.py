@@ -1,4 +1,4 @@
-"""The roster in Redis, where something else went wrong before."""
+"""Leases in Redis after another failure."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
     seconds, _ = await client.call(asking(keys.workers, "TIME"))
     beat = int(seconds) * 1_000 + HOUR
     async with FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.3})) as store:
-        roster = (await store.open()).backends.roster
-        await roster.claim("dead", [1])
+        backends = (await store.open()).backends
+        await backends.leases.claim("dead", [1])
         await client.call(asking(keys.workers, "ZADD", keys.workers, beat, "dead"))
         await client.call(asking(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
 
         async def only_one_lives() -> bool:
-            return await roster.beat("w1", []) == ["w1"]
+            return await backends.leases.heartbeat("w1", []) == ["w1"]
 
         await until(only_one_lives)
         claimed: list[Lease] = []
 
         async def is_claimed() -> bool:
-            claimed.extend(await roster.claim("w1", [1]))
+            claimed.extend(await backends.leases.claim("w1", [1]))
             return bool(claimed)
 
         await until(is_claimed)
@@ -58,12 +58,12 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
     async with FeatureStore(settings=settings) as store:
-        roster = (await store.open()).backends.roster
+        backends = (await store.open()).backends
         await client.call(asking(keys.parts[0].events, "SET", keys.parts[0].events, "something"))
-        leases = await roster.claim("w1", range(settings.partitions + 1))
+        leases = await backends.leases.claim("w1", range(settings.partitions + 1))
         assert [lease.partition for lease in leases] == [1, 2, 3, 4]
         await client.call(asking(keys.parts[0].events, "DEL", keys.parts[0].events))
-        (lease,) = await roster.claim("w1", [0])
+        (lease,) = await backends.leases.claim("w1", [0])
         assert lease.partition == 0
 
 
@@ -71,7 +71,7 @@ async def test_one_whose_line_is_bad_keeps_no_dead_worker_alive(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
     async def beat(worker: str, cut_off: int) -> list[bytes]:
-        call = running(script("beat"), [keys.workers], worker, HOUR, keys.wake, cut_off)
+        call = running(script("heartbeat"), [keys.workers], worker, HOUR, keys.wake, cut_off)
         living: list[bytes] = await client.call(call)
         return living
 

@@ -30,8 +30,8 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
     async with store:
         await store.publish("note", "u1")
         partition = partition_of("u1", settings.partitions)
-        roster = (await store.open()).backends.roster
-        assert await roster.claim("dead", [partition])
+        backends = (await store.open()).backends
+        assert await backends.leases.claim("dead", [partition])
         worker = Worker(store)
         running = asyncio.create_task(worker.run())
         await begun.wait()
@@ -40,7 +40,7 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
         claimed: list[Lease] = []
 
         async def taken_over() -> bool:
-            claimed.extend(await roster.claim("next", [partition]))
+            claimed.extend(await backends.leases.claim("next", [partition]))
             return bool(claimed)
 
         await until(taken_over)
@@ -53,19 +53,19 @@ async def test_a_worker_that_claims_a_suspect_partition_again_still_suspects_it(
     store = FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.2}))
     claimed: list[Lease] = []
     async with store:
-        roster = (await store.open()).backends.roster
-        await roster.claim("dead", [1])
+        backends = (await store.open()).backends
+        await backends.leases.claim("dead", [1])
 
         async def taken_over() -> bool:
-            claimed.extend(await roster.claim("next", [1]))
+            claimed.extend(await backends.leases.claim("next", [1]))
             return bool(claimed)
 
         await until(taken_over)
-        (again,) = await roster.claim("next", [1])
+        (again,) = await backends.leases.claim("next", [1])
         assert claimed[0].suspect
         assert again.suspect
-        await roster.release([again])
-        (after,) = await roster.claim("last", [1])
+        await backends.leases.release([again])
+        (after,) = await backends.leases.claim("last", [1])
         assert not after.suspect
 
 
@@ -94,9 +94,9 @@ async def test_other_partitions_work_between_the_events_that_run_alone(settings:
         return len(done)
 
     async with store:
-        roster = (await store.open()).backends.roster
-        await roster.claim("dead", [suspect])
-        await roster.leave("dead")
+        backends = (await store.open()).backends
+        await backends.leases.claim("dead", [suspect])
+        await backends.leases.deregister("dead")
         await store.publish_events([ServiceEvent("note", "u1", {"n": n}) for n in range(20)])
         await store.publish_events([ServiceEvent("note", other, {"n": n}) for n in range(20)])
         await store.drain()

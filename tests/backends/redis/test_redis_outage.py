@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from headwater import FeatureStore, Worker
-from headwater.backends.redis.leases import RedisRoster
+from headwater.backends.redis.leases import RedisLeases
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.ports import Backends, Lease
 from headwater.settings.schema import Settings
@@ -43,13 +43,13 @@ async def backends_of(stores: Sequence[FeatureStore]) -> list[Backends]:
 
 async def hold(backends: Backends, worker: str, partitions: Sequence[int]) -> list[Lease]:
     """Lets a worker join and claim partitions as soon as they are free."""
-    await backends.roster.join(worker)
+    await backends.leases.register(worker)
     claimed: list[Lease] = []
 
     async def all_claimed() -> bool:
-        await backends.roster.beat(worker, claimed)
+        await backends.leases.heartbeat(worker, claimed)
         rest = {*partitions} - {lease.partition for lease in claimed}
-        claimed.extend(await backends.roster.claim(worker, rest))
+        claimed.extend(await backends.leases.claim(worker, rest))
         return len(claimed) == len(partitions)
 
     await until(all_claimed)
@@ -64,7 +64,7 @@ async def outlast_a_lease(machine: Machine, *beating: tuple[Backends, str]) -> N
     async def is_over() -> bool:
         for backends, worker in beating:
             with suppress(BackendError):
-                await backends.roster.beat(worker, [])
+                await backends.leases.heartbeat(worker, [])
         return time.monotonic() > end
 
     await until(is_over)
@@ -77,9 +77,9 @@ async def test_the_first_worker_to_come_back_waits_for_the_others(opened: Opened
     mine = await hold(one, "w1", [0, 1])
     theirs = await hold(other, "w2", [2, 3])
     await outlast_a_lease(machine, (one, "w1"), (other, "w2"))
-    assert await one.roster.beat("w1", mine) == ["w1", "w2"]
-    assert await other.roster.beat("w2", theirs) == ["w1", "w2"]
-    assert await one.roster.claim("w1", [2, 3]) == []
+    assert await one.leases.heartbeat("w1", mine) == ["w1", "w2"]
+    assert await other.leases.heartbeat("w2", theirs) == ["w1", "w2"]
+    assert await one.leases.claim("w1", [2, 3]) == []
 
 
 async def test_one_that_does_not_come_back_is_taken_over_a_lease_later(opened: Opened) -> None:
@@ -90,11 +90,11 @@ async def test_one_that_does_not_come_back_is_taken_over_a_lease_later(opened: O
     await outlast_a_lease(machine, (one, "w1"))
 
     async def w2_is_given_up() -> bool:
-        return await one.roster.beat("w1", mine) == ["w1"]
+        return await one.leases.heartbeat("w1", mine) == ["w1"]
 
     assert not await w2_is_given_up()
     await until(w2_is_given_up)
-    (lease,) = await one.roster.claim("w1", [1])
+    (lease,) = await one.leases.claim("w1", [1])
     assert lease.suspect
 
 
@@ -108,10 +108,10 @@ async def test_a_partition_is_suspect_no_longer_when_its_owner_turns_out_to_live
     (lease,) = await hold(new, "new", [0])
     assert lease.suspect
     assert await new.bus.attempt(lease, "1-0") == 1
-    await one.roster.beat("w1", mine)
+    await one.leases.heartbeat("w1", mine)
     assert await new.bus.attempt(lease, "2-0") == 0
-    await new.roster.release([lease])
-    (after,) = await one.roster.claim("w1", [0])
+    await new.leases.release([lease])
+    (after,) = await one.leases.claim("w1", [0])
     assert not after.suspect
 
 
@@ -124,7 +124,7 @@ async def test_only_runs_of_workers_that_did_not_come_back_are_counted(opened: O
     await outlast_a_lease(machine, (other, "w2"))
     (lease,) = await hold(new, "new", [0])
     assert await new.bus.attempt(lease, "1-0") == 2
-    await other.roster.beat("w2", theirs)
+    await other.leases.heartbeat("w2", theirs)
     # Of the two runs so far only one is left, and the first owner is still not back.
     assert await new.bus.attempt(lease, "1-0") == 2
 
@@ -136,7 +136,7 @@ async def test_a_worker_that_was_silent_although_redis_was_there_stays_suspect(
     one, other, _ = await backends_of(stores)
     mine = await hold(one, "stuck", [0])
     (lease,) = await hold(other, "w2", [0])
-    await one.roster.beat("stuck", mine)
+    await one.leases.heartbeat("stuck", mine)
     assert await other.bus.attempt(lease, "1-0") == 1
 
 
@@ -146,10 +146,10 @@ async def test_an_outage_that_is_longer_than_a_lease_leaves_partitions_where_the
     machine, (seen, *stores) = opened
     early, late = workers = [Worker(store) for store in stores]
     running = [asyncio.create_task(worker.run()) for worker in workers]
-    beats, beat = Counter[str](), RedisRoster.beat
+    beats, beat = Counter[str](), RedisLeases.heartbeat
 
     async def one_after_the_other(
-        self: RedisRoster, worker: str, leases: Sequence[Lease]
+        self: RedisLeases, worker: str, leases: Sequence[Lease]
     ) -> list[str]:
         # A second beat shows that all that followed the first is done.
         if worker == late.name and beats[early.name] < 2:
@@ -169,7 +169,7 @@ async def test_an_outage_that_is_longer_than_a_lease_leaves_partitions_where_the
     before = await owners()
     machine.kill()
     await until(lambda: not any(worker.health().ok for worker in workers))
-    monkeypatch.setattr(RedisRoster, "beat", one_after_the_other)
+    monkeypatch.setattr(RedisLeases, "heartbeat", one_after_the_other)
     machine.start()
     await until(lambda: all(worker.health().ok for worker in workers))
     assert await owners() == before

@@ -76,7 +76,7 @@ class Engine(RuleBasedStateMachine):
 
     def hire(self, number: int) -> Worker:
         worker = Worker(number, self.run(open_redis(self.settings, SystemClock())))
-        self.run(worker.opened.roster.join(worker.name))
+        self.run(worker.opened.leases.register(worker.name))
         return worker
 
     @rule(entity_id=st.sampled_from(ENTITIES), fails=st.booleans(), again=st.booleans())
@@ -95,7 +95,7 @@ class Engine(RuleBasedStateMachine):
     @rule(number=workers)
     def claim(self, number: int) -> None:
         worker = self.workers[number]
-        claimed = self.run(worker.opened.roster.claim(worker.name, range(PARTITIONS)))
+        claimed = self.run(worker.opened.leases.claim(worker.name, range(PARTITIONS)))
         for lease in claimed:
             worker.leases[lease.partition] = lease
             worker.batches.pop(lease.partition, None)
@@ -160,7 +160,7 @@ class Engine(RuleBasedStateMachine):
     @rule(number=workers)
     def release(self, number: int) -> None:
         worker = self.workers[number]
-        self.run(worker.opened.roster.release(list(worker.leases.values())))
+        self.run(worker.opened.leases.release(list(worker.leases.values())))
         worker.leases.clear()
         worker.batches.clear()
 

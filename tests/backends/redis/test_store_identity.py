@@ -233,7 +233,7 @@ async def test_a_process_with_the_partitions_of_before_is_not_well_and_takes_not
     with pytest.raises(BackendError, match="made anew with 2 partitions"):
         await maintain(server)
     with pytest.raises(BackendError, match="made anew with 2 partitions"):
-        await (await server.open()).backends.roster.claim("somebody", [0])
+        await (await server.open()).backends.leases.claim("somebody", [0])
 
 
 # Slips in addresses

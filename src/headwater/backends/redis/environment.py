@@ -12,7 +12,7 @@ from headwater.backends.redis.connection import Address
 from headwater.backends.redis.cross_shard_writes import Parcels
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.leases import RedisRoster
+from headwater.backends.redis.leases import RedisLeases
 from headwater.backends.redis.notifications import Wakes
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
@@ -45,7 +45,7 @@ class RedisEnvironment:
         self.bus = RedisBus(
             redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
         )
-        self.roster = RedisRoster(redis, keys, self._wakes, settings.worker.lease_ttl)
+        self.leases = RedisLeases(redis, keys, self._wakes, settings.worker.lease_ttl)
         self.outbox = RedisOutbox(redis, keys, _name_of(settings.redis, clustered=redis.clustered))
         self.cache = RedisCache(redis, keys, clock)
 

@@ -47,7 +47,7 @@ class _Member:
         self.uncleared.difference_update(cleared)
 
 
-class RedisRoster:
+class RedisLeases:
     """Gives partitions to workers that beat, by the clock of the servers."""
 
     def __init__(self, redis: Redis, keys: Keys, wakes: Wakes, lease_ttl: float) -> None:
@@ -61,11 +61,11 @@ class RedisRoster:
         self._retired: set[str] = set()
         self._outage = Outage("partitions")
 
-    async def join(self, worker: str) -> None:
+    async def register(self, worker: str) -> None:
         self._members[worker] = _Member()
         self._wakes.join(worker)
 
-    async def beat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
+    async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self._members[worker]
         uncleared = sorted(member.uncleared)
         calls = [
@@ -90,7 +90,7 @@ class RedisRoster:
     def _beating(self, worker: str, cut_off: int) -> Call:
         own = "" if worker in self._retired else worker
         arguments = (own, self._ttl, self._keys.wake, cut_off)
-        return running(script("beat"), [self._keys.workers], *arguments)
+        return running(script("heartbeat"), [self._keys.workers], *arguments)
 
     def _clearing(self, worker: str, partition: int) -> Call:
         return running(script("clear"), [self._keys.parts[partition].group], worker)
@@ -152,7 +152,7 @@ class RedisRoster:
             running(script("retire"), [self._keys.workers], worker, self._keys.wake)
         )
 
-    async def leave(self, worker: str) -> None:
+    async def deregister(self, worker: str) -> None:
         self._wakes.leave(worker)
         member = self._members.pop(worker, _Member())
         await self.retire(worker)

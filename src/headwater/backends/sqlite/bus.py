@@ -11,7 +11,7 @@ import msgspec
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.event_reader import Page, PageRequest, read_page, to_batch, wanted
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.leases import SqliteRoster
+from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.online import HISTORY, change_rows
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
@@ -72,17 +72,17 @@ class SqliteBus:
         self,
         home: Home,
         writer: Writer,
-        roster: SqliteRoster,
+        leases: SqliteLeases,
         clock: Clock,
         group: str,
     ) -> None:
         self.partitions = home.partitions
         self._home = home
         self._writer = writer
-        self._roster = roster
+        self._leases = leases
         self._clock = clock
         self._group = group
-        self._cursors = roster.cursors
+        self._cursors = leases.cursors
         self._wanted: PageRequest | None = None
         self._ahead: dict[int, Page] = {}
 
@@ -213,7 +213,7 @@ class SqliteBus:
         ]
 
     async def wait(self, worker: str, seconds: float) -> bool:
-        await self._roster.member(worker).sleeper.wait(seconds)
+        await self._leases.member(worker).sleeper.wait(seconds)
         return False  # a worker's end shows in its lock file, which nobody is told about
 
     async def lag(self) -> list[ConsumerLag]:

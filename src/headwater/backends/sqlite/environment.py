@@ -12,7 +12,7 @@ from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
 from headwater.backends.sqlite.history_tail import SqliteTail
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.leases import SqliteRoster
+from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.notifications import Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.records import SqliteRecordLog
@@ -32,9 +32,9 @@ class SqliteEnvironment:
         group = settings.worker.consumer_group
         self._waker = Waker(self.home.workers)
         self._writer = Writer(self.home, self._waker.wake)
-        self.roster = SqliteRoster(self.home, self._writer, group, settings.worker.lease_ttl)
+        self.leases = SqliteLeases(self.home, self._writer, group, settings.worker.lease_ttl)
         self.online = SqliteOnlineStore(self.home, self._writer)
-        self.bus = SqliteBus(self.home, self._writer, self.roster, clock, group)
+        self.bus = SqliteBus(self.home, self._writer, self.leases, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
         self.records = SqliteRecordLog(self.home, self._writer)
         self.cache = SqliteCache(self.home, self._writer, clock)
@@ -57,7 +57,7 @@ class SqliteEnvironment:
         yield
 
     async def close(self) -> None:
-        self.roster.close()
+        self.leases.close()
         self._writer.close()
         self._waker.close()
         self.home.close()

@@ -51,7 +51,7 @@ class Member:
         os.close(self._lock)
 
 
-class SqliteRoster:
+class SqliteLeases:
     """Gives partitions to workers that hold their file lock."""
 
     def __init__(self, home: Home, writer: Writer, group: str, lease_ttl: float) -> None:
@@ -63,10 +63,10 @@ class SqliteRoster:
         self.cursors: dict[int, int] = {}
         """Where each partition held by this process stood when it was claimed or last committed."""
 
-    async def join(self, worker: str) -> None:
+    async def register(self, worker: str) -> None:
         self._members[worker] = Member(self._home.workers, worker)
 
-    async def beat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
+    async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         self.member(worker).beat()
         return sorted(self._living([_LISTED]))
 
@@ -125,7 +125,7 @@ class SqliteRoster:
     async def retire(self, worker: str) -> None:
         self.member(worker).retire()
 
-    async def leave(self, worker: str) -> None:
+    async def deregister(self, worker: str) -> None:
         member = self._members.pop(worker, None)
         if member is not None:
             member.close()

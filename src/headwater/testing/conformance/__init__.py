@@ -12,10 +12,10 @@ in a conftest.py makes their failures readable.
 from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.leases import LeasesConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
 from headwater.testing.conformance.records import RecordLogConformance
-from headwater.testing.conformance.roster import LeasesConformance
 from headwater.testing.conformance.suite import Connect
 
 __all__ = [

@@ -147,7 +147,7 @@ class BusConformance(Suite):
         await publish(one, clicks(3))
         leases = await hold(one, "w1")
         before = await only_batch(one, leases)
-        await one.roster.release(leases)
+        await one.leases.release(leases)
         again = await only_batch(other, await hold(other, "w2"))
         assert again.deliveries == before.deliveries
 
@@ -157,7 +157,7 @@ class BusConformance(Suite):
         leases = await hold(one, "w1")
         await one.bus.commit(outcome(await only_batch(one, leases)))
         assert await read(one, leases) == []
-        await one.roster.release(leases)
+        await one.leases.release(leases)
         leases = await hold(other, "w2")
         assert await read(other, leases) == []
         await publish(one, [click(number=9)])
@@ -209,7 +209,7 @@ class BusConformance(Suite):
         first, second = batch.deliveries
         assert await one.bus.attempt(batch.lease, first.position) == 1
         assert await one.bus.attempt(batch.lease, first.position) == 2
-        await one.roster.release(leases)
+        await one.leases.release(leases)
         batch = await only_batch(other, await hold(other, "w2"))
         assert await other.bus.attempt(batch.lease, first.position) == 3
         assert await other.bus.attempt(batch.lease, second.position) == 1
@@ -250,7 +250,7 @@ class BusConformance(Suite):
         await publish(backends, clicks(2))
         leases = await hold(backends, "w1")
         stale = await only_batch(backends, leases)
-        await backends.roster.release(leases)
+        await backends.leases.release(leases)
         leases = await hold(backends, "w2")
         with pytest.raises(LeaseLostError):
             await backends.bus.commit(
@@ -299,7 +299,7 @@ class BusConformance(Suite):
         await publish(stopped, clicks(2))
         leases = await hold(stopped, "w1")
         stale = await only_batch(stopped, leases)
-        await other.roster.join("w2")
+        await other.leases.register("w2")
         taken = await claim_when_free(other, "w2", [lease.partition for lease in leases])
         with pytest.raises(LeaseLostError):
             await stopped.bus.commit(outcome(stale, [change(1)]))
@@ -408,7 +408,7 @@ class BusConformance(Suite):
         one, other = await connect(), await connect()
         (held,) = await hold(one, "w1", [0])
         assert [lag.owner for lag in (await other.bus.lag())[:2]] == ["w1", None]
-        await one.roster.release([held])
+        await one.leases.release([held])
         assert (await other.bus.lag())[0].owner is None
 
     async def _lag(self, backends: Backends, lease: Lease) -> ConsumerLag:
@@ -418,7 +418,7 @@ class BusConformance(Suite):
     async def _superseded(self, backends: Backends) -> Lease:
         """A lease that was good until its partition got another owner."""
         (void,) = await hold(backends, "w1", [0])
-        await backends.roster.release([void])
+        await backends.leases.release([void])
         assert await hold(backends, "w2", [0])
         return void
 

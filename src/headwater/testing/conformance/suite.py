@@ -96,10 +96,10 @@ async def hold(
     backends: Backends, worker: str = "w1", partitions: Collection[int] | None = None
 ) -> list[Lease]:
     """Lets a worker join and claim partitions, all of them unless told otherwise."""
-    await backends.roster.join(worker)
-    await backends.roster.beat(worker, [])
+    await backends.leases.register(worker)
+    await backends.leases.heartbeat(worker, [])
     every = range(backends.bus.partitions + 1)
-    return await backends.roster.claim(worker, every if partitions is None else partitions)
+    return await backends.leases.claim(worker, every if partitions is None else partitions)
 
 
 async def claim_when_free(
@@ -109,9 +109,9 @@ async def claim_when_free(
     claimed: list[Lease] = []
 
     async def all_claimed() -> bool:
-        await backends.roster.beat(worker, claimed)
+        await backends.leases.heartbeat(worker, claimed)
         rest = set(partitions) - {lease.partition for lease in claimed}
-        claimed.extend(await backends.roster.claim(worker, rest))
+        claimed.extend(await backends.leases.claim(worker, rest))
         return len(claimed) == len(partitions)
 
     await until(all_claimed)

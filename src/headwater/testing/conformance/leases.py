@@ -1,4 +1,4 @@
-"""The promises of the roster."""
+"""Conformance tests of the ``Leases`` port."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class LeasesConformance(Suite):
         await publish(backends, clicks(1))
         leases = await hold(backends, "w1")
         batch = await only_batch(backends, leases)
-        await backends.roster.release(leases)
-        anew = await backends.roster.claim("w1", [batch.lease.partition])
+        await backends.leases.release(leases)
+        anew = await backends.leases.claim("w1", [batch.lease.partition])
         assert anew[0].epoch > batch.lease.epoch
         with pytest.raises(LeaseLostError):
             await backends.bus.commit(outcome(batch))
@@ -50,7 +50,7 @@ class LeasesConformance(Suite):
     ) -> None:
         dead, other = await connect(), await connect()
         await hold(dead, "w1", [0, 1])
-        await other.roster.join("w2")
+        await other.leases.register("w2")
         leases = await claim_when_free(other, "w2", [0, 1])
         assert {lease.owner for lease in leases} == {"w2"}
         assert all(lease.suspect for lease in leases)
@@ -58,11 +58,11 @@ class LeasesConformance(Suite):
     async def test_a_worker_that_beats_keeps_its_partitions(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         leases = await hold(one, "w1", [0])
-        await other.roster.join("silent")
-        await other.roster.beat("silent", [])
+        await other.leases.register("silent")
+        await other.leases.heartbeat("silent", [])
 
         async def the_silent_one_counts_as_dead() -> bool:
-            return "silent" not in await one.roster.beat("w1", leases)
+            return "silent" not in await one.leases.heartbeat("w1", leases)
 
         await until(the_silent_one_counts_as_dead)
         assert await hold(other, "w2", [0]) == []
@@ -71,8 +71,8 @@ class LeasesConformance(Suite):
         one, other = await connect(), await connect()
         await hold(one, "w1", [])
         await hold(other, "w2", [])
-        assert await one.roster.beat("w1", []) == ["w1", "w2"]
-        assert await other.roster.beat("w2", []) == ["w1", "w2"]
+        assert await one.leases.heartbeat("w1", []) == ["w1", "w2"]
+        assert await other.leases.heartbeat("w2", []) == ["w1", "w2"]
 
     async def test_claim_takes_those_of_the_partitions_that_no_other_living_worker_holds(
         self, connect: Connect
@@ -82,13 +82,13 @@ class LeasesConformance(Suite):
         theirs = await hold(other, "w2", [0, 1])
         assert [lease.partition for lease in mine] == [0]
         assert [lease.partition for lease in theirs] == [1]
-        assert await one.roster.claim("w1", [1]) == []
+        assert await one.leases.claim("w1", [1]) == []
 
     async def test_a_worker_that_has_lost_sight_of_its_lease_claims_it_anew(
         self, backends: Backends
     ) -> None:
         (before,) = await hold(backends, "w1", [0])
-        (after,) = await backends.roster.claim("w1", [0])
+        (after,) = await backends.leases.claim("w1", [0])
         assert after.epoch > before.epoch
         assert not after.suspect
 
@@ -96,7 +96,7 @@ class LeasesConformance(Suite):
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
-        await one.roster.release(await hold(one, "w1", [0]))
+        await one.leases.release(await hold(one, "w1", [0]))
         (lease,) = await hold(other, "w2", [0])
         assert not lease.suspect
 
@@ -105,10 +105,10 @@ class LeasesConformance(Suite):
     ) -> None:
         one, other = await connect(), await connect()
         void = await hold(one, "w1", [0])
-        await one.roster.release(void)
+        await one.leases.release(void)
         await hold(other, "w2", [0])
-        await one.roster.release(void)
-        assert await one.roster.claim("w1", [0]) == []
+        await one.leases.release(void)
+        assert await one.leases.claim("w1", [0]) == []
 
     async def test_who_has_retired_is_no_longer_listed_and_keeps_what_it_holds(
         self, connect: Connect
@@ -116,12 +116,12 @@ class LeasesConformance(Suite):
         one, other = await connect(), await connect()
         leases = await hold(one, "w1", [0])
         await hold(other, "w2", [])
-        await one.roster.retire("w1")
-        assert await other.roster.beat("w2", []) == ["w2"]
-        assert await one.roster.beat("w1", leases) == ["w2"]
-        assert await other.roster.claim("w2", [0]) == []
-        await one.roster.release(leases)
-        (lease,) = await other.roster.claim("w2", [0])
+        await one.leases.retire("w1")
+        assert await other.leases.heartbeat("w2", []) == ["w2"]
+        assert await one.leases.heartbeat("w1", leases) == ["w2"]
+        assert await other.leases.claim("w2", [0]) == []
+        await one.leases.release(leases)
+        (lease,) = await other.leases.claim("w2", [0])
         assert not lease.suspect
 
     async def test_who_has_left_is_no_longer_listed_and_holds_nothing(
@@ -129,7 +129,7 @@ class LeasesConformance(Suite):
     ) -> None:
         one, other = await connect(), await connect()
         await hold(one, "w1", [0])
-        await one.roster.leave("w1")
+        await one.leases.deregister("w1")
         (lease,) = await hold(other, "w2", [0])
         assert lease.owner == "w2"
-        assert await other.roster.beat("w2", [lease]) == ["w2"]
+        assert await other.leases.heartbeat("w2", [lease]) == ["w2"]
