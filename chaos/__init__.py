@@ -1,1 +1,1 @@
-"""Breaking the production engine on purpose, and counting what it lost."""
+"""Fault injection for the production engine: count lost, doubled and reordered events."""

@@ -1,4 +1,4 @@
-"""`python -m chaos`: breaks a production engine on purpose and counts what it lost."""
+"""`python -m chaos`: inject faults into the production engine and count lost events."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--events", type=int, default=20_000, help="how many are published")
-    parser.add_argument("--seed", type=int, default=7, help="what the plan is drawn from")
-    parser.add_argument("--workers", type=int, default=3, help="worker processes")
-    parser.add_argument("--seconds", type=float, help="how long publishing takes")
+    parser.add_argument("--events", type=int, default=20_000, help="number of events to publish")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the plan")
+    parser.add_argument("--workers", type=int, default=3, help="number of worker processes")
+    parser.add_argument("--seconds", type=float, help="duration of publishing")
     return parser.parse_args()
 
 

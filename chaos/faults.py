@@ -1,4 +1,4 @@
-"""Doing what the plan says: the faults of a run, one after the other."""
+"""Injects the planned faults, one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CUT_PAUSE_SECONDS = 0.05
 
 
 class Faults:
-    """Strikes workers and servers when enough events have been published."""
+    """Injects faults into workers and servers when enough events have been published."""
 
     def __init__(self, settings: Settings, redis: Machine, postgres: Machine, fleet: Fleet) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class Faults:
         self.done: Counter[str] = Counter()
 
     async def run(self, planned: Sequence[Planned], ledger: Ledger) -> None:
-        """Does them all; when it returns, everything is up again."""
+        """Inject all faults; when it returns, every server is up again."""
         for fault in planned:
             await ledger.reach(fault.after)
             if fault.all_at_work:

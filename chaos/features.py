@@ -1,4 +1,4 @@
-"""The features file of the workers: every way in which a handler can behave or misbehave."""
+"""The features file of the workers: handlers that work, fail, hang, exit or are killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from headwater import FeatureStore, ServiceEvent, entity, feature
 
 Chain = tuple[int, int, str]
-"""How many events an account has seen, the number of the last one, and a hash over all of them."""
+"""Number of events of an account, number of the last one, and a hash over all of them."""
 
 EMPTY: Chain = (0, 0, "")
 
@@ -22,7 +22,7 @@ store = FeatureStore()
 
 
 def extended(before: Chain, number: int, event_id: str) -> Chain:
-    """The chain after one more event: lost, doubled and reordered ones give another hash."""
+    """Return the chain after an event; lost, doubled or reordered events change the hash."""
     count, _, link = before
     return count + 1, number, hashlib.sha256(f"{link}/{number}/{event_id}".encode()).hexdigest()
 
@@ -86,7 +86,7 @@ def kills(account_id: str, event: ServiceEvent) -> int:
 
 @feature(entity=Account, trigger="gift")
 async def given(account_id: str, event: ServiceEvent) -> int:
-    """Counts an account's gifts, and adds each to a pot that accounts of other partitions fill."""
+    """Count an account's gifts and add each to a pot, an entity of another partition."""
     pot_id = event.payload["pot"]
     await store.set_feature("filled", pot_id, (await store.get_feature("filled", pot_id) or 0) + 1)
     return (await store.get_feature("given", account_id) or 0) + 1

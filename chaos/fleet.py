@@ -1,4 +1,4 @@
-"""The worker processes of a run: started, hurt, and started again when they die."""
+"""The worker processes of a run: started, killed or frozen, and replaced when they exit."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from headwater.settings.schema import SETTINGS, Settings
 FEATURES = Path(__file__).with_name("features.py")
 
 _PAUSE_SECONDS = 0.2
-# Longer than a worker gives itself before it ends by force.
+# Longer than a worker's own limit for a clean stop.
 _STOPPED_WITHIN_SECONDS = 45.0
 _COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
-# Waits for the end of its input, which comes when the process holding the other end is gone,
-# however it went; then ends the workers that process left behind, which share its group.
+# Waits for the end of its input, which comes when the process at the other end exits,
+# in any way; then kills the workers that it left behind, which share its process group.
 _GUARD = "read -r _; kill -s KILL 0"
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The environment of a process that is to have these settings."""
+    """Return the environment variables that give a process these settings."""
     defaults = Settings()
     given = {
         setting.variable: str(setting.of(settings))
         for setting in SETTINGS.values()
         if setting.variable and setting.of(settings) != setting.of(defaults)
     }
-    # Measuring what it covers would make a process that is killed every few seconds start late.
+    # Coverage would slow down the start of processes that are killed every few seconds.
     plain = {
         name: text for name, text in environment_without_settings().items() if name != _COVERAGE
     }
@@ -47,7 +47,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 class Fleet:
-    """So many `headwater worker` processes; whoever dies is replaced."""
+    """A number of `headwater worker` processes; one that exits is replaced."""
 
     def __init__(self, settings: Settings, folder: Path, workers: int) -> None:
         self._settings = settings
@@ -60,9 +60,9 @@ class Fleet:
         self._ending = False
         self._spawning = asyncio.Lock()
         self.exits: Counter[int] = Counter()
-        """How often a process ended, by its exit code; a signal is a negative one."""
+        """Number of exits by exit code; a signal is a negative code."""
         self.stuck = 0
-        """How many processes did not leave when asked to."""
+        """Number of processes that did not stop after SIGTERM."""
 
     async def __aenter__(self) -> Self:
         self._guard = await asyncio.create_subprocess_exec(
@@ -88,7 +88,7 @@ class Fleet:
             await self._guard.wait()
 
     async def at_work(self, seconds: float) -> bool:
-        """Waits until all of them show that they live, for so long at most; says if they do."""
+        """Wait until all workers send heartbeats; return False after the time limit."""
         worker = self._settings.worker
         keys = Keys(self._settings.redis.prefix, self._settings.partitions, worker.consumer_group)
         async with redis.asyncio.Redis.from_url(self._settings.redis.url) as client:
@@ -102,7 +102,7 @@ class Fleet:
             return await until(joined, seconds)
 
     async def stop(self) -> list[int]:
-        """Stops those that run in good order; gives their exit codes."""
+        """Stop the running processes with SIGTERM; return their exit codes."""
         await self._replace_no_more()
         running = [w for w, process in self._processes.items() if process.returncode is None]
         return [await self._end(worker) for worker in running]
@@ -112,7 +112,7 @@ class Fleet:
             self._ending = True
 
     async def restart(self, worker: int) -> None:
-        """Asks a process to finish and leave; returns when it has, and another is being started."""
+        """Stop a process with SIGTERM; return when it has exited and is being replaced."""
         await self._end(worker)
 
     async def _end(self, worker: int) -> int:
@@ -156,7 +156,7 @@ class Fleet:
         self._signal(worker, signal.SIGKILL)
 
     async def freeze(self, worker: int, seconds: float) -> None:
-        """Lets a process stand still for so long."""
+        """Stop a process (SIGSTOP) for a number of seconds."""
         process = self._processes[worker]
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGSTOP)
@@ -165,7 +165,7 @@ class Fleet:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run at present."""
+        """The process ids of the fleet."""
         return [process.pid for process in self._processes.values()]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What must be true after a run, worked out from the log of what was acknowledged."""
+"""The expected state after a run, computed from the acknowledged events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.engine.batch import NO_FEATURE
 from headwater.ports import DeadLetter
 
 Letter = tuple[str, str]
-"""An event's id, or the token of what is none, and the feature that could not handle it."""
+"""An event id, or the token of a malformed entry, and the feature that failed."""
 
 _DOOMED = {"raise": "raises", "hang": "hangs", "stick": "sticks", "exit": "exits", "kill": "kills"}
 _MOST_LETTERS = 1_000_000
@@ -33,7 +33,7 @@ _EVENT_COUNT = "SELECT count(*) FROM events"
 
 
 class Expected:
-    """The effects of acknowledged events, each taken once and in order."""
+    """The effects of the acknowledged events, each applied once and in order."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -60,7 +60,7 @@ class Expected:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found; ``violations`` says in words what should not have been."""
+    """The result of a comparison; ``violations`` describes each difference."""
 
     lost: int
     doubled: int
@@ -72,7 +72,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Oracle:
-    """Compares what is in a store with what must be there."""
+    """Compares the content of a store with the expected state."""
 
     def __init__(self, store: FeatureStore, expected: Expected) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class Oracle:
         self._lost = self._doubled = self._reordered = 0
 
     async def judge(self, intruder: Intruder) -> Verdict:
-        """Looks at everything, when nothing moves any more."""
+        """Compare everything; call it when no event is pending."""
         expected = self._expected
         self._compare_chains(await self._values("chain", expected.chains))
         for feature, counts in (("given", expected.given), ("filled", expected.filled)):
@@ -153,7 +153,7 @@ def _named(letter: DeadLetter) -> Letter:
 
 
 def expect(steps: Iterable[Step]) -> Expected:
-    """What must be true after these events."""
+    """Return the state expected after these events."""
     expected = Expected()
     for step in steps:
         expected.take(step)

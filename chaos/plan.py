@@ -1,4 +1,4 @@
-"""What will happen in a run, drawn from its seed: the events, and the faults between them."""
+"""The plan of a run, drawn from its seed: its events, and the faults between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOT_ACCOUNTS = 8
 HOT_SHARE = 0.2
 POTS = 10
 LANES = 4
-"""Publishers at once, each with accounts of its own, whose events it therefore keeps in order."""
+"""Concurrent publishers. Each has its own accounts, so the events of an account stay in order."""
 
 _LARGEST_BATCH = 30
 _RARE_PER_100_000 = {
@@ -51,9 +51,9 @@ class Step(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A fault that strikes when so many events are published: whom, and for how long.
+    """A fault to inject after a number of published events: its target and its duration.
 
-    Half of them strike workers that are all at work, the others also those that have just begun.
+Half of the faults wait until every worker has joined; the others may hit one that is starting.
     """
 
     after: int
@@ -64,7 +64,7 @@ class Planned(NamedTuple):
 
 
 def batches(seed: int, events: int, lane: int, folder: Path) -> Iterator[list[Step]]:
-    """The events of one publisher, as it publishes them together."""
+    """Yield the events of one publisher in the batches that it publishes."""
     random = Random(f"{seed}/{lane}")
     types = _types(Random(f"{seed}/types"), events)[lane::LANES]
     steps = _steps(random, types, lane, folder)
@@ -89,11 +89,11 @@ def _steps(random: Random, types: Sequence[str], lane: int, folder: Path) -> Ite
 
 
 CHAINED = ("step", "slow", "flaky", "raise", "hang")
-"""The types of the events that an account's chain consists of."""
+"""The event types that extend an account's chain."""
 
 
 def _types(random: Random, events: int) -> list[str]:
-    """The types of all events: mostly steps, with the rare ones strewn in between."""
+    """Return the types of all events: mostly steps, with rare types at random places."""
     types = ["step"] * events
     for event_type, per_100_000 in _RARE_PER_100_000.items():
         count = max(1, round(events * per_100_000 / 100_000))
@@ -112,7 +112,7 @@ def _account(random: Random, lane: int) -> str:
 
 
 def faults(seed: int, events: int, workers: int) -> list[Planned]:
-    """The faults of a run in order: each kind at least once, none at the very end."""
+    """Return the faults of a run in order: each kind at least once, none at the very end."""
     random = Random(f"{seed}/faults")
     kinds = [
         fault

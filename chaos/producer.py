@@ -1,4 +1,4 @@
-"""Publishing: what a run feeds the engine with, and the log of what it was promised to keep."""
+"""Publishers of a run, and the ledger of the events that were acknowledged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(Step).decode
 
 
 class Ledger:
-    """The file of all events whose publish returned, and the wait for so many of them."""
+    """The file of all events whose publish returned."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -65,13 +65,13 @@ class Ledger:
             await self._more.wait_for(lambda: self.count >= count)
 
     def steps(self) -> Iterator[Step]:
-        """Every acknowledged event; those of one entity in the order they were acknowledged."""
+        """Yield every acknowledged event; events of one entity in the order of acknowledgement."""
         with self._file.open("rb") as lines:
             yield from map(_decode, lines)
 
 
 class Brake:
-    """Holds publishers back while too much waits, so that faults meet work and not a heap of it."""
+    """Pauses the publishers while the backlog is large, so that faults hit workers that keep up."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -91,12 +91,12 @@ class Brake:
             self._watching.cancel()
 
     async def _watch(self) -> None:
-        """Looks without end how much waits."""
+        """Poll the backlog until cancelled."""
         while True:
             try:
                 waiting = sum(lag.waiting for lag in await self._store.lag())
             except BackendError:
-                waiting = 0  # publishers find out by themselves
+                waiting = 0  # the publishers retry until Redis is back
             (self._free.set if waiting < _MOST_WAITING else self._free.clear)()
             await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
 
@@ -105,7 +105,7 @@ class Brake:
 
 
 class Producer:
-    """Publishes batches in order, each until it is acknowledged, and some of it again."""
+    """Publishes batches in order, each until it is acknowledged, and repeats some events."""
 
     def __init__(
         self, store: FeatureStore, ledger: Ledger, brake: Brake, seed: int, lane: int
@@ -118,7 +118,7 @@ class Producer:
         self.taken_twice = 0
 
     async def run(self, batches: Iterable[list[Step]], rate: float) -> None:
-        """Publishes at most so many events per second."""
+        """Publish the batches at a rate of at most ``rate`` events per second."""
         began, published = time.monotonic(), 0
         for batch in batches:
             await asyncio.sleep(began + published / rate - time.monotonic())
@@ -135,7 +135,7 @@ class Producer:
         self.taken_twice += known.count(False)
 
     async def _publish(self, steps: Sequence[Step]) -> list[bool]:
-        """Publishes until it is known to have worked; says of each whether it was known."""
+        """Publish until acknowledged; return for each event whether it was a duplicate."""
         events = [
             ServiceEvent(step.event_type, step.entity_id, step.payload, event_id=step.event_id)
             for step in steps
@@ -151,7 +151,7 @@ class Producer:
 
 
 class Intruder:
-    """Writes what is no event straight into the streams of partitions."""
+    """Writes malformed entries directly into the streams of partitions."""
 
     def __init__(self, settings: Settings, ledger: Ledger, seed: int) -> None:
         self._keys = Keys(
@@ -162,10 +162,10 @@ class Intruder:
         self._random = Random(f"{seed}/malformed")
         self.sent: set[str] = set()
         self.unsure: set[str] = set()
-        """What may or may not have arrived, because the connection broke."""
+        """Entries with an unknown outcome, because the connection broke."""
 
     async def run(self, events: int) -> None:
-        """Strews entries among so many events."""
+        """Write malformed entries while ``events`` events are published."""
         for number in range(events // _EVENTS_PER_MALFORMED):
             await self._ledger.reach(number * _EVENTS_PER_MALFORMED)
             await self._send(f"malformed-{number}")
@@ -183,7 +183,7 @@ class Intruder:
 
 
 def _malformed(token: str) -> list[dict[FieldT, EncodableT]]:
-    """Entries that no publisher of ours writes; each tells its token."""
+    """Return entries that no publisher of ours writes; each contains the token."""
     event = _encode(ServiceEvent("step", "account-1", {"number": 0}, event_id=token))
     return [
         {"what": token},
@@ -198,5 +198,5 @@ def _malformed(token: str) -> list[dict[FieldT, EncodableT]]:
 
 
 def rate_of(events: int, seconds: float) -> float:
-    """The events per second of one publisher, for all of them to take so long."""
+    """Return the rate of one publisher so that all of them together take ``seconds``."""
     return events / seconds / LANES

@@ -1,4 +1,4 @@
-"""The report of a run as a table for people."""
+"""The report of a run as a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from chaos.run import VerificationReport
+from chaos.run import ChaosReport
 
 _MOST_VIOLATIONS = 30
 
 
-def write(console: Console, report: VerificationReport) -> None:
-    """Prints what was done, what was found, and what should not have been found."""
+def write(console: Console, report: ChaosReport) -> None:
+    """Print the numbers of a run and its violations."""
     shown = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
     shown.add_column("what")
     shown.add_column("number", justify="right")
@@ -25,12 +25,12 @@ def write(console: Console, report: VerificationReport) -> None:
         console.print(violation, markup=False, highlight=False)
 
 
-def violations(report: VerificationReport) -> list[str]:
-    """Everything that should not have been found."""
+def violations(report: ChaosReport) -> list[str]:
+    """Return all violations of a run."""
     return [*report.violations, *report.verdict.violations]
 
 
-def _rows(report: VerificationReport) -> Iterator[tuple[str, str]]:
+def _rows(report: ChaosReport) -> Iterator[tuple[str, str]]:
     order, verdict = report.order, report.verdict
     numbers: Mapping[str, int] = {
         "seed": order.seed,

@@ -1,4 +1,4 @@
-"""A rolling restart under load: how long events wait to be visible while workers come and go."""
+"""A rolling restart under load: how long events take to become visible meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 class Gaps(NamedTuple):
-    """The longest wait of each partition in each restart, and all waits before; in seconds."""
+    """The longest wait of each partition in each restart, and all waits before it, in seconds."""
 
     restarting: list[float]
     before: list[float]
@@ -40,7 +40,7 @@ class Gaps(NamedTuple):
 
 
 async def rolling_restart(settings: Settings, folder: Path, workers: int = 4) -> Gaps:
-    """Restarts workers one after the other while every partition gets events all the time."""
+    """Restart the workers one after the other while every partition receives events."""
     async with opened(settings) as store, Fleet(settings, folder, workers) as fleet:
         watch = Watch(store)
         async with asyncio.timeout(_PATIENCE_SECONDS), asyncio.TaskGroup() as group:
@@ -61,7 +61,7 @@ async def rolling_restart(settings: Settings, folder: Path, workers: int = 4) ->
 
 
 class Watch:
-    """Publishes to one account of every partition, and sees when each event has taken effect."""
+    """Publishes to one account of every partition and measures when each event is visible."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -72,7 +72,7 @@ class Watch:
         self._waits: dict[str, list[float]] = defaultdict(list)
 
     async def publish(self) -> None:
-        """Publishes without end."""
+        """Publish until cancelled."""
         while True:
             now, number = time.monotonic(), self._number + 1
             await self._store.publish_events(
@@ -85,7 +85,7 @@ class Watch:
             await asyncio.sleep(_BETWEEN_EVENTS_SECONDS)
 
     async def look(self) -> None:
-        """Looks without end what has taken effect."""
+        """Poll the chains until cancelled."""
         while True:
             chains = await self._store.get_features(["chain"], self._accounts)
             now = time.monotonic()
@@ -98,7 +98,7 @@ class Watch:
             await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
 
     async def everything_visible(self, more: int = 0) -> None:
-        """Waits until all that is published by now, and so many more, has taken effect."""
+        """Wait until everything published so far, and ``more`` further events, are visible."""
         target = self._number + more
 
         async def visible() -> bool:
@@ -107,7 +107,7 @@ class Watch:
         await until(visible, _PATIENCE_SECONDS)
 
     def taken(self) -> dict[str, list[float]]:
-        """How long events waited since this was last asked, by account."""
+        """Return the waits since the last call, by account."""
         waits, self._waits = self._waits, defaultdict(list)
         return waits
 

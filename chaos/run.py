@@ -32,7 +32,7 @@ _SETTLED_WITHIN_SECONDS = 180.0
 WORKER = {
     "lease_ttl": 1.0,
     "handler_timeout": 0.4,
-    # In a million events one is bound to be at work in two workers that are killed in a row.
+    # In a million events, some event runs in two workers that are killed one after the other.
     "max_deliveries": 4,
     "batch_size": 50,
     "poll_interval": 0.5,
@@ -40,7 +40,7 @@ WORKER = {
 
 
 class Order(NamedTuple):
-    """What is asked for; everything else follows from the seed."""
+    """The parameters of a run; everything else follows from the seed."""
 
     seed: int
     events: int
@@ -56,8 +56,8 @@ class Servers(NamedTuple):
     settings: Settings
 
 
-class VerificationReport(msgspec.Struct, frozen=True):
-    """What was done in a run, and what was found afterwards."""
+class ChaosReport(msgspec.Struct, frozen=True):
+    """The faults and events of a run, and the verdict."""
 
     order: Order
     acknowledged: int
@@ -71,8 +71,8 @@ class VerificationReport(msgspec.Struct, frozen=True):
     seconds: float
 
 
-async def run(order: Order, folder: Path) -> VerificationReport:
-    """Does everything; the folder gets the logs."""
+async def run(order: Order, folder: Path) -> ChaosReport:
+    """Run the whole plan; write the logs to the folder."""
     async with servers(WORKER) as started:
         try:
             return await _run(order, started, folder)
@@ -83,7 +83,7 @@ async def run(order: Order, folder: Path) -> VerificationReport:
 
 @asynccontextmanager
 async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
-    """Starts both servers, and makes the tables of a store on them."""
+    """Start both servers and create the tables of a store on them."""
     with ExitStack() as stack:
         redis_url, redis = stack.enter_context(mortal_valkey())
         postgres_url, postgres = stack.enter_context(mortal_postgres())
@@ -101,7 +101,7 @@ async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
-    """The store of the features file, as this process sees it."""
+    """Open the store of the features file in this process."""
     store = features.store
     await store.rebind(settings, SystemClock())
     async with store:
@@ -109,7 +109,7 @@ async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
 
 
 class Attack:
-    """Everything that happens to an engine in a run."""
+    """The publishers, the malformed entries and the faults of a run."""
 
     def __init__(
         self, order: Order, servers: Servers, store: FeatureStore, fleet: Fleet, ledger: Ledger
@@ -124,7 +124,7 @@ class Attack:
         self.faults = Faults(servers.settings, servers.redis, servers.postgres, fleet)
 
     async def run(self, folder: Path) -> None:
-        """Publishes all events, with the faults between them."""
+        """Publish all events and inject the faults between them."""
         seed, events, workers, seconds = self._order
         rate = rate_of(events, seconds)
         async with self._brake, asyncio.TaskGroup() as group:
@@ -135,7 +135,7 @@ class Attack:
             group.create_task(self.faults.run(plan.faults(seed, events, workers), self._ledger))
 
 
-async def _run(order: Order, servers: Servers, folder: Path) -> VerificationReport:
+async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
     began = time.monotonic()
     with Ledger(folder / "acknowledged.jsonl") as ledger:
         async with (
@@ -148,7 +148,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> VerificationRepo
             pending = await _settle(store)
             codes = await fleet.stop()
             verdict = await Oracle(store, expect(ledger.steps())).judge(attack.intruder)
-        return VerificationReport(
+        return ChaosReport(
             order,
             ledger.count,
             sum(producer.duplicates for producer in attack.producers),
@@ -163,7 +163,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> VerificationRepo
 
 
 async def _settle(store: FeatureStore) -> int:
-    """Waits until nothing is left to do; gives how much still is if that takes too long."""
+    """Wait until nothing is pending; return the number still pending at the time limit."""
 
     async def settled() -> bool:
         return await _pending(store) == 0
@@ -172,7 +172,7 @@ async def _settle(store: FeatureStore) -> int:
 
 
 async def _pending(store: FeatureStore) -> int:
-    """How many events wait to be handled, then how many partitions to be copied to the past."""
+    """Return the number of waiting events or, without any, of partitions not yet in Postgres."""
     backends = (await store.open()).backends
     waiting = await backends.bus.backlog()
     if waiting:
@@ -188,10 +188,10 @@ async def _pending(store: FeatureStore) -> int:
 def _violations(attack: Attack, fleet: Fleet, codes: list[int], pending: int) -> list[str]:
     found = []
     if fleet.stuck:
-        found.append(f"{fleet.stuck} workers did not leave when asked to")
-    # One that was still starting knows no good order yet.
+        found.append(f"{fleet.stuck} workers did not stop after SIGTERM")
+    # A worker that is still starting has no handler for SIGTERM yet.
     if not {0, -signal.SIGTERM}.issuperset(codes):
-        found.append(f"workers did not stop in good order: exit codes {codes}")
+        found.append(f"workers did not stop cleanly: exit codes {codes}")
     if pending:
         found.append(f"{pending} events or partitions are still pending")
     twice = sum(producer.taken_twice for producer in attack.producers)

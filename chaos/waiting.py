@@ -1,4 +1,4 @@
-"""Waiting for a condition that comes true in another process."""
+"""Waiting for a condition in another process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _POLL_SECONDS = 0.01
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Waits for so long at most; says whether the condition came true."""
+    """Wait for the condition; return False after the time limit."""
     try:
         async with asyncio.timeout(seconds):
             while True:

@@ -1,4 +1,4 @@
-"""`make up` and `make down`: the tests' two servers for a developer, with data that stays."""
+"""`make up` and `make down`: the two servers of the tests, with persistent data."""
 
 import argparse
 import fcntl
@@ -19,8 +19,8 @@ POSTGRES_PORT = 15432
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make up", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the data is kept")
-    parser.add_argument("--stop", action="store_true", help="stop those that run on the folder")
+    parser.add_argument("folder", type=Path, help="folder of the data")
+    parser.add_argument("--stop", action="store_true", help="stop the servers of the folder")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     if arguments.stop:
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def run(folder: Path) -> None:
-    """Runs both servers until Ctrl-C, SIGTERM or `make down`."""
+    """Run both servers until Ctrl-C, SIGTERM or `make down`."""
     folder.mkdir(exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -47,7 +47,7 @@ def run(folder: Path) -> None:
 
 
 def stop(folder: Path) -> None:
-    """Stops the servers that run on a folder, and returns when they have stopped."""
+    """Stop the servers of a folder; return when they have stopped."""
     file = folder / "up.pid"
     if not file.exists():
         tell("No servers run here.")
@@ -64,7 +64,7 @@ def stop(folder: Path) -> None:
 
 @contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Keeps others from the folder; who holds it is written in the file."""
+    """Hold the folder's lock file, which contains the process id."""
     with (folder / "up.pid").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +82,7 @@ def write(file: TextIO, text: str) -> None:
 
 
 def chosen(port: int) -> int:
-    """The usual port, or a free one if somebody has it."""
+    """Return the usual port, or a free one if it is in use."""
     with socket.socket() as probe:
         # A connection that has just been closed does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,7 +94,7 @@ def chosen(port: int) -> int:
 
 
 def say(folder: Path, redis_url: str, postgres_url: str) -> None:
-    """Prints the settings, and writes them where another shell can read them."""
+    """Print the settings and write them to a file for other shells."""
     settings = {
         "HEADWATER_ENV": "production",
         "HEADWATER_REDIS_URL": redis_url,
@@ -110,7 +110,7 @@ def say(folder: Path, redis_url: str, postgres_url: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Says something to a person that is no part of the settings."""
+    """Print a message to standard error, apart from the settings."""
     sys.stderr.write(f"{text}\n")
 
 

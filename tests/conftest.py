@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, problem_of
 
 
-class HandlerTransaction(msgspec.Struct):
+class Turn(msgspec.Struct):
     """A reference in a type of one's own."""
 
     call_id: str
@@ -132,7 +132,7 @@ async def test_a_reference_reaches_the_function_that_has_a_parameter_for_it(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:
     @context(store)
-    async def needs(interaction_ref: HandlerTransaction) -> str:
+    async def needs(interaction_ref: Turn) -> str:
         return interaction_ref.call_id
 
     @context(store)
