@@ -1,1 +1,1 @@
-"""The benchmark: ours beside bare floors and beside peers, as ratios measured in one run."""
+"""The benchmark: Headwater, bare floors and peers, as ratios measured in one run."""

@@ -7,11 +7,11 @@ from typing import Protocol
 
 
 class ContestantFailedError(Exception):
-    """A contestant could not be set up or measured; the message says why."""
+    """A contestant could not be set up or measured; the message gives the reason."""
 
 
 def last_line(said: str) -> str:
-    """Where a program that failed has usually put the reason."""
+    """Return the last line of a log, where a program usually reports its failure."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return lines[-1] if lines else "it ended without a word"
 
@@ -33,7 +33,7 @@ QUICK = Effort(rounds=2, seconds=0.5, events=3_000, server_events=10_000, peer_e
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number, with what else was learnt on the way."""
+    """One measured number with its details."""
 
     value: float
     detail: Mapping[str, float] = field(default_factory=dict)

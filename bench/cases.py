@@ -36,7 +36,7 @@ CLIENTS = (
 
 
 def in_child(module: str, name: str) -> Contestant:
-    """A measure of floors.py or ours.py, in a process and a folder of its own."""
+    """A measure of floors.py or ours.py, in a separate process and folder."""
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:

@@ -10,7 +10,7 @@ from bench.case import Effort, Figure
 
 
 def main() -> None:
-    """Keeps stdout for the answers, and sends whatever else is printed there to the log."""
+    """Keep stdout for the answers; redirect all other output to the log."""
     module, name, where, effort = sys.argv[1:]
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The parts of a context that nobody can leave out: count its tokens, hash it, make it durable."""
+"""The unavoidable parts of a context: count its tokens, hash it, make it durable."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Our contexts: three features and about 2,000 tokens that nobody has counted, each recorded."""
+"""Our contexts: three features and about 2,000 tokens never counted before, each recorded."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The environments peers are installed into; nothing of them reaches the project's own."""
+"""The virtual environments of the peers, separate from the project's."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ class Environment:
         return self.folder / "bin"
 
     def ready(self) -> Path:
-        """The folder of its commands, installed first where that has not been done."""
+        """Return the folder of its commands; install the peer first if needed."""
         mark, pins = self.folder / ".ready", self.pins.read_text()
         if not (mark.exists() and mark.read_text() == pins):
             for command in self._with_uv() if UV.exists() else self._with_pip():

@@ -55,7 +55,7 @@ decode = msgspec.json.decode
 
 
 def database(path: Path) -> sqlite3.Connection:
-    """A new SQLite file that keeps what it has acknowledged."""
+    """Create a SQLite file with durable commits."""
     opened = sqlite3.connect(path, isolation_level=None)
     opened.execute("PRAGMA journal_mode = WAL")
     opened.execute("PRAGMA synchronous = FULL")
@@ -97,7 +97,7 @@ def fill_states(db: sqlite3.Connection, ids: list[str], names: list[str]) -> Non
 
 
 def work_off(db: sqlite3.Connection, partition: int) -> None:
-    """Reads, adds and commits batch by batch until the partition holds nothing new."""
+    """Read, add and commit batch by batch until the partition is drained."""
     [(cursor,)] = db.execute("SELECT seq FROM cursors WHERE partition = ?", (partition,))
     while batch := db.execute(NEXT_BATCH, (partition, cursor, BATCH)).fetchall():
         states = read_states(db, list({row[2] for row in batch}))

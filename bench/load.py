@@ -80,7 +80,7 @@ def response_length(received: bytes) -> int:
 
 
 def requests_for(path: str, headers: list[str], body: str) -> Iterator[bytes]:
-    """Requests for ever, POST with a body and else GET; `{n}` counts round the entities."""
+    """Yield requests endlessly: POST with a body, else GET; `{n}` cycles through the entities."""
     return itertools.cycle([request(path, headers, body, str(n)) for n in range(IDS)])
 
 

@@ -52,7 +52,7 @@ def worker(where: str, effort: Effort) -> Iterator[Rate]:
 
 @contextmanager
 def fill(where: str, effort: Effort) -> Iterator[Rate]:
-    """Publishes what the worker processes of a round drain; how many events those are."""
+    """Publish the events of a round; return their number."""
     events = [purchase(number) for number in range(effort.server_events)]
 
     async def publish() -> float:
@@ -66,7 +66,7 @@ def fill(where: str, effort: Effort) -> Iterator[Rate]:
 
 @contextmanager
 def drain(where: str, effort: Effort) -> Iterator[Rate]:
-    """Seconds until no event waits, here or in another worker's hands."""
+    """Seconds until no event waits, in this or another worker."""
 
     async def seconds() -> float:
         start = time.perf_counter()
@@ -79,7 +79,7 @@ def drain(where: str, effort: Effort) -> Iterator[Rate]:
 
 @contextmanager
 def ping(where: str, effort: Effort) -> Iterator[Rate]:
-    """Publishes events at a steady pace; how many a second it came to."""
+    """Publish events at a steady pace; return the rate."""
 
     async def rate() -> float:
         start = time.perf_counter()
@@ -96,7 +96,7 @@ def ping(where: str, effort: Effort) -> Iterator[Rate]:
 
 @contextmanager
 def watch(where: str, effort: Effort) -> Iterator[Callable[[], Figure]]:
-    """How long it takes until the values of those events can be read."""
+    """Measure how long it takes until the values of the events can be read."""
     watching = Watch()
 
     async def figure() -> Figure:
@@ -182,7 +182,7 @@ def one_loop(
     measured: Callable[[], Coroutine[Any, Any, Taken]],
     prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Iterator[Callable[[], Taken]]:
-    """Runs every round on one event loop, in a process set up as serve and worker set theirs up."""
+    """Run every round on one event loop, in a process configured like serve and worker."""
     with long_runner() as runner:
         if prepare:
             runner.run(prepare())

@@ -1,4 +1,4 @@
-"""Texts that nobody has counted before: paragraphs of English, each with a number of its own."""
+"""Texts never counted before: paragraphs of English, each with a unique number."""
 
 from itertools import count
 
@@ -28,7 +28,7 @@ _numbers = count()
 
 
 def paragraphs() -> list[str]:
-    """So many paragraphs that differ from all that were given before."""
+    """Return paragraphs that differ from all earlier ones."""
     number = next(_numbers)
     return [f"Note {number}-{n}. {text}" for n, text in enumerate(_PARAGRAPHS)]
 

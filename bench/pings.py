@@ -1,4 +1,4 @@
-"""A steady stream of events, and a reader who looks for their values."""
+"""A steady stream of events, and a reader that polls for their values."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Watch:
         self._took: list[float] = []
 
     def looks(self, seconds: float) -> Iterator[list[str]]:
-        """What to look for in each look, until all has been seen."""
+        """Yield the values to poll for until all have been seen."""
         self._took = []
         numbers = range(0, events_in(seconds), WATCHED)
         self._missing = dict.fromkeys(f"u{number}" for number in numbers)

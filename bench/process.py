@@ -1,4 +1,4 @@
-"""Other processes: one that measures on request, one that serves until it is no longer needed."""
+"""Child processes: one measures on request, one serves until it is stopped."""
 
 import http.client
 import os
@@ -27,7 +27,7 @@ Ready = Callable[[], bool]
 
 @contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """A folder on the project's own disk, so that a durable commit costs what it costs."""
+    """A folder on the project's disk, so that a durable commit has its real cost."""
     parent = WORK / "data"
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
@@ -91,7 +91,7 @@ def serving(
 
 
 def status(port: int, path: str, headers: Mapping[str, str]) -> int | None:
-    """The status of one GET, or None while nobody listens."""
+    """Return the status of one GET, or None while nothing listens."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
         try:
             connection.request("GET", path, headers=dict(headers))
@@ -158,7 +158,7 @@ def _running(
 
 
 def inherited() -> dict[str, str]:
-    """The environment without what would configure a contestant behind the bench's back."""
+    """Return the environment variables without any Headwater settings."""
     return {
         name: value
         for name, value in os.environ.items()

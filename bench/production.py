@@ -41,7 +41,7 @@ def postgres_url() -> str:
 
 @cache
 def durable_postgres_url() -> str:
-    """A Postgres that keeps what it has acknowledged, in a folder on the project's own disk."""
+    """A Postgres with durable commits, in a folder on the project's disk."""
     folder = _servers.enter_context(scratch("postgres"))
     try:
         # Its own account has to reach it.
@@ -61,7 +61,7 @@ def bare_redis_url() -> str:
 
 
 def new_store(postgres: str | None = None) -> dict[str, str]:
-    """The environment of a store of its own, empty and ready to be used."""
+    """The environment variables of a new, empty store."""
     name = f"bench_{secrets.token_hex(4)}"
     settings = {
         "HEADWATER_ENV": "production",
@@ -100,7 +100,7 @@ def ours(name: str, module: str = "ours") -> Contestant:
 
 
 def assembling(name: str) -> Contestant:
-    """A measure of contexts.py, over a Postgres that keeps what it has acknowledged."""
+    """A measure of contexts.py over a Postgres with durable commits."""
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:

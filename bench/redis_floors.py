@@ -1,4 +1,4 @@
-"""The floors on Redis: what an evening's work with redis-py and hiredis gives."""
+"""The floors on Redis: the simplest programs with redis-py and hiredis."""
 
 import sys
 import time
@@ -167,7 +167,7 @@ def _reading(url: str, effort: Effort, *, ids: int) -> Iterator[Rate]:
 
 @contextmanager
 def ping(url: str, effort: Effort) -> Iterator[Rate]:
-    """Adds events at a steady pace; how many a second it came to."""
+    """Add events at a steady pace; return the rate."""
     with closing(connected(url)) as server:
 
         def send(entity_id: str) -> None:
@@ -186,7 +186,7 @@ def ping(url: str, effort: Effort) -> Iterator[Rate]:
 
 @contextmanager
 def watch(url: str, effort: Effort) -> Iterator[Callable[[], Figure]]:
-    """How long it takes until the values of those events can be read."""
+    """Measure how long it takes until the values of the events can be read."""
     watching = Watch()
     with closing(connected(url)) as server:
 
@@ -200,7 +200,7 @@ def watch(url: str, effort: Effort) -> Iterator[Callable[[], Figure]]:
 
 
 def consume(url: str) -> None:
-    """Sets the value of each event as soon as it comes, for ever."""
+    """Set the value of each event as it arrives, until stopped."""
     last: Any = "0"
     with closing(connected(url)) as server:
         while True:

@@ -1,4 +1,4 @@
-"""The results as a table for people and as JSON for programs."""
+"""The results as a table and as JSON."""
 
 from collections.abc import Sequence
 

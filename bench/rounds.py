@@ -15,7 +15,7 @@ from bench.case import (
 
 
 def run(case: Case, effort: Effort, *, with_peer: bool) -> Outcome:
-    """Takes turns, so that whatever else disturbs the machine disturbs all contestants alike."""
+    """Measure in turns, so that noise on the machine affects all contestants equally."""
     chosen = {"ours": case.ours, "floor": case.floor, "peer": case.peer if with_peer else None}
     entered = {who: contestant for who, contestant in chosen.items() if contestant}
     rounds_to_run = min(effort.rounds, case.rounds or effort.rounds)
@@ -43,7 +43,7 @@ def run(case: Case, effort: Effort, *, with_peer: bool) -> Outcome:
 
 
 def progress(text: str) -> None:
-    """Says on a terminal what is being done; elsewhere nothing."""
+    """Print progress on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

@@ -100,7 +100,7 @@ def ingest_ours(effort: Effort) -> Iterator[Measure]:
 
 
 def listens(port: int) -> bool:
-    """Whether the server answers, whatever it says."""
+    """Return whether the server answers, with any status."""
     return status(port, "/healthz", {}) is not None
 
 

@@ -53,7 +53,7 @@ class Step(NamedTuple):
 class Planned(NamedTuple):
     """A fault to inject after a number of published events: its target and its duration.
 
-Half of the faults wait until every worker has joined; the others may hit one that is starting.
+    Half of the faults wait until every worker has joined; the others may hit one that is starting.
     """
 
     after: int

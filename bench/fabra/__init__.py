@@ -1,1 +1,1 @@
-"""The nearest peer, Fabra, measured in an environment of its own."""
+"""The nearest peer, Fabra, measured in a separate environment."""

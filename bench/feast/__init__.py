@@ -1,1 +1,1 @@
-"""The peer for online reads, Feast, measured in an environment of its own."""
+"""The peer for online reads, Feast, measured in a separate environment."""
