@@ -1,4 +1,4 @@
-# One door to everything: `make help` lists the targets, `make check` is what CI runs.
+# `make help` lists the targets; `make check` is what CI runs.
 
 PYTHON ?= python3
 ARGS ?=
@@ -26,7 +26,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types floors bench chaos up down lock clean
+.PHONY: help install demo test check format lint types layers bench chaos up down lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -40,7 +40,7 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 test: $(DEV_READY) ## Run the tests and report coverage (ARGS="-k name" narrows them)
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
-check: lint types floors test ## Format, lint, types, import floors, tests, docs
+check: lint types layers test ## Check format, lint, types, import layers, tests and docs
 
 lint: $(DEV_READY) ## Check format and lint
 	$(BIN)/ruff format --check .
@@ -49,7 +49,7 @@ lint: $(DEV_READY) ## Check format and lint
 types: $(DEV_READY) ## Check types
 	$(BIN)/mypy
 
-floors: $(DEV_READY) ## Check that rooms import only from the floors below
+layers: $(DEV_READY) ## Check that packages import only from the layers below
 	$(BIN)/lint-imports
 
 format: $(DEV_READY) ## Format the code and mend what the linter can mend
