@@ -14,7 +14,9 @@ from headwater import (
     Chunk,
     Context,
     ContextItem,
+    ContextTrace,
     FeatureStore,
+    PastContext,
     ServiceEvent,
     context,
     feature,
@@ -242,8 +244,8 @@ async def test_values_of_every_type_that_a_feature_may_have_are_recorded(
         return str(await store.get_features(["own", "colour", "met"], [user_id]))
 
     ctx = await made("u1")
-    assert [read.value for read in ctx.lineage.features] == [seat, Colour.RED, clock.now()]
     values = [read.value for read in (await recorded(store, ctx)).features]
+    assert [read.value for read in ctx.lineage.features] == values
     assert values == [
         {
             "row": 3,
@@ -383,3 +385,45 @@ async def test_where_an_item_comes_from_is_recorded_or_refused(store: FeatureSto
         assert (item.source.kind, item.source.ref) == ("other", ref)
     with pytest.raises(ContextFailedError, match="/items/0/source/ref"):
         await made("object")
+
+
+# A live context and its record
+
+
+async def test_a_live_context_and_its_record_agree_in_every_field(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @retriever(store)
+    async def search(query: str) -> list[Chunk]:
+        return [Chunk(text="found", id="d1", score=0.25)]
+
+    @context(store)
+    async def inner(user_id: str) -> ContextItem:
+        return ContextItem.template("{plan}")
+
+    @context(store, max_tokens=12, freshness_sla="1s", model="gpt-4o")
+    async def made(user_id: str, interaction_ref: dict[str, object]) -> list[ContextItem]:
+        await store.get_features(["plan", "visits"], [user_id, "nobody"])
+        nested = await inner(user_id)
+        (found,) = await search("shoes")
+        return [
+            ContextItem("kept", required=True, section="rules"),
+            ContextItem(found.text, source=found, priority=9),
+            ContextItem(str(nested), source=nested, priority=8),
+            ContextItem("cut at some word that no longer fits", priority=5, truncate=True),
+            ContextItem("dropped because of all that", priority=1),
+        ]
+
+    await visit(store, "u1")
+    clock.advance("90s")
+    live = await made("u1", {"call_id": "c1", "at": clock.now(), "turn": (1, 2)})
+    past, trace = await store.get_context_at(live.context_id), await store.explain(live.context_id)
+    assert {violation.reason for violation in live.freshness_violations} == {
+        "stale",
+        "missing",
+        "default",
+    }
+    for name in Context.__struct_fields__:
+        assert getattr(live, name) == getattr(past, name), name
+    for name in set(PastContext.__struct_fields__) & set(ContextTrace.__struct_fields__):
+        assert getattr(past, name) == getattr(trace, name), name

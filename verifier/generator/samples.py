@@ -188,6 +188,7 @@ def _retrieval() -> Retrieval:
         cache_hit=False,
         latency_us=1_234,
         fresh=True,
+        failed=False,
     )
 
 

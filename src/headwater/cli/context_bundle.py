@@ -10,7 +10,7 @@ from importlib.resources import files
 import msgspec
 
 from headwater.records.document import export
-from headwater.records.explain import withheld
+from headwater.records.projection import withheld
 from headwater.records.record import Record
 
 _VERIFIER = ("verify.mjs", "cli.mjs", "index.html", "README.md")

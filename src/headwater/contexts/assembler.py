@@ -1,4 +1,4 @@
-"""Assembling a context: run its function, fit its items, judge its freshness, keep the proof."""
+"""Assembling a context: call its function, fit its items, check freshness, store the record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, fit
-from headwater.contexts.freshness import judge
+from headwater.contexts.freshness import check_freshness
 from headwater.contexts.prices import cost_nano_usd, load_prices, own_rate
-from headwater.contexts.record_builder import Asked, Made, context_of, core_of, lineage_of
+from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
 from headwater.contexts.tokens import tokenizer_for
 from headwater.core.clock import Clock, to_micros
@@ -45,19 +45,21 @@ from headwater.features.read_tracking import (
 from headwater.features.reader import Reader
 from headwater.features.user_calls import Limits, Raising, is_mistake
 from headwater.ports import RecordLog
+from headwater.records.core import Core
 from headwater.records.ids import new_context_id
 from headwater.records.lineage import Context
+from headwater.records.projection import live_context, violations_of
 from headwater.settings.schema import Settings, rates_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 _INTERACTION = "interaction_ref"
 
 Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
-"""Told of every context that was assembled, and of every one that was refused afterwards."""
+"""Called with every assembled context, and with the error of every refused one."""
 
 
 class Assembler:
-    """Makes contexts, each with its record."""
+    """Assembles contexts and stores a record of each."""
 
     def __init__(
         self,
@@ -86,47 +88,59 @@ class Assembler:
         named: Mapping[str, Any],
         overrides: Overrides,
     ) -> Context:
-        """Assembles a context and keeps its record."""
-        bound, asked = _ask(definition, arguments, named, overrides)
+        """Assemble a context and store its record."""
+        bound, request = _request(definition, arguments, named, overrides)
         try:
-            return await self._run(bound, asked)
+            return await self._run(bound, request)
         except HeadwaterError as error:
-            if not is_mistake(error) or self._is_the_callers(error, asked):
+            if not is_mistake(error) or self._is_invalid_id(error, request):
                 raise
             raise ContextFailedError(definition.name, error) from error
 
-    async def _run(self, bound: inspect.BoundArguments, asked: Asked) -> Context:
-        scope = ReadTracker()
-        with OnFailure(partial(track_all, scope)):
-            made = await self._make(bound, asked, scope)
-            self._check_fresh(made)
-            context = await self._keep(made)
-        track_context(TrackedContext(context, scope.oldest, scope.incomplete, scope.provenance))
+    async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
+        reads = ReadTracker()
+        with OnFailure(partial(track_all, reads)):
+            result = await self._assemble(bound, request, reads)
+            context_id = new_context_id(to_micros(result.created_at) // 1_000)
+            core = build_core(result, context_id, self._settings.env)
+            self._check_fresh(core)
+            context = await self._record(core, reads)
+        track_context(TrackedContext(context, reads.oldest, reads.incomplete, reads.provenance))
         self._counted(context)
         return context
 
-    def _check_fresh(self, made: Made) -> None:
-        definition = made.asked.definition
-        if made.verdict.violations and definition.freshness_strict:
-            refusal = FreshnessSLAError(definition.name, made.verdict.violations)
+    def _check_fresh(self, core: Core) -> None:
+        if core.freshness.violations and core.policy.freshness_strict:
+            refusal = FreshnessSLAError(core.context.name, violations_of(core))
             self._counted(refusal)
             raise refusal
 
-    def _is_the_callers(self, error: HeadwaterError, asked: Asked) -> bool:
-        """Says whether an error is about an argument that is no id of the entity it is to name."""
+    async def _record(self, core: Core, reads: ReadTracker) -> Context:
+        """Seal and store the record."""
+        record = self._recorder.seal(core)
+        try:
+            recorded = await self._recorder.keep(core, record, reads.provenance)
+        except RecordingError as unrecorded:
+            self._counted(unrecorded)
+            raise
+        return live_context(record, core, recorded=recorded)
+
+    def _is_invalid_id(self, error: HeadwaterError, request: AssemblyRequest) -> bool:
+        """Return True if an error says that an argument is not a valid id of its entity."""
         for entity in self._registry.entities.values():
-            for given in asked.inputs.values():
+            for value in request.inputs.values():
                 try:
-                    entity.text_id(given)
+                    entity.text_id(value)
                 except InvalidInputError as refusal:
                     if str(refusal) == str(error):
                         return True
         return False
 
     async def warm_up(self) -> None:
-        """Loads what the declared contexts will need, so that the first one is as quick as others.
+        """Load tokenizers and prices of the declared contexts, so that the first call is fast.
 
-        It takes half a second, and so is done in a thread. What could never be recorded is refused.
+        Loading takes half a second and runs in a thread. Raise `ConfigError` if the settings make
+        recording impossible.
         """
         if self._registry.contexts:
             self._recorder.check()
@@ -143,47 +157,53 @@ class Assembler:
         if model is not None and own_rate(model, self._rates) is None:
             load_prices(model)
 
-    async def _make(self, bound: inspect.BoundArguments, asked: Asked, scope: ReadTracker) -> Made:
-        """Everything about a context but its record."""
-        definition = asked.definition
+    async def _assemble(
+        self, bound: inspect.BoundArguments, request: AssemblyRequest, reads: ReadTracker
+    ) -> AssemblyResult:
+        """Call the function and fit its items into the budget."""
+        definition = request.definition
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
-        with tracking(scope):
-            items = await self._resolved(await self._given(bound, asked), asked)
-            _track_sources(items, scope)
-        scope.close()
+        with tracking(reads):
+            items = await self._render(await self._call(bound, request), request)
+            _track_sources(items, reads)
+        reads.close()
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-        fitted = fit(candidates, asked.policy, tokenizer)
+        fitted = fit(candidates, request.policy, tokenizer)
         now = self._clock.now()
-        return Made(
-            asked=asked,
-            scope=scope,
+        return AssemblyResult(
+            request=request,
+            reads=reads,
             items=items,
             tokenizer=tokenizer,
             fitted=fitted,
-            verdict=judge(scope, asked.sla_ms, now),
+            freshness=check_freshness(reads, request.sla_ms, now),
             cost_nano_usd=cost_nano_usd(definition.model, fitted.tokens, now, self._rates),
             started_at=started_at,
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
-            now=now,
+            created_at=now,
         )
 
-    async def _given(self, bound: inspect.BoundArguments, asked: Asked) -> list[ContextItem]:
-        """The items that the function gives."""
-        definition = asked.definition
+    async def _call(
+        self, bound: inspect.BoundArguments, request: AssemblyRequest
+    ) -> list[ContextItem]:
+        """Call the function and return its items."""
+        definition = request.definition
         failed = Raising(partial(ContextFailedError, definition.name))
-        with failed, calling(definition, asked.inputs):
-            given = await self._limits.call(definition, bound, ContextTimeoutError)
-        items = given if isinstance(given, list | tuple) else [given]
+        with failed, calling(definition, request.inputs):
+            returned = await self._limits.call(definition, bound, ContextTimeoutError)
+        items = returned if isinstance(returned, list | tuple) else [returned]
         return [_item(definition, item) for item in items]
 
-    async def _resolved(self, items: Sequence[ContextItem], asked: Asked) -> Sequence[ContextItem]:
-        """The items as literal text; what their templates name is read once for all of them."""
+    async def _render(
+        self, items: Sequence[ContextItem], request: AssemblyRequest
+    ) -> Sequence[ContextItem]:
+        """Return the items as literal text; each feature that a template names is read once."""
         names = {
             name for item in items if item.parsed is not None for name in item.parsed.references
         }
-        texts = await self._texts(sorted(names), asked) if names else {}
+        texts = await self._texts(sorted(names), request) if names else {}
         return [
             item
             if item.parsed is None
@@ -191,14 +211,14 @@ class Assembler:
             for item in items
         ]
 
-    async def _texts(self, names: Sequence[str], asked: Asked) -> dict[str, str]:
-        """How features read in a text, each for the entity that it belongs to."""
+    async def _texts(self, names: Sequence[str], request: AssemblyRequest) -> dict[str, str]:
+        """Return the text of each feature, read for the entity that the inputs name."""
         by_entity: dict[str, list[str]] = {}
         for name in names:
-            id_field = self._id_field(name, asked)
+            id_field = self._id_field(name, request)
             by_entity.setdefault(id_field, []).append(name)
         rows = await asyncio.gather(
-            *(self._reader.read(own, [asked.inputs[field]]) for field, own in by_entity.items())
+            *(self._reader.read(own, [request.inputs[field]]) for field, own in by_entity.items())
         )
         return {
             name: "" if value.value is None else as_text(value.value)
@@ -206,53 +226,40 @@ class Assembler:
             for name, value in row.items()
         }
 
-    def _id_field(self, name: str, asked: Asked) -> str:
-        """The parameter that says whose feature it is."""
-        definition, features = asked.definition, self._registry.features
+    def _id_field(self, name: str, request: AssemblyRequest) -> str:
+        """Return the parameter that holds the id of the feature's entity."""
+        definition, features = request.definition, self._registry.features
         if name not in features:
             owner = f"a template of context {definition.name!r}"
             raise UnknownReferenceError(owner, "feature", name, features, definition.location)
         id_field = features[name].entity.id_field
-        if id_field not in asked.inputs:
+        if id_field not in request.inputs:
             raise InvalidInputError(
                 f"context {definition.name!r}: a template names {name!r}, so the function needs a "
                 f"parameter {id_field!r} that says whose {name} it is"
             )
         return id_field
 
-    async def _keep(self, made: Made) -> Context:
-        """Seals and keeps the record."""
-        lineage = lineage_of(made)
-        context_id = new_context_id(to_micros(made.now) // 1_000)
-        core = core_of(made, lineage, context_id, self._settings.env)
-        record = self._recorder.seal(core)
-        try:
-            recorded = await self._recorder.keep(core, record, made.scope.provenance)
-        except RecordingError as unrecorded:
-            self._counted(unrecorded)
-            raise
-        return context_of(made, lineage, record, recorded=recorded)
 
-
-def _ask(
+def _request(
     definition: ContextDef,
     arguments: Sequence[Any],
     named: Mapping[str, Any],
     overrides: Overrides,
-) -> tuple[inspect.BoundArguments, Asked]:
-    """A call, refused before the function runs if it could not be recorded: or be proved."""
-    given = dict(named)
+) -> tuple[inspect.BoundArguments, AssemblyRequest]:
+    """Bind a call's arguments; raise if a record could not hold them, before the function runs."""
+    keywords = dict(named)
     interaction_ref = overrides.interaction_ref
     parameters = definition.signature.parameters
     if _INTERACTION not in parameters:
-        if _INTERACTION in given:
-            interaction_ref = reference(given.pop(_INTERACTION))
+        if _INTERACTION in keywords:
+            interaction_ref = reference(keywords.pop(_INTERACTION))
     elif interaction_ref is not msgspec.UNSET and _INTERACTION not in _filled(
         parameters, arguments
     ):
-        # The function sees what the record says.
-        given.setdefault(_INTERACTION, interaction_ref)
-    bound = bind(definition, arguments, given)
+        # The function sees the reference that the record holds.
+        keywords.setdefault(_INTERACTION, interaction_ref)
+    bound = bind(definition, arguments, keywords)
     if interaction_ref is msgspec.UNSET:
         interaction_ref = reference(bound.arguments.get(_INTERACTION))
     max_tokens, sla = overrides.max_tokens, overrides.freshness_sla
@@ -260,7 +267,7 @@ def _ask(
         max_tokens = definition.max_tokens
     if sla is msgspec.UNSET:
         sla = definition.freshness_sla
-    return bound, Asked(
+    return bound, AssemblyRequest(
         definition=definition,
         inputs=recordable(bound.arguments, "/inputs"),
         interaction_ref=None
@@ -274,26 +281,26 @@ def _ask(
 
 
 def _filled(parameters: Mapping[str, inspect.Parameter], arguments: Sequence[Any]) -> list[str]:
-    """The parameters that positional arguments fill."""
-    by_place = [
+    """Return the parameters that positional arguments fill."""
+    positional = [
         name
         for name, parameter in parameters.items()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    return by_place[: len(arguments)]
+    return positional[: len(arguments)]
 
 
-def _track_sources(items: Sequence[ContextItem], scope: ReadTracker) -> None:
-    """Notes the contexts whose text was used here, but which were assembled elsewhere."""
-    known = {note.context.context_id for note in scope.contexts}
+def _track_sources(items: Sequence[ContextItem], reads: ReadTracker) -> None:
+    """Track the contexts whose text was used here but which were assembled earlier."""
+    known = {tracked.context.context_id for tracked in reads.contexts}
     for source in (item.source for item in items):
         if isinstance(source, Context) and source.context_id not in known:
             known.add(source.context_id)
-            track_context(_earlier(source))
+            track_context(_tracked(source))
 
 
-def _earlier(context: Context) -> TrackedContext:
-    """A context of before: as old as the oldest that it read was then, and all the time since."""
+def _tracked(context: Context) -> TrackedContext:
+    """Return an earlier context with the time of the oldest value that it read."""
     lineage = context.lineage
     return TrackedContext(
         context,
@@ -305,11 +312,12 @@ def _earlier(context: Context) -> TrackedContext:
     )
 
 
-def _item(definition: ContextDef, given: object) -> ContextItem:
-    if isinstance(given, ContextItem):
-        return given
-    if isinstance(given, str):
-        return ContextItem(given, required=True)
+def _item(definition: ContextDef, returned: object) -> ContextItem:
+    if isinstance(returned, ContextItem):
+        return returned
+    if isinstance(returned, str):
+        return ContextItem(returned, required=True)
     raise InvalidInputError(
-        f"context {definition.name!r} must return ContextItems or text, not {type(given).__name__}"
+        f"context {definition.name!r} must return ContextItems or text, "
+        f"not {type(returned).__name__}"
     )

@@ -1,9 +1,9 @@
-"""An assembled context as its record tells it, and as the one who asked for it sees it. Pure."""
+"""The core of a record, built from what an assembly requested, read and decided. Pure."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -14,28 +14,25 @@ from uuid import UUID
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
-from headwater.contexts.freshness import Verdict, age_ms, feature_reason, reason
+from headwater.contexts.freshness import age_ms, feature_reason, reason
 from headwater.contexts.tokens import Tokenizer
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
-from headwater.features.read_tracking import ReadTracker, TrackedRetrieval
-from headwater.records import core as crs
-from headwater.records.lineage import (
-    Context,
-    ContextLineage,
-    FeatureLineage,
-    ItemLineage,
-    NestedLineage,
-    RetrieverLineage,
+from headwater.features.read_tracking import (
+    ReadTracker,
+    TrackedContext,
+    TrackedFeature,
+    TrackedRetrieval,
 )
-from headwater.records.record import Record
+from headwater.records import core as crs
+from headwater.records.lineage import Context
 
-_RECORDED = (datetime, date, timedelta, Decimal, UUID, bytes)
+_RECORDED_TYPES = (datetime, date, timedelta, Decimal, UUID, bytes)
 
 
-class Asked(NamedTuple):
-    """One call of a context: what it is called with, and under which rules."""
+class AssemblyRequest(NamedTuple):
+    """One call of a context: its arguments, and the rules that hold for this call."""
 
     definition: ContextDef
     inputs: Mapping[str, Any]
@@ -44,150 +41,65 @@ class Asked(NamedTuple):
     sla_ms: int | None
 
 
-class Made(NamedTuple):
-    """What came of a call, before it is kept."""
+class AssemblyResult(NamedTuple):
+    """The items that a call returned, the values it read, and the text fitted to the budget."""
 
-    asked: Asked
-    scope: ReadTracker
+    request: AssemblyRequest
+    reads: ReadTracker
     items: Sequence[ContextItem]
     tokenizer: Tokenizer
     fitted: Fitted
-    verdict: Verdict
+    freshness: crs.Freshness
     cost_nano_usd: int | None
     started_at: datetime
     assembly_us: int
-    now: datetime
+    created_at: datetime
 
 
-def lineage_of(made: Made) -> ContextLineage:
-    """Everything that went into a context, and what it took."""
-    decisions = [choice.decision for choice in made.fitted.choices]
-    return ContextLineage(
-        features=list(_features(made)),
-        retrievers=list(_retrievers(made)),
-        contexts=[
-            NestedLineage(
-                context_id=context.context_id,
-                record_hash=context.record_hash,
-                name=context.name,
-                freshness_status=context.freshness_status,
-            )
-            for context, *_ in made.scope.contexts
-        ],
-        items=list(map(_item_lineage, made.items, made.fitted.choices)),
-        items_provided=len(decisions),
-        items_included=len(decisions) - decisions.count("dropped"),
-        items_dropped=decisions.count("dropped"),
-        items_truncated=decisions.count("truncated"),
-        tokens=made.fitted.tokens,
-        max_tokens=made.asked.policy.max_tokens,
-        cost_nano_usd=made.cost_nano_usd,
-        stalest_ms=made.verdict.stalest_ms,
-        assembly_ms=made.assembly_us / 1000,
-    )
-
-
-def _features(made: Made) -> Iterator[FeatureLineage]:
-    sla_ms, now = made.asked.sla_ms, made.now
-    for note in made.scope.features:
-        yield FeatureLineage(
-            feature=note.feature.name,
-            entity=note.feature.entity.name,
-            entity_id=note.entity_id,
-            value=note.value.value,
-            as_of=note.value.as_of,
-            written_at=note.value.written_at,
-            age_ms=age_ms(note.value.as_of, now),
-            source=note.value.source,
-            fresh=feature_reason(note, sla_ms, now) is None,
-        )
-
-
-def _retrievers(made: Made) -> Iterator[RetrieverLineage]:
-    sla_ms, now = made.asked.sla_ms, made.now
-    for note in made.scope.retrievals:
-        yield RetrieverLineage(
-            retriever=note.retriever,
-            arguments=note.arguments,
-            count=len(note.chunks),
-            latency_ms=note.latency_us / 1000,
-            cache_hit=note.cache_hit,
-            searched_at=note.searched_at,
-            age_ms=_age(note, now),
-            fresh=reason(note.oldest, sla_ms, now) is None,
-            failed=note.failed,
-        )
-
-
-def _age(note: TrackedRetrieval, now: datetime) -> int:
-    return age_ms(note.oldest or note.searched_at, now) or 0
-
-
-def _item_lineage(item: ContextItem, choice: Choice) -> ItemLineage:
-    return ItemLineage(
-        decision=choice.decision,
-        reason=choice.reason,
-        priority=item.priority,
-        required=item.required,
-        section=item.section,
-        tokens=choice.tokens,
-        emitted_tokens=choice.emitted_tokens,
-        short_by=choice.short_by,
-    )
-
-
-def core_of(made: Made, lineage: ContextLineage, context_id: str, environment: str) -> crs.Core:
-    """What the context's record says."""
-    asked, fitted, definition = made.asked, made.fitted, made.asked.definition
+def build_core(result: AssemblyResult, context_id: str, environment: str) -> crs.Core:
+    """Return the core of the record of an assembly."""
+    request, fitted, definition = result.request, result.fitted, result.request.definition
+    sla_ms, now = request.sla_ms, result.created_at
+    decisions = [choice.decision for choice in fitted.choices]
     return crs.Core(
         context_id=context_id,
-        created_at=made.now,
+        created_at=now,
         environment=environment,
         versions=_versions(),
         context=crs.Definition(
             name=definition.name, version=definition.version, definition=definition.definition
         ),
-        inputs=dict(asked.inputs),
-        interaction_ref=None if asked.interaction_ref is None else dict(asked.interaction_ref),
+        inputs=dict(request.inputs),
+        interaction_ref=None if request.interaction_ref is None else dict(request.interaction_ref),
         policy=crs.Policy(
-            max_tokens=asked.policy.max_tokens,
-            separator=asked.policy.separator,
-            on_overflow=asked.policy.on_overflow,
-            backfill=asked.policy.backfill,
+            max_tokens=request.policy.max_tokens,
+            separator=request.policy.separator,
+            on_overflow=request.policy.on_overflow,
+            backfill=request.policy.backfill,
             model=definition.model,
-            freshness_sla_ms=asked.sla_ms,
+            freshness_sla_ms=sla_ms,
             freshness_strict=definition.freshness_strict,
         ),
         tokenizer=crs.TokenizerInfo(
-            name=made.tokenizer.name,
-            exact=made.tokenizer.exact,
-            margin_percent=made.tokenizer.margin_percent,
+            name=result.tokenizer.name,
+            exact=result.tokenizer.exact,
+            margin_percent=result.tokenizer.margin_percent,
         ),
-        items=tuple(map(_item, made.items, fitted.choices)),
-        features=tuple(map(_feature, lineage.features)),
-        retrievals=tuple(map(_retrieval, made.scope.retrievals, lineage.retrievers)),
-        contexts=tuple(
-            crs.NestedContext(**msgspec.structs.asdict(nested)) for nested in lineage.contexts
-        ),
-        freshness=crs.Freshness(
-            status=made.verdict.status,
-            sla_ms=asked.sla_ms,
-            stalest_ms=made.verdict.stalest_ms,
-            violations=tuple(
-                crs.Violation(**msgspec.structs.asdict(violation))
-                for violation in made.verdict.violations
-            ),
-        ),
+        items=tuple(map(_item, result.items, fitted.choices)),
+        features=tuple([_feature(read, sla_ms, now) for read in result.reads.features]),
+        retrievals=tuple([_retrieval(call, sla_ms, now) for call in result.reads.retrievals]),
+        contexts=tuple(map(_nested, result.reads.contexts)),
+        freshness=result.freshness,
         output=crs.Output(
             content=fitted.content,
             tokens=fitted.tokens,
-            items_kept=lineage.items_included - lineage.items_truncated,
-            items_dropped=lineage.items_dropped,
-            items_truncated=lineage.items_truncated,
-            cost_nano_usd=made.cost_nano_usd,
+            items_kept=decisions.count("kept"),
+            items_dropped=decisions.count("dropped"),
+            items_truncated=decisions.count("truncated"),
+            cost_nano_usd=result.cost_nano_usd,
             overflow=fitted.overflow,
         ),
-        timing=crs.Timing(started_at=made.started_at, assembly_us=made.assembly_us),
+        timing=crs.Timing(started_at=result.started_at, assembly_us=result.assembly_us),
     )
 
 
@@ -228,40 +140,50 @@ def _source(item: ContextItem) -> crs.ItemSource:
     return crs.ItemSource(kind="literal" if item.parsed is None else "template")
 
 
-def _feature(read: FeatureLineage) -> crs.FeatureRead:
-    fields = msgspec.structs.asdict(read)
-    return crs.FeatureRead(**fields | {"value": _recorded(read.value)})
+def _feature(read: TrackedFeature, sla_ms: int | None, now: datetime) -> crs.FeatureRead:
+    value = read.value
+    return crs.FeatureRead(
+        feature=read.feature.name,
+        entity=read.feature.entity.name,
+        entity_id=read.entity_id,
+        value=_recordable(value.value),
+        as_of=value.as_of,
+        written_at=value.written_at,
+        age_ms=age_ms(value.as_of, now),
+        source=value.source,
+        fresh=feature_reason(read, sla_ms, now) is None,
+    )
 
 
-def _recorded(value: Any) -> Any:
-    """A feature's value as a record gives it back: exactly, or as JSON tells it.
+def _recordable(value: Any) -> Any:
+    """Return a feature's value if a record restores it exactly, otherwise its JSON form.
 
-    A feature may be of any type that JSON can tell; a record knows fewer, and those exactly.
+    A feature may have any type that JSON can express; a record restores fewer types.
     """
-    told = msgspec.to_builtins(value, builtin_types=_RECORDED)
-    return told if told == value or not _comes_back(value) else value
+    json_form = msgspec.to_builtins(value, builtin_types=_RECORDED_TYPES)
+    return json_form if json_form == value or not _is_restored(value) else value
 
 
-def _comes_back(value: Any) -> bool:
+def _is_restored(value: Any) -> bool:
     try:
-        back: bool = from_tagged(to_tagged(value)) == value
+        restored: bool = from_tagged(to_tagged(value)) == value
     except RecordValueError:
         return False
-    return back
+    return restored
 
 
-def _retrieval(note: TrackedRetrieval, call: RetrieverLineage) -> crs.Retrieval:
+def _retrieval(call: TrackedRetrieval, sla_ms: int | None, now: datetime) -> crs.Retrieval:
     return crs.Retrieval(
-        retriever=note.retriever,
-        arguments=dict(note.arguments),
+        retriever=call.retriever,
+        arguments=dict(call.arguments),
         index=None,
-        results=tuple(map(_result, note.chunks)),
-        count=len(note.chunks),
-        searched_at=note.searched_at,
-        age_ms=call.age_ms,
-        cache_hit=note.cache_hit,
-        latency_us=note.latency_us,
-        fresh=call.fresh,
+        results=tuple(map(_result, call.chunks)),
+        count=len(call.chunks),
+        searched_at=call.searched_at,
+        age_ms=age_ms(call.oldest or call.searched_at, now) or 0,
+        cache_hit=call.cache_hit,
+        latency_us=call.latency_us,
+        fresh=reason(call.oldest, sla_ms, now) is None,
         failed=call.failed,
     )
 
@@ -271,28 +193,11 @@ def _result(chunk: Chunk) -> crs.Result:
     return crs.Result(id=chunk.id, score=score, content=chunk.text)
 
 
-def context_of(made: Made, lineage: ContextLineage, record: Record, *, recorded: bool) -> Context:
-    """The context as the one who asked for it sees it."""
-    fitted, verdict = made.fitted, made.verdict
-    return Context(
-        content=fitted.content,
-        context_id=record.context_id,
-        record_hash=record.record_hash,
-        content_hash=record.content_hash,
-        name=made.asked.definition.name,
-        created_at=made.now,
-        tokens=fitted.tokens,
-        cost_nano_usd=made.cost_nano_usd,
-        freshness_status=verdict.status,
-        freshness_violations=verdict.violations,
-        freshness_sla_ms=made.asked.sla_ms,
-        interaction_ref=made.asked.interaction_ref,
-        lineage=lineage,
-        meta={
-            "recorded": recorded,
-            "overflow": fitted.overflow,
-            "exact": made.tokenizer.exact,
-            "freshness_violations": verdict.violations,
-            "freshness_sla_ms": made.asked.sla_ms,
-        },
+def _nested(tracked: TrackedContext) -> crs.NestedContext:
+    context = tracked.context
+    return crs.NestedContext(
+        context_id=context.context_id,
+        record_hash=context.record_hash,
+        name=context.name,
+        freshness_status=context.freshness_status,
     )

@@ -1,8 +1,7 @@
-"""What the core of a record says, field by field.
+"""The core of a record, field by field.
 
-The assembler fills these with plain values. Sealing replaces every `Committed` one by a salted
-commitment, and opening puts back those that are disclosed. A field that is added later needs a
-default, so that the cores of earlier versions can still be opened.
+The assembler fills the fields with plain values. Sealing replaces the value of every `Committed`
+field by a salted commitment, and opening restores the values that are disclosed.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from headwater.records.lineage import FreshnessStatus
 
 SPEC = "CRS-001"
 COMMITTED = "committed"
-"""What marks the annotation of a committed field."""
+"""Marks the annotation of a committed field."""
 
 T = TypeVar("T")
 
 
 class Commitment(msgspec.Struct, frozen=True):
-    """Stands for a value that is withheld: the hash of its salt, its pointer and itself."""
+    """The hash of a salt, a pointer and a value, in place of the value."""
 
     digest: str = msgspec.field(name="$sd")
 
@@ -33,7 +32,7 @@ Committed = Annotated[T | Commitment, COMMITTED]
 """A value that the core only commits to; a `Commitment` where it is not disclosed."""
 
 Exact = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-"""An integer that every reader of JSON keeps."""
+"""An integer that every JSON parser reads exactly."""
 
 Decision = Literal["kept", "truncated", "dropped"]
 
@@ -67,7 +66,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What counted the tokens; an inexact one adds a margin."""
+    """The tokenizer that counted the tokens; an inexact one adds a margin."""
 
     name: str
     exact: bool
@@ -84,8 +83,8 @@ class ItemSource(msgspec.Struct, frozen=True, kw_only=True):
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate and what was decided about it.
 
-    `emitted` is the text as it stands in the output, where that is not `content`; `short_by` is
-    how many tokens more would have admitted it. Early records have `section` in clear.
+    `emitted` is the text in the output if it is not `content`; `short_by` is the number of tokens
+    by which the budget was too small to keep the item whole.
     """
 
     content: Committed[str]
@@ -117,14 +116,14 @@ class FeatureRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexRead(msgspec.Struct, frozen=True, kw_only=True):
-    """The index a retriever searched, in the version it had."""
+    """The index that a retriever searched, and its version at that time."""
 
     name: str
     version: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a retriever found."""
+    """One result of a retriever."""
 
     id: Committed[Any]
     score: str | None
@@ -132,7 +131,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a retriever; early records leave out whether it was fresh, or failed."""
+    """One call of a retriever."""
 
     retriever: str
     arguments: Committed[Any]
@@ -143,17 +142,17 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: Exact
     cache_hit: bool
     latency_us: Exact
-    fresh: bool | None = None
-    failed: bool = False
+    fresh: bool
+    failed: bool
 
 
 class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A context that was assembled inside this one; early records leave out its freshness."""
+    """A context that was assembled inside this one."""
 
     context_id: str
     record_hash: str | None
     name: str
-    freshness_status: FreshnessStatus | None = None
+    freshness_status: FreshnessStatus
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +167,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on everything that was read."""
+    """The result of comparing everything that was read with the SLA."""
 
     status: FreshnessStatus
     sla_ms: Exact | None
@@ -177,7 +176,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that came out; its hash is filled in by the seal."""
+    """The final text; sealing fills in its hash."""
 
     content: Committed[str]
     content_hash: str = ""
@@ -190,14 +189,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When the assembly began and how long it took."""
+    """The start and the duration of the assembly."""
 
     started_at: datetime
     assembly_us: Exact
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one record says."""
+    """All content of one record."""
 
     spec: str = SPEC
     version: Exact = 1
@@ -220,6 +219,6 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decimal_text(score: float) -> str:
-    """A score as the core writes it: all its digits, no exponent."""
+    """Return a score as the core writes it: all digits, no exponent."""
     number = Decimal(repr(score))
     return format(number, "f") if number.is_finite() else str(number)

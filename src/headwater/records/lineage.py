@@ -1,6 +1,6 @@
-"""What a context was made of, as the one who asks for it sees it, at once or years later.
+"""Contexts and their lineage as callers see them, live or read from a record.
 
-What a record withholds is None here, and its pointer stands in ``withheld``.
+A value that a record withholds is None here, and its pointer is listed in ``withheld``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FreshnessStatus = Literal["guaranteed", "degraded"]
 
 
 class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature that was read: its value, the moment it speaks of, and whether it was fresh."""
+    """A feature that was read: its value, the time that the value is of, and its freshness."""
 
     feature: str
     entity: str
@@ -29,9 +29,9 @@ class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """A retriever that was called: with what, how much it found, how long it took and how old.
+    """One call of a retriever: its arguments, the number and the age of its results, its latency.
 
-    One that failed found nothing, and the function that called it went on without it.
+    A call that `failed` has no results; the function of the context handled the error.
     """
 
     retriever: str
@@ -42,7 +42,7 @@ class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
     searched_at: datetime
     age_ms: int
     fresh: bool
-    failed: bool = False
+    failed: bool
 
 
 class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +51,11 @@ class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
     context_id: str
     record_hash: str | None
     name: str
-    freshness_status: FreshnessStatus | None
+    freshness_status: FreshnessStatus
 
 
 class ItemLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """An item that wanted to be in the context, and what was decided about it."""
+    """An item that was offered to the context, and the decision about it."""
 
     decision: Literal["kept", "truncated", "dropped"]
     reason: str
@@ -68,7 +68,7 @@ class ItemLineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that went into a context, and what it took."""
+    """Everything that a context read and was offered, its tokens, its cost and its duration."""
 
     features: Sequence[FeatureLineage]
     retrievers: Sequence[RetrieverLineage]
@@ -86,7 +86,7 @@ class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was older than the SLA, or missing, or only a default."""
+    """A value that was older than the SLA, missing, or only a default."""
 
     kind: Literal["feature", "retrieval", "context"]
     name: str
@@ -96,69 +96,63 @@ class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):
     reason: Literal["stale", "missing", "default"]
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """An assembled context: its text, what it was made of, and the proof of it."""
-
-    content: str
-    context_id: str
-    record_hash: str | None
-    content_hash: str
-    name: str
-    created_at: datetime
-    tokens: int
-    cost_nano_usd: int | None
-    freshness_status: FreshnessStatus
-    freshness_violations: Sequence[FreshnessViolation]
-    freshness_sla_ms: int | None
-    interaction_ref: Mapping[str, Any] | None
-    lineage: ContextLineage
-    meta: Mapping[str, Any]
-
-    @property
-    def is_fresh(self) -> bool:
-        """Says whether everything in it was as fresh as its SLA asks."""
-        return self.freshness_status == "guaranteed"
-
-    def __str__(self) -> str:
-        return self.content
-
-
-class PastContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A context as its record tells it."""
+class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that live contexts, past contexts and explanations share."""
 
     content: str | None
     context_id: str
     record_hash: str
     content_hash: str
     name: str
-    version: str | None
     created_at: datetime
-    environment: str
-    model: str | None
-    inputs: Mapping[str, Any]
-    interaction_ref: Mapping[str, Any] | None
     tokens: int
     cost_nano_usd: int | None
     freshness_status: FreshnessStatus
     freshness_violations: Sequence[FreshnessViolation]
     freshness_sla_ms: int | None
-    lineage: ContextLineage
-    meta: Mapping[str, Any]
+    interaction_ref: Mapping[str, Any] | None
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if everything that the context read was as fresh as its SLA requires."""
+        return self.freshness_status == "guaranteed"
+
+
+class RecordFacts(ContextFacts, frozen=True, kw_only=True):
+    """The fields that only a stored record can fill."""
+
+    version: str | None
+    environment: str
+    model: str | None
+    inputs: Mapping[str, Any]
     signed_by: str | None
     withheld: Sequence[str]
     redacted: Sequence[str]
 
-    @property
-    def is_fresh(self) -> bool:
-        """Says whether everything in it was as fresh as its SLA asked."""
-        return self.freshness_status == "guaranteed"
+
+class Context(ContextFacts, frozen=True, kw_only=True):
+    """An assembled context: its text, its lineage and the hashes that prove both."""
+
+    content: str
+    lineage: ContextLineage
+    meta: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.content
+
+
+class PastContext(RecordFacts, frozen=True, kw_only=True):
+    """A context read from its record."""
+
+    lineage: ContextLineage
+    meta: Mapping[str, Any]
 
     def __str__(self) -> str:
         return f"(withheld: {self.content_hash})" if self.content is None else self.content
 
 
 class ItemTrace(ItemLineage, frozen=True, kw_only=True):
-    """An item with its text, where it came from, and in words why it was kept or not."""
+    """An item with its text, its source, and the reason for the decision in words."""
 
     content: str | None
     emitted: str | None
@@ -169,7 +163,7 @@ class ItemTrace(ItemLineage, frozen=True, kw_only=True):
 
 
 class ResultTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a retriever found."""
+    """One result of a retriever."""
 
     id: Any
     score: str | None
@@ -177,35 +171,23 @@ class ResultTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrieverTrace(RetrieverLineage, frozen=True, kw_only=True):
-    """A retriever that was called, with everything that it found."""
+    """One call of a retriever, with its results."""
 
     index: str | None
     index_version: str | None
     results: Sequence[ResultTrace]
 
 
-class ContextTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a person needs to see why a context is as it is."""
+class ContextTrace(RecordFacts, frozen=True, kw_only=True):
+    """The explanation of a context: every item, read and rule, with reasons."""
 
-    context_id: str
-    record_hash: str
-    content_hash: str
-    name: str
-    version: str | None
     definition: str | None
-    created_at: datetime
-    environment: str
     versions: Mapping[str, str | None]
-    model: str | None
-    inputs: Mapping[str, Any]
-    interaction_ref: Mapping[str, Any] | None
-    content: str | None
     summary: str
     items: Sequence[ItemTrace]
     features: Sequence[FeatureLineage]
     retrievers: Sequence[RetrieverTrace]
     contexts: Sequence[NestedLineage]
-    tokens: int
     max_tokens: int | None
     overflow: bool
     separator: str
@@ -214,14 +196,7 @@ class ContextTrace(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str
     exact: bool
     margin_percent: int
-    cost_nano_usd: int | None
-    freshness_status: FreshnessStatus
-    freshness_violations: Sequence[FreshnessViolation]
-    freshness_sla_ms: int | None
     freshness_strict: bool
     stalest_ms: int | None
     started_at: datetime
     assembly_ms: float
-    signed_by: str | None
-    withheld: Sequence[str]
-    redacted: Sequence[str]

@@ -22,7 +22,7 @@ from headwater.declarations import Overrides
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.ports import RecordLog
-from headwater.records import explain as trace
+from headwater.records import projection
 from headwater.records.core import Core
 from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context, ContextTrace, PastContext
@@ -61,11 +61,11 @@ class RecordedContexts:
 
     async def context(self, ref: str) -> PastContext:
         """The context with this id, beginning of an id, or record hash."""
-        return trace.past_context(*await self._opened(ref))
+        return projection.past_context(*await self._opened(ref))
 
     async def explain(self, ref: str) -> ContextTrace:
         """Why that context is as it is."""
-        return trace.explain(*await self._opened(ref))
+        return projection.explain(*await self._opened(ref))
 
     async def record_of(self, ref: str) -> Record:
         """Its record."""

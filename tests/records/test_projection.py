@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headwater.records.core import Core
-from headwater.records.explain import explain
+from headwater.records.projection import explain
 from headwater.records.sealing import seal
 from verifier.generator.samples import sample
 

@@ -1,0 +1,269 @@
+"""The views of a record: a live context, a past context and its explanation. Pure.
+
+All of them are projections of the same core, so they agree in every field that they share. A value
+that the core only commits to is None in a view, and its pointer is listed in ``withheld``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headwater.records.core import Commitment, Core, FeatureRead, Item, Retrieval
+from headwater.records.lineage import (
+    Context,
+    ContextLineage,
+    ContextTrace,
+    FeatureLineage,
+    FreshnessViolation,
+    ItemLineage,
+    ItemTrace,
+    NestedLineage,
+    PastContext,
+    ResultTrace,
+    RetrieverLineage,
+    RetrieverTrace,
+)
+from headwater.records.record import Record
+from headwater.records.sealing import commitments
+from headwater.records.signing import statement_of
+
+_VIOLATION_WORDS = {"stale": "too old", "missing": "missing", "default": "defaulted"}
+
+
+def live_context(record: Record, core: Core, *, recorded: bool) -> Context:
+    """Return the context that was just assembled; `recorded` is False if storing it failed."""
+    return Context(**_context_facts(record, core), **_body(core, recorded=recorded))
+
+
+def past_context(record: Record, core: Core) -> PastContext:
+    """Return the context of a stored record and its opened core."""
+    return PastContext(
+        **_context_facts(record, core), **_record_facts(record, core), **_body(core, recorded=True)
+    )
+
+
+def explain(record: Record, core: Core) -> ContextTrace:
+    """Return the explanation of a stored record: every item, read and rule, with reasons."""
+    policy = core.policy
+    return ContextTrace(
+        **_context_facts(record, core),
+        **_record_facts(record, core),
+        definition=core.context.definition,
+        versions=msgspec.structs.asdict(core.versions),
+        summary=_summary(core),
+        items=list(map(_item_trace, core.items)),
+        features=list(map(_feature, core.features)),
+        retrievers=list(map(_retriever_trace, core.retrievals)),
+        contexts=_nested(core),
+        max_tokens=policy.max_tokens,
+        overflow=core.output.overflow,
+        separator=policy.separator,
+        on_overflow=policy.on_overflow,
+        backfill=policy.backfill,
+        tokenizer=core.tokenizer.name,
+        exact=core.tokenizer.exact,
+        margin_percent=core.tokenizer.margin_percent,
+        freshness_strict=policy.freshness_strict,
+        stalest_ms=core.freshness.stalest_ms,
+        started_at=core.timing.started_at,
+        assembly_ms=core.timing.assembly_us / 1000,
+    )
+
+
+def violations_of(core: Core) -> list[FreshnessViolation]:
+    """Return the freshness violations of a context."""
+    return [
+        FreshnessViolation(**_disclosed_values(msgspec.structs.asdict(violation)))
+        for violation in core.freshness.violations
+    ]
+
+
+def withheld(record: Record) -> list[str]:
+    """Return the pointers of all values that the record only commits to."""
+    disclosed = {disclosure.pointer for disclosure in record.disclosures}
+    tree = msgspec.json.decode(record.core)
+    return [pointer for pointer, _ in commitments(tree) if pointer not in disclosed]
+
+
+def _context_facts(record: Record, core: Core) -> dict[str, Any]:
+    """Return the fields of `ContextFacts`."""
+    reference = core.interaction_ref
+    return {
+        "content": _disclosed(core.output.content),
+        "context_id": core.context_id,
+        "record_hash": record.record_hash,
+        "content_hash": record.content_hash,
+        "name": core.context.name,
+        "created_at": core.created_at,
+        "tokens": core.output.tokens,
+        "cost_nano_usd": core.output.cost_nano_usd,
+        "freshness_status": core.freshness.status,
+        "freshness_violations": violations_of(core),
+        "freshness_sla_ms": core.freshness.sla_ms,
+        "interaction_ref": None if reference is None else _disclosed_values(reference),
+    }
+
+
+def _record_facts(record: Record, core: Core) -> dict[str, Any]:
+    """Return the fields that `RecordFacts` adds."""
+    signature = record.signature
+    return {
+        "version": core.context.version,
+        "environment": core.environment,
+        "model": core.policy.model,
+        "inputs": _disclosed_values(core.inputs),
+        "signed_by": None if signature is None else statement_of(signature).key_id,
+        "withheld": withheld(record),
+        "redacted": [redaction.pointer for redaction in record.redactions],
+    }
+
+
+def _body(core: Core, *, recorded: bool) -> dict[str, Any]:
+    """Return the fields that live and past contexts share."""
+    return {
+        "lineage": _lineage(core),
+        "meta": {
+            "recorded": recorded,
+            "overflow": core.output.overflow,
+            "exact": core.tokenizer.exact,
+            "freshness_violations": violations_of(core),
+            "freshness_sla_ms": core.freshness.sla_ms,
+        },
+    }
+
+
+def _disclosed(value: Any) -> Any:
+    return None if type(value) is Commitment else value
+
+
+def _disclosed_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _disclosed(value) for name, value in values.items()}
+
+
+def _lineage(core: Core) -> ContextLineage:
+    output = core.output
+    return ContextLineage(
+        features=list(map(_feature, core.features)),
+        retrievers=[RetrieverLineage(**_retriever(call)) for call in core.retrievals],
+        contexts=_nested(core),
+        items=[ItemLineage(**_item(item)) for item in core.items],
+        items_provided=len(core.items),
+        items_included=output.items_kept + output.items_truncated,
+        items_dropped=output.items_dropped,
+        items_truncated=output.items_truncated,
+        tokens=output.tokens,
+        max_tokens=core.policy.max_tokens,
+        cost_nano_usd=output.cost_nano_usd,
+        stalest_ms=core.freshness.stalest_ms,
+        assembly_ms=core.timing.assembly_us / 1000,
+    )
+
+
+def _feature(read: FeatureRead) -> FeatureLineage:
+    return FeatureLineage(
+        feature=read.feature,
+        entity=read.entity,
+        entity_id=_disclosed(read.entity_id),
+        value=_disclosed(read.value),
+        as_of=read.as_of,
+        written_at=read.written_at,
+        age_ms=read.age_ms,
+        source=read.source,
+        fresh=read.fresh,
+    )
+
+
+def _retriever(call: Retrieval) -> dict[str, Any]:
+    return {
+        "retriever": call.retriever,
+        "arguments": _disclosed(call.arguments),
+        "count": call.count,
+        "latency_ms": call.latency_us / 1000,
+        "cache_hit": call.cache_hit,
+        "searched_at": call.searched_at,
+        "age_ms": call.age_ms,
+        "fresh": call.fresh,
+        "failed": call.failed,
+    }
+
+
+def _retriever_trace(call: Retrieval) -> RetrieverTrace:
+    return RetrieverTrace(
+        **_retriever(call),
+        index=None if call.index is None else call.index.name,
+        index_version=None if call.index is None else call.index.version,
+        results=[
+            ResultTrace(
+                id=_disclosed(found.id), score=found.score, content=_disclosed(found.content)
+            )
+            for found in call.results
+        ],
+    )
+
+
+def _nested(core: Core) -> list[NestedLineage]:
+    return [NestedLineage(**msgspec.structs.asdict(nested)) for nested in core.contexts]
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return {
+        "decision": item.decision,
+        "reason": item.reason,
+        "priority": item.priority,
+        "required": item.required,
+        "section": _disclosed(item.section),
+        "tokens": item.tokens,
+        "emitted_tokens": item.emitted_tokens,
+        "short_by": item.short_by,
+    }
+
+
+def _item_trace(item: Item) -> ItemTrace:
+    kept = None if item.decision == "dropped" else item.content
+    return ItemTrace(
+        **_item(item),
+        content=_disclosed(item.content),
+        emitted=_disclosed(item.emitted if item.decision == "truncated" else kept),
+        truncate=item.truncate,
+        source_kind=item.source.kind,
+        source_ref=_disclosed(item.source.ref),
+        why=_why(item),
+    )
+
+
+def _why(item: Item) -> str:
+    more = f"max_tokens had to be {item.short_by} higher to keep it whole"
+    match item.reason:
+        case "required":
+            return "kept, because it is required"
+        case "fits":
+            return f"kept, because its {item.tokens} tokens fit"
+        case "shortened":
+            return f"shortened from {item.tokens} to {item.emitted_tokens} tokens; {more}"
+        case "outranked":
+            return f"dropped, because one of higher priority did not fit either; {more}"
+        case _:
+            return f"dropped, because its {item.tokens} tokens did not fit; {more}"
+
+
+def _summary(core: Core) -> str:
+    """Return a summary of the budget, the items and the freshness in one sentence."""
+    output = core.output
+    budget = "no budget" if core.policy.max_tokens is None else f"of {core.policy.max_tokens}"
+    counts = f"{output.items_kept} kept, {output.items_truncated} shortened"
+    return (
+        f"{output.tokens} tokens ({budget}), {len(core.items)} items: {counts}, "
+        f"{output.items_dropped} dropped; freshness {core.freshness.status}"
+        f"{_violation_counts(core)}"
+    )
+
+
+def _violation_counts(core: Core) -> str:
+    """Return the number of violations for each reason, in parentheses."""
+    counted: Counter[str] = Counter(violation.reason for violation in core.freshness.violations)
+    words = [f"{counted[why]} {word}" for why, word in _VIOLATION_WORDS.items() if counted[why]]
+    return f" ({', '.join(words)})" if words else ""
