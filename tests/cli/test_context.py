@@ -548,7 +548,7 @@ def test_the_wheel_carries_the_verifier(tmp_path: Path) -> None:
     subprocess.run(command, cwd=root, capture_output=True, timeout=90, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     files = unpacked(wheel)
-    for name in ("verify.mjs", "cli.mjs", "index.html", "README.md"):
+    for name in ("verify.mjs", "cli.mjs", "page.html", "README.md"):
         assert files[f"headwater/cli/verifier/{name}"] == (VERIFIER / name).read_bytes()
 
 

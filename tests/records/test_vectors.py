@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.context_bundle import bundle
+from headwater.cli.context_bundle import bundle, verifier_page
 from headwater.core.canonical_json import canonical, from_tagged, parse, to_tagged
 from headwater.errors import RecordDocumentError
 from headwater.records.document import load
@@ -155,7 +155,9 @@ def test_a_signature_of_any_length_is_broken_and_no_error(tmp_path: Path) -> Non
 
 
 def test_the_page_needs_no_other_file_and_no_network() -> None:
-    page = (VERIFIER / "index.html").read_text(encoding="utf-8")
+    page = verifier_page()
+    assert (VERIFIER / "verify.mjs").read_text(encoding="utf-8") in page
+    assert page.count("</script>") == 1
     assert "import " not in page.replace('(await import("node:crypto"))', "")
     assert "src=" not in page
     assert "http:" not in page
@@ -169,6 +171,6 @@ def test_the_text_beside_a_bundled_verifier_names_what_only_the_repository_has()
     here, elsewhere = text.split("## Only in the repository")
     files = re.compile(r"[\w.]+\.(?:mjs|html)\b")
     assert set(files.findall(here)) <= packed
-    assert set(files.findall(elsewhere)) - packed == {"test.mjs"}
+    assert set(files.findall(elsewhere)) - packed == {"page.html", "test.mjs"}
     for name in ("vectors", "generator"):
         assert name not in here

@@ -1,4 +1,4 @@
-"""The test vectors, and index.html with its copy of verify.mjs, as they have to be."""
+"""The files of the test vectors, by path."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from verifier.generator.cases.every import all_cases
 from verifier.generator.samples import GRAMMAR
 
 FOLDER = Path(__file__).parents[1]
-BEGINS = "      // verify.mjs begins"
-ENDS = "      // verify.mjs ends"
 
 JSON_TEXTS = {
     "the empty object": "{}",
@@ -96,20 +94,8 @@ def _grammar() -> list[dict[str, Any]]:
     ]
 
 
-def _page() -> str:
-    page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    head, rest = page.split(BEGINS)
-    line, rest = rest.split("\n", 1)
-    _, tail = rest.split(ENDS)
-    code = (FOLDER / "verify.mjs").read_text(encoding="utf-8")
-    copy = "".join(
-        f"      {each}" if each.strip() else each for each in code.splitlines(keepends=True)
-    )
-    return f"{head}{BEGINS}{line}\n{copy}{ENDS}{tail}"
-
-
 def files() -> dict[str, str]:
-    """Every file that this script makes, by its path."""
+    """Return every generated file, by its path."""
     cases = all_cases()
     manifest = []
     for case in cases:
@@ -123,4 +109,4 @@ def files() -> dict[str, str]:
         "grammar": _grammar(),
     }.items():
         made[f"vectors/{name}.json"] = json.dumps(content, ensure_ascii=True, indent=2) + "\n"
-    return made | {"index.html": _page()}
+    return made

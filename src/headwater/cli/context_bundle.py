@@ -13,7 +13,9 @@ from headwater.records.document import export
 from headwater.records.projection import withheld
 from headwater.records.record import Record
 
-_VERIFIER = ("verify.mjs", "cli.mjs", "index.html", "README.md")
+_VERIFIER = ("verify.mjs", "cli.mjs", "README.md")
+_FOLDER = files("headwater.cli") / "verifier"
+_CODE_GOES_HERE = "      // verify.mjs\n"
 # The same for every bundle, so that the same record gives the same bytes.
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
@@ -93,9 +95,16 @@ def _files(record: Record) -> Iterator[tuple[str, bytes]]:
         sums.append((record.content_hash, "content.txt"))
     lines = [f"{claimed.removeprefix('sha256:')}  {name}\n" for claimed, name in sums]
     yield "SHA256SUMS", "".join(lines).encode()
-    folder = files("headwater.cli") / "verifier"
     for name in _VERIFIER:
-        yield f"verifier/{name}", (folder / name).read_bytes()
+        yield f"verifier/{name}", (_FOLDER / name).read_bytes()
+    yield "verifier/index.html", verifier_page().encode()
+
+
+def verifier_page() -> str:
+    """Return the web page that verifies a record: a template with the code of the verifier."""
+    template = (_FOLDER / "page.html").read_text(encoding="utf-8")
+    code = (_FOLDER / "verify.mjs").read_text(encoding="utf-8")
+    return template.replace(_CODE_GOES_HERE, code)
 
 
 def _readme(record: Record, *, has_text: bool) -> str:

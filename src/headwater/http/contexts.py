@@ -47,7 +47,7 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     """A context that was just assembled; ``cost`` is in nano-USD, null for an unknown price."""
 
     context_id: str
-    record_hash: str | None
+    record_hash: str
     content_hash: str
     content: str
     tokens: int
