@@ -57,7 +57,7 @@ def fill(where: str, effort: Effort) -> Iterator[Rate]:
 
     async def publish() -> float:
         for start in range(0, len(events), AT_ONCE):
-            await store.publish_events(events[start : start + AT_ONCE], dedup=False)
+            await store.bus.publish_many(events[start : start + AT_ONCE], dedup=False)
         return len(events)
 
     with one_loop(publish) as measure:

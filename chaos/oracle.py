@@ -14,6 +14,7 @@ from chaos.plan import CHAINED, Step
 from chaos.producer import Intruder
 from headwater import FeatureStore
 from headwater.core.values import MALFORMED
+from headwater.declarations.runtime import runtime_of
 from headwater.engine.batch import NO_FEATURE
 from headwater.ports import DeadLetter
 
@@ -88,11 +89,11 @@ class Oracle:
             self._compare_counts(feature, counts, await self._values(feature, counts))
         await self._compare_log("history", expected.causes, _CAUSE_COUNT, _CAUSES)
         await self._compare_log("the event log", expected.events, _EVENT_COUNT, _EVENTS)
-        letters = Counter(map(_named, await self._store.dead_letters(limit=_MOST_LETTERS)))
+        letters = Counter(map(_named, await self._store.dead_letters.list(limit=_MOST_LETTERS)))
         arrived = {token for token in intruder.unsure if (token, NO_FEATURE) in letters}
         malformed = Counter((token, NO_FEATURE) for token in intruder.sent | arrived)
         self._compare_letters(letters, expected.letters + malformed)
-        audit = await self._store.audit()
+        audit = await self._store.admin.audit()
         for difference in audit.differences:
             self._violations.append(f"online and history differ: {difference}")
         return Verdict(
@@ -131,7 +132,7 @@ class Oracle:
             self._violations.append(f"{what} has {found} events, not {wanted}")
 
     async def _compare_log(self, what: str, wanted: int, count: str, repeated: str) -> None:
-        offline = (await self._store.open()).backends.offline
+        offline = (await runtime_of(self._store).open()).backends.offline
         twice = (await offline.query(repeated, {})).rows
         ((found,),) = (await offline.query(count, {})).rows
         self._violations += [f"{what} has {event_id} {times} times" for event_id, times in twice]

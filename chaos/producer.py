@@ -94,7 +94,7 @@ class Brake:
         """Poll the backlog until cancelled."""
         while True:
             try:
-                waiting = sum(lag.waiting for lag in await self._store.lag())
+                waiting = sum(lag.waiting for lag in await self._store.admin.lag())
             except BackendError:
                 waiting = 0  # the publishers retry until Redis is back
             (self._free.set if waiting < _MOST_WAITING else self._free.clear)()
@@ -143,7 +143,7 @@ class Producer:
         async with asyncio.timeout(_GIVE_UP_SECONDS):
             while True:
                 try:
-                    answers = await self._store.publish_events(events)
+                    answers = await self._store.bus.publish_many(events)
                 except BackendError:
                     await asyncio.sleep(_PAUSE_SECONDS)
                 else:

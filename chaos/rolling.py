@@ -75,7 +75,7 @@ class Watch:
         """Publish until cancelled."""
         while True:
             now, number = time.monotonic(), self._number + 1
-            await self._store.publish_events(
+            await self._store.bus.publish_many(
                 [ServiceEvent("step", account, {"number": number}) for account in self._accounts],
                 dedup=False,
             )

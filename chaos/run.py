@@ -23,6 +23,7 @@ from headwater import FeatureStore
 from headwater.backends.connect import migrate
 from headwater.backends.redis.environment import open_redis
 from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from tests.servers import Machine, mortal_postgres, mortal_valkey
 
@@ -103,7 +104,7 @@ async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
 async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
     """Open the store of the features file in this process."""
     store = features.store
-    await store.rebind(settings, SystemClock())
+    await runtime_of(store).rebind(settings, SystemClock())
     async with store:
         yield store
 
@@ -173,7 +174,7 @@ async def _settle(store: FeatureStore) -> int:
 
 async def _pending(store: FeatureStore) -> int:
     """Return the number of waiting events or, without any, of partitions not yet in Postgres."""
-    backends = (await store.open()).backends
+    backends = (await runtime_of(store).open()).backends
     waiting = await backends.bus.backlog()
     if waiting:
         return waiting

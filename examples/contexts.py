@@ -90,7 +90,7 @@ async def main() -> None:
         made = await support("u1", "Where is my parcel?")
         tell(made)
 
-        report = await store.verify_record(made.record_hash or "")
+        report = await store.records.verify(made.record_hash or "")
         print(f"the record holds: {report.ok}")
 
         smaller = await support.options(max_tokens=25)("u1", "Where is my parcel?")

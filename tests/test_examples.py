@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -35,7 +36,7 @@ def test_an_example_runs_from_a_plain_command(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_is_a_features_file(name: str) -> None:
-    assert load_store(EXAMPLES / f"{name}.py").registry.features
+    assert runtime_of(load_store(EXAMPLES / f"{name}.py")).registry.features
 
 
 def test_the_example_of_tests_passes_under_pytest() -> None:

@@ -29,8 +29,9 @@ print(*sorted(tops - sys.stdlib_module_names - {{"typing_extensions"}}))
 """
 
 TYPED = """
-from typing import assert_type
-from headwater import Context, Chunk, ContextItem, FeatureStore, ServiceEvent
+from typing import Any, assert_type
+from headwater import Context, Chunk, ContextItem, DeadLetter, FeatureStore, ServiceEvent
+from headwater import VerificationReport
 from headwater import context, entity, feature, retriever
 
 store = FeatureStore()
@@ -63,7 +64,15 @@ async def use() -> None:
     assert_type(name("u1"), str)
     assert_type(User().user_id, str)
 
+def use_blocking() -> None:
+    assert_type(store.sync.get_features(["total"], [7]), dict[int, dict[str, Any]])
+    assert_type(store.sync.records.verify("0123abcd", signed=True), VerificationReport)
+    assert_type(store.sync.dead_letters.list(limit=5), list[DeadLetter])
+    assert_type(store.sync.run(support("u1")), Context)
+
 async def misuse() -> None:
+    store.sync.publish(7)
+    store.sync.records.verify("0123abcd", sign=True)
     await total("u1")
     name(1)
     feature(entity=User, triger="buy")
@@ -135,19 +144,21 @@ def named(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def test_whatever_a_verb_of_the_store_gives_has_a_public_name() -> None:
-    verbs = {name: verb for name, verb in vars(headwater.FeatureStore).items() if name[0] != "_"}
-    given = {
+def test_the_results_of_all_verbs_of_the_store_have_public_names() -> None:
+    store = headwater.FeatureStore()
+    groups = (store, store.bus, store.records, store.dead_letters, store.admin)
+    results = {
         kind.__name__
-        for name, verb in verbs.items()
-        if inspect.isfunction(verb) and name != "open"
+        for group in groups
+        for name, verb in vars(type(group)).items()
+        if name[0] != "_" and inspect.isfunction(verb)
         for kind in named(get_type_hints(verb)["return"])
     }
-    assert {"PastContext", "ContextPage", "DeadLetter"} <= given
-    assert given <= set(headwater.__all__)
+    assert {"PastContext", "ContextPage", "DeadLetter", "AuditReport"} <= results
+    assert results <= set(headwater.__all__)
 
 
-def test_whatever_a_context_and_its_lineage_consist_of_has_a_public_name() -> None:
+def test_the_parts_of_a_context_and_its_lineage_have_public_names() -> None:
     kinds: list[Any] = [headwater.Context, headwater.ContextPage]
     for kind in kinds:
         parts = [part for hint in get_type_hints(kind).values() for part in named(hint)]
@@ -184,6 +195,9 @@ def test_decorated_functions_keep_their_types_for_mypy(tmp_path: Path) -> None:
     )
     problems = [line.split("error: ")[1] for line in report.splitlines() if "error: " in line]
     assert problems == [
+        "Too few arguments  [call-arg]",
+        'Argument 1 has incompatible type "int"; expected "str"  [arg-type]',
+        'Unexpected keyword argument "sign"; did you mean "signed"?  [call-arg]',
         'Missing positional argument "event" in call to "total"  [call-arg]',
         'Argument 1 to "name" has incompatible type "int"; expected "str"  [arg-type]',
         'Argument "triger" to "feature" has incompatible type "str"; expected "Never"  [arg-type]',

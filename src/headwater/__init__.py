@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from headwater.core.durations import format_duration, parse_duration
     from headwater.core.values import FeatureValue, ServiceEvent
     from headwater.declarations import Chunk, ContextItem, Overrides, context, retriever
-    from headwater.declarations.features import entity, feature
+    from headwater.declarations.feature_decorators import entity, feature
     from headwater.declarations.graph import Graph
     from headwater.engine.worker import Worker
     from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
@@ -106,8 +106,8 @@ _HOMES = {
     "TokenBudgetError": "errors",
     "Worker": "engine.worker",
     "context": "declarations",
-    "entity": "declarations.features",
-    "feature": "declarations.features",
+    "entity": "declarations.feature_decorators",
+    "feature": "declarations.feature_decorators",
     "format_duration": "core.durations",
     "parse_duration": "core.durations",
     "retriever": "declarations",

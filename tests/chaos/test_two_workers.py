@@ -30,13 +30,13 @@ def steps(first: int) -> list[Step]:
 
 
 async def publish(store: FeatureStore, batch: list[Step]) -> None:
-    await store.publish_events(
+    await store.bus.publish_many(
         [ServiceEvent(s.event_type, s.entity_id, s.payload, event_id=s.event_id) for s in batch]
     )
 
 
 async def owners(store: FeatureStore) -> set[str | None]:
-    return {lag.owner for lag in await store.lag()}
+    return {lag.owner for lag in await store.admin.lag()}
 
 
 @pytest.mark.timeout(180)
@@ -50,7 +50,7 @@ async def test_two_workers_lose_no_update_of_hot_entities(
             return len(found) == 2 and None not in found
 
         async def done() -> bool:
-            return sum(lag.waiting for lag in await store.lag()) == 0
+            return sum(lag.waiting for lag in await store.admin.lag()) == 0
 
         assert await until(both_work, PATIENCE_SECONDS)
         published: list[Step] = []
@@ -61,6 +61,6 @@ async def test_two_workers_lose_no_update_of_hot_entities(
         assert await both_work()
         assert await fleet.stop() == [0, 0]
         found = await store.get_features(["chain"], ACCOUNTS)
-        audit = await store.audit()
+        audit = await store.admin.audit()
     assert {account: row["chain"] for account, row in found.items()} == expect(published).chains
     assert (audit.differences, audit.entity_ids) == ([], len(ACCOUNTS))

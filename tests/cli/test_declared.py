@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 from tests.cli.test_context import DESK
@@ -156,7 +157,7 @@ def test_a_replay_whose_context_is_not_declared_names_the_file_and_the_option(
     (folder / "desk.py").write_text(DESK)
     asked = ["user_id=u1", "question=parcels", "--file", "desk.py", "--json"]
     made = run("context", "assemble", "support", *asked).json
-    assert load_store(folder / "desk.py").registry.contexts.keys() == {"support"}
+    assert runtime_of(load_store(folder / "desk.py")).registry.contexts.keys() == {"support"}
     for mode in ("live", "as_of"):
         refused = run("context", "replay", made["context_id"], "--mode", mode)
         assert (refused.code, refused.out) == (1, "")

@@ -11,6 +11,7 @@ import pytest
 
 from headwater.cli.demo.printer import Story
 from headwater.cli.demo.server import DemoError, Shop
+from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.cli.conftest import Start, wait_until
 
@@ -86,7 +87,7 @@ def test_the_demo_is_in_colour_on_a_terminal(
 
 def test_the_shipped_example_can_be_served_as_it_is() -> None:
     shipped = Path(str(files("headwater.cli.demo"))) / "features.py"
-    declared = load_store(shipped).registry
+    declared = runtime_of(load_store(shipped)).registry
     assert "total_spend" in declared.features
     assert "support" in declared.contexts
 

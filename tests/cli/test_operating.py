@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from headwater import FeatureStore
 from headwater.cli import lag as lag_verb
 from headwater.cli import output
 from headwater.ports import ConsumerLag
+from headwater.store.groups import AdminVerbs
 from tests.cli.conftest import Run
 from tests.cli.test_verbs import drain
 
@@ -56,7 +56,7 @@ def test_lag_is_watched_at_a_terminal_until_ctrl_c(
     assert run("lag", "--watch").code == 2
     looks: list[int] = []
 
-    async def interrupted(store: FeatureStore) -> list[ConsumerLag]:
+    async def interrupted(admin: AdminVerbs) -> list[ConsumerLag]:
         looks.append(len(looks))
         if len(looks) == 3:
             raise KeyboardInterrupt
@@ -64,7 +64,7 @@ def test_lag_is_watched_at_a_terminal_until_ctrl_c(
 
     monkeypatch.setattr(lag_verb, "on_terminal", lambda: True)
     monkeypatch.setattr(lag_verb, "_WATCH_SECONDS", 0)
-    monkeypatch.setattr(FeatureStore, "lag", interrupted)
+    monkeypatch.setattr(AdminVerbs, "lag", interrupted)
     shown = run("lag", "--watch")
     assert shown.code == 0
     assert "somebody" in shown.out

@@ -41,7 +41,7 @@ def erase(folder: Path, made: Context, *pointers: str) -> None:
     async def erased() -> None:
         async with store:
             for pointer in pointers:
-                await store.redact(made.context_id, pointer, reason="asked", by="dpo")
+                await store.records.redact(made.context_id, pointer, reason="asked", by="dpo")
 
     asyncio.run(erased())
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
 from headwater.cli.suggestions import payload_of, suggestions
+from headwater.declarations.runtime import runtime_of
 from headwater.testing import temporary
 
 FILE = Path("my shop.py")
@@ -52,7 +53,7 @@ def test_an_event_is_suggested_with_what_its_handler_looks_up(store: FeatureStor
         "headwater features get address 1 --file 'my shop.py'",
         "headwater graph 'my shop.py'",
     ]
-    features = store.registry.features
+    features = runtime_of(store).registry.features
     assert payload_of(features["points"]) == {"amount": 1}
     assert payload_of(features["visits"]) == {}
 
@@ -82,11 +83,11 @@ async def test_an_event_is_suggested_with_what_all_its_handlers_look_up() -> Non
     async with temporary(store):
         await store.publish("reading", "1", payload)
         await store.drain()
-        assert await store.dead_letters() == []
+        assert await store.dead_letters.list() == []
 
 
 def test_a_handler_without_source_is_sent_an_empty_payload(store: FeatureStore) -> None:
-    declared = store.registry.features["points"]
+    declared = runtime_of(store).registry.features["points"]
     unread: dict[str, Any] = {}
     exec("def points(user_id, event): return event.payload['amount']", unread)
     assert payload_of(replace(declared, function=unread["points"])) == {}
@@ -120,7 +121,7 @@ def test_a_context_is_suggested_with_arguments_of_its_types(store: FeatureStore)
 async def test_a_suggested_event_can_be_handled(store: FeatureStore) -> None:
     async with temporary(store):
         for name, event_type in (("address", "moved"), ("points", "purchase"), ("visits", "visit")):
-            payload = payload_of(store.registry.features[name])
+            payload = payload_of(runtime_of(store).registry.features[name])
             await store.publish(event_type, "1", payload)
             await store.drain()
             assert await store.get_feature(name, "1")

@@ -22,6 +22,7 @@ from headwater import (
     context,
 )
 from headwater.contexts.tokens import tokenizer_for
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     BackendError,
     ConfigError,
@@ -433,7 +434,7 @@ class BrokenLog:
 
 async def broken(store: FeatureStore) -> Callable[[], Awaitable[Context]]:
     """A context of a store whose log is broken."""
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     engine.assembler._recorder._records = BrokenLog()  # type: ignore[assignment] # noqa: SLF001
 
     @context(store)
@@ -481,7 +482,7 @@ async def test_the_vocabulary_and_prices_are_loaded_off_the_loop(store: FeatureS
         return "text"
 
     threads: list[str] = []
-    assembler = (await store.open()).assembler
+    assembler = (await runtime_of(store).open()).assembler
     load = assembler._load_now  # noqa: SLF001
 
     def noted(model: str | None) -> None:

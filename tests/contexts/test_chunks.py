@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from headwater import Chunk, FeatureStore, context, retriever
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, InvalidInputError, RetrieverFailedError
 
 BOTH = pytest.mark.parametrize("cache_ttl", [None, "5m"])
@@ -291,7 +292,7 @@ def test_a_search_without_a_body_is_refused(store: FeatureStore) -> None:
     for function in (dots, passes, described, both, hidden(both)):
         with pytest.raises(DeclarationError, match="its body must be a search: it is empty"):
             retriever(store, name="search")(function)
-    assert store.registry.retrievers == {}
+    assert runtime_of(store).registry.retrievers == {}
 
 
 def test_a_search_that_says_it_finds_nothing_is_one(store: FeatureStore) -> None:
@@ -306,4 +307,4 @@ def test_a_search_that_says_it_finds_nothing_is_one(store: FeatureStore) -> None
 
     for function in (nothing, missing, none_yet):
         retriever(store)(function)
-    assert len(store.registry.retrievers) == 3
+    assert len(runtime_of(store).registry.retrievers) == 3

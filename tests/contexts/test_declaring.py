@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headwater import Chunk, ContextItem, FeatureStore, context, retriever
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, DuplicateNameError, DurationError, InvalidInputError
 from headwater.settings.schema import Settings
 
@@ -43,7 +44,7 @@ def test_every_option_of_a_context_is_kept(store: FeatureStore) -> None:
         backfill=True,
         timeout="2s",
     )(text).definition
-    assert store.registry.context("support") is declared
+    assert runtime_of(store).registry.context("support") is declared
     assert (declared.name, declared.version, declared.model) == ("support", "2", "gpt-4o")
     assert (declared.max_tokens, declared.separator) == (100, " | ")
     assert (declared.freshness_sla, declared.freshness_strict) == (timedelta(minutes=5), True)
@@ -68,7 +69,7 @@ def test_every_option_of_a_retriever_is_kept(store: FeatureStore) -> None:
         store, cache_ttl=timedelta(seconds=3), name="search", top_k=5, timeout="1m"
     )(text)
     definition = declared.definition
-    assert store.registry.retrievers == {"search": definition}
+    assert runtime_of(store).registry.retrievers == {"search": definition}
     assert (definition.cache_ttl, definition.top_k) == (timedelta(seconds=3), 5)
     assert definition.timeout == timedelta(minutes=1)
     plain = retriever(store)(text).definition

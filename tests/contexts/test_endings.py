@@ -221,5 +221,5 @@ async def test_a_worker_goes_on_after_a_handler_whose_search_exits(
     await store.publish("purchase", "u1")
     await store.publish("visit", "u1", {"plan": "gold"})
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert (letter.feature, await store.get_feature("plan", "u1")) == ("advice", "gold")

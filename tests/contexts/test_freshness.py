@@ -74,7 +74,7 @@ async def test_what_a_caught_failure_has_read_is_read(store: FeatureStore, user:
         assert ctx.freshness_status == "degraded"
         (read,) = ctx.lineage.features
         assert (read.feature, read.entity_id, read.source) == ("plan", "nobody", "missing")
-        found = await store.find_contexts(feature="plan", entity_id="nobody")
+        found = await store.records.find(feature="plan", entity_id="nobody")
         assert found.contexts[0].context_id == ctx.context_id
 
 
@@ -203,7 +203,7 @@ async def test_what_a_failed_feature_had_read_is_found(store: FeatureStore, user
         return "no score"
 
     ctx = await outer("u1")
-    found = await store.find_contexts(feature="plan", entity_id="u1")
+    found = await store.records.find(feature="plan", entity_id="u1")
     assert [each.context_id for each in found.contexts] == [ctx.context_id]
 
 
@@ -227,7 +227,7 @@ async def test_a_context_of_before_is_as_old_as_what_it_read(
     assert nested.context_id == before.context_id
     (violation,) = ctx.freshness_violations
     assert (violation.kind, violation.age_ms, violation.reason) == ("context", 300_001, "stale")
-    found = await store.find_contexts(feature="plan", entity_id="u1")
+    found = await store.records.find(feature="plan", entity_id="u1")
     assert ctx.context_id in {each.context_id for each in found.contexts}
 
 

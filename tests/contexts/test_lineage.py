@@ -417,7 +417,10 @@ async def test_a_live_context_and_its_record_agree_in_every_field(
     await visit(store, "u1")
     clock.advance("90s")
     live = await made("u1", {"call_id": "c1", "at": clock.now(), "turn": (1, 2)})
-    past, trace = await store.get_context_at(live.context_id), await store.explain(live.context_id)
+    past, trace = (
+        await store.get_context_at(live.context_id),
+        await store.records.explain(live.context_id),
+    )
     assert {violation.reason for violation in live.freshness_violations} == {
         "stale",
         "missing",

@@ -120,5 +120,5 @@ async def test_an_id_is_a_value_and_never_part_of_a_query(store: FeatureStore, u
     attack = "u1' OR '1'='1"
     ctx = await made(attack)
     assert ctx.content == ""
-    found = await store.find_contexts(feature="plan", entity_id=attack)
+    found = await store.records.find(feature="plan", entity_id=attack)
     assert [summary.context_id for summary in found.contexts] == [ctx.context_id]

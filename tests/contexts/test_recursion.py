@@ -194,5 +194,5 @@ async def test_a_handler_that_searches_in_a_circle_fails_alone(
 
     await store.publish("purchase", "u1")
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert "same arguments: search → search" in letter.error

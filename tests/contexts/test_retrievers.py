@@ -12,6 +12,7 @@ import pytest
 
 from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent, context, feature, retriever
 from headwater.declarations import RetrieverFunction
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     BackendError,
     InvalidInputError,
@@ -359,7 +360,7 @@ async def test_without_its_cache_a_search_is_made(
     cached: Callable[[], Cached | None],
 ) -> None:
     search = declared(store, searches)
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     engine.retrieve._cache = BrokenCache(cached)  # noqa: SLF001
     assert (await search("shoes"))[0].text == "result 1"
     said = capsys.readouterr().err

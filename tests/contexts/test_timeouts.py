@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, context, feature, retriever
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     ContextFailedError,
     ContextTimeoutError,
@@ -192,7 +193,7 @@ async def test_a_declaration_may_give_more_or_less_time(
     longer = declare(store, name="longer", timeout="20s")(waits)
     shorter = declare(store, name="shorter", timeout="50ms")(waits)
     await longer(0.5)
-    await store.rebind(settings.replace(context={"timeout": 20}), clock)
+    await runtime_of(store).rebind(settings.replace(context={"timeout": 20}), clock)
     with pytest.raises((ContextTimeoutError, RetrieverTimeoutError), match=r"0\.05 s"):
         await shorter(NEVER)
 
@@ -209,7 +210,7 @@ async def test_features_have_the_time_of_handlers(
     async def made(user_id: str) -> str:
         return str(await store.get_feature("slow", user_id))
 
-    await store.rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
     with pytest.raises(HandlerTimeoutError):
         await made("u1")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from headwater import FeatureStore, entity
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, DuplicateNameError
 
 
@@ -18,7 +19,7 @@ def test_an_entity_is_its_class_unchanged(store: FeatureStore) -> None:
         user_id: str
 
     assert User("u1").user_id == "u1"
-    assert store.registry.entities["User"].id_field == "user_id"
+    assert runtime_of(store).registry.entities["User"].id_field == "user_id"
 
 
 def test_among_several_fields_the_one_that_ends_in_id_is_the_id(store: FeatureStore) -> None:
@@ -27,7 +28,7 @@ def test_among_several_fields_the_one_that_ends_in_id_is_the_id(store: FeatureSt
         note: str
         order_id: int
 
-    assert store.registry.entities["Order"].id_field == "order_id"
+    assert runtime_of(store).registry.entities["Order"].id_field == "order_id"
 
 
 def test_an_entity_may_have_a_name_of_its_own(store: FeatureStore) -> None:
@@ -35,7 +36,7 @@ def test_an_entity_may_have_a_name_of_its_own(store: FeatureStore) -> None:
     class User:
         user_id: str
 
-    assert list(store.registry.entities) == ["Customer"]
+    assert list(runtime_of(store).registry.entities) == ["Customer"]
 
 
 def test_an_entity_without_an_id_field_is_refused_with_file_and_line(store: FeatureStore) -> None:
@@ -89,7 +90,11 @@ def test_two_stores_may_each_have_an_entity_of_one_name(store: FeatureStore) -> 
         class User:
             user_id: str
 
-    assert list(store.registry.entities) == list(other.registry.entities) == ["User"]
+    assert (
+        list(runtime_of(store).registry.entities)
+        == list(runtime_of(other).registry.entities)
+        == ["User"]
+    )
 
 
 def test_a_decorator_without_its_store_is_refused() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, DuplicateNameError
 
 
@@ -62,7 +63,7 @@ def test_every_option_is_kept(store: FeatureStore, user: type) -> None:
         ttl="1.5h",
         order="event_time",
     )(of_event)
-    kept = store.registry.features["spend"]
+    kept = runtime_of(store).registry.features["spend"]
     assert kept.triggers == ("purchase", "refund")
     assert (kept.max_retries, kept.default, kept.order) == (5, 0, "event_time")
     assert kept.ttl == timedelta(minutes=90)
@@ -71,7 +72,10 @@ def test_every_option_is_kept(store: FeatureStore, user: type) -> None:
 def test_durations_are_timedeltas_or_texts(store: FeatureStore, user: type) -> None:
     feature(entity=user, name="one", refresh=timedelta(minutes=5), materialize=True)(of_id)
     feature(entity=user, name="two", refresh="5m")(of_id)
-    assert store.registry.features["one"].refresh == store.registry.features["two"].refresh
+    assert (
+        runtime_of(store).registry.features["one"].refresh
+        == runtime_of(store).registry.features["two"].refresh
+    )
 
 
 def test_two_features_of_one_name_are_refused_and_both_places_named(user: type) -> None:
@@ -223,9 +227,9 @@ def test_a_template_is_plain_names_in_braces_and_nothing_else(
 def test_a_refused_declaration_leaves_nothing_behind(store: FeatureStore, user: type) -> None:
     with pytest.raises(DeclarationError):
         feature(entity=user, ttl="soon")(of_id)
-    assert store.registry.features == {}
+    assert runtime_of(store).registry.features == {}
     feature(entity=user, ttl="5m")(of_id)
-    assert list(store.registry.features) == ["of_id"]
+    assert list(runtime_of(store).registry.features) == ["of_id"]
 
 
 def test_declaring_runs_nothing_and_opens_nothing(store: FeatureStore) -> None:
@@ -237,7 +241,7 @@ def test_declaring_runs_nothing_and_opens_nothing(store: FeatureStore) -> None:
     def never(user_id: str) -> int:
         raise AssertionError("declared, not called")
 
-    assert list(store.registry.features) == ["never"]
+    assert list(runtime_of(store).registry.features) == ["never"]
 
 
 def test_a_source_is_declared_once_under_a_name_that_is_free(store: FeatureStore) -> None:

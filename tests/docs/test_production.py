@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.loading import load
 from headwater.settings.schema import SETTINGS, Settings
 from headwater.store.loader import load_store
@@ -106,4 +107,4 @@ def test_the_settings_of_the_units_are_valid(tmp_path: Path) -> None:
 
 
 def test_its_features_file_is_one() -> None:
-    assert load_store(EXAMPLE / "features.py").registry.features
+    assert runtime_of(load_store(EXAMPLE / "features.py")).registry.features

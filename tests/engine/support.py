@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from headwater import FeatureStore
+from headwater.declarations.runtime import runtime_of
 
 PATIENCE_SECONDS = 20.0
 
@@ -27,13 +28,13 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 async def backlog(store: FeatureStore) -> int:
     """How many events wait."""
-    return await (await store.open()).backends.bus.backlog()
+    return await (await runtime_of(store).open()).backends.bus.backlog()
 
 
 async def query(store: FeatureStore, sql: str) -> list[tuple[Any, ...]]:
     """Rows over the event log, feature history and the declared sources."""
-    engine = await store.open()
-    rows = await engine.backends.offline.query(sql, store.registry.sources)
+    engine = await runtime_of(store).open()
+    rows = await engine.backends.offline.query(sql, runtime_of(store).registry.sources)
     return [tuple(row) for row in rows.rows]
 
 

@@ -10,6 +10,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.memory import MemoryCache
 from headwater.core.logging import log
+from headwater.declarations.runtime import runtime_of
 from headwater.engine.declaration_check import KEPT, DeclarationCheck
 from headwater.ports import Cached
 from headwater.testing import ManualClock
@@ -37,7 +38,9 @@ def declaring(names: Iterable[str]) -> FeatureStore:
 
 
 def worker(name: str, cache: MemoryCache, *features: str) -> DeclarationCheck:
-    return DeclarationCheck(declaring(features).registry, cache, ManualClock(), name, "group")
+    return DeclarationCheck(
+        runtime_of(declaring(features)).registry, cache, ManualClock(), name, "group"
+    )
 
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import ClosedError, EventError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -94,7 +95,7 @@ async def test_a_batch_of_events_with_an_invalid_one_is_not_published_at_all(
         ServiceEvent("note", "u1", {}, clock.now().replace(year=clock.now().year + 1)),
     ):
         with pytest.raises(EventError, match=r"^event 1: "):
-            await store.publish_events([good, bad])
+            await store.bus.publish_many([good, bad])
     assert await backlog(store) == 0
 
 
@@ -103,7 +104,7 @@ async def test_an_event_that_nothing_triggers_on_is_acknowledged(store: FeatureS
     await store.publish("unheard", "u1")
     await store.drain()
     assert await backlog(store) == 0
-    assert await store.dead_letters() == []
+    assert await store.dead_letters.list() == []
 
 
 async def test_a_handler_sees_its_own_uncommitted_writes(store: FeatureStore, user: type) -> None:
@@ -285,7 +286,7 @@ async def test_two_workers_lose_no_update_and_reorder_none(
     running = [asyncio.create_task(worker.run()) for worker in workers]
     ids = [f"u{number}" for number in range(12)]
     for number in range(40):
-        await stores[number % 2].publish_events(
+        await stores[number % 2].bus.publish_many(
             [ServiceEvent("note", entity_id, {"number": number}, clock.now()) for entity_id in ids]
         )
     await until(lambda: _all_done(stores[0]))
@@ -371,7 +372,7 @@ async def test_a_feature_for_its_effect_alone_returns_nothing(
 
 async def test_a_store_that_was_closed_says_so(store: FeatureStore) -> None:
     declare_journal(store)
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     await store.close()
     with pytest.raises(ClosedError, match="closed"):
         await engine.backends.online.get("User", ["u1"])
@@ -390,9 +391,9 @@ async def test_what_is_no_event_is_refused(store: FeatureStore) -> None:
     with pytest.raises(EventError, match=r"payload is a mapping such as .* not \[1\]"):
         await store.publish("note", "u1", [1])  # type: ignore[arg-type]
     with pytest.raises(EventError, match=r"takes a list; pass \[event\]"):
-        await store.publish_events(event)  # type: ignore[arg-type]
+        await store.bus.publish_many(event)  # type: ignore[arg-type]
     with pytest.raises(EventError, match=r"event 1: .* is no ServiceEvent"):
-        await store.publish_events([event, {"event_type": "note"}])  # type: ignore[list-item]
+        await store.bus.publish_many([event, {"event_type": "note"}])  # type: ignore[list-item]
 
 
 async def test_a_payload_that_is_too_large_is_refused(store: FeatureStore) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import UnknownDeadLetterError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -37,7 +38,7 @@ async def test_one_features_failure_does_not_undo_anothers(store: FeatureStore, 
     assert await store.get_features(["before", "broken", "afterwards"], ["u1"]) == {
         "u1": {"before": 1, "broken": None, "afterwards": 2}
     }
-    assert [letter.feature for letter in await store.dead_letters()] == ["broken"]
+    assert [letter.feature for letter in await store.dead_letters.list()] == ["broken"]
 
 
 async def test_one_events_failure_does_not_stop_the_next_ones(
@@ -54,7 +55,7 @@ async def test_one_events_failure_does_not_stop_the_next_ones(
         await store.publish("buy", "u1", {"number": number})
     await store.drain()
     assert await store.get_feature("bought", "u1") == [0, 2, 3]
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.event.payload == {"number": 1}
 
 
@@ -74,7 +75,7 @@ async def test_a_failing_handler_is_retried_with_growing_pauses(
     await store.publish("buy", "u1")
     await store.drain()
     assert await store.get_feature("bought", "u1") == 5
-    assert await store.dead_letters() == []
+    assert await store.dead_letters.list() == []
     pauses = [later - earlier for earlier, later in itertools.pairwise(runs)]
     for attempt, pause in enumerate(pauses):
         assert 0.5 * 0.1 * 2**attempt <= pause <= 1.5 * 0.1 * 2**attempt
@@ -117,7 +118,7 @@ async def test_a_handler_runs_once_and_then_max_retries_times(
     await store.publish("buy", "u1")
     await store.drain()
     assert runs == 1 + max_retries
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.attempts == 1 + max_retries
 
 
@@ -128,7 +129,7 @@ async def test_max_retries_is_three_unless_told_otherwise(store: FeatureStore, u
 
     await store.publish("buy", "u1")
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.attempts == 4
 
 
@@ -142,7 +143,7 @@ async def test_a_dead_letter_holds_the_event_the_feature_the_error_and_the_times
     began = clock.now()
     event = await store.publish("buy", "u1", {"item": "tea"}, event_id="e1")
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.event == event
     assert letter.feature == "broken"
     assert letter.error == "LookupError: no price for tea"
@@ -162,7 +163,7 @@ async def test_a_value_that_does_not_fit_its_feature_is_a_failure_with_the_featu
 
     await store.publish("buy", "u1", {"price": "12"})
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.error.startswith("FeatureValueError: feature 'price' cannot keep '12' as float")
 
 
@@ -184,13 +185,13 @@ async def test_redrive_runs_only_the_failed_feature(store: FeatureStore, user: t
 
     await store.publish("buy", "u1", event_id="e1")
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     mended = True
-    await store.redrive(letter.id)
+    await store.dead_letters.redrive(letter.id)
     await store.drain()
     assert runs == ["fine", "broken", "broken"]
     assert await store.get_feature("broken", "u1") == f"redrive:{letter.id}"
-    assert await store.dead_letters() == []
+    assert await store.dead_letters.list() == []
 
 
 async def test_a_redriven_event_that_fails_again_is_a_dead_letter_again(
@@ -202,14 +203,14 @@ async def test_a_redriven_event_that_fails_again_is_a_dead_letter_again(
 
     await store.publish("buy", "u1")
     await store.drain()
-    (first,) = await store.dead_letters()
-    await store.redrive(first.id)
+    (first,) = await store.dead_letters.list()
+    await store.dead_letters.redrive(first.id)
     await store.drain()
-    (second,) = await store.dead_letters()
+    (second,) = await store.dead_letters.list()
     assert second.id != first.id
     assert second.event.payload == first.event.payload
     with pytest.raises(UnknownDeadLetterError, match="dlq list"):
-        await store.redrive(first.id)
+        await store.dead_letters.redrive(first.id)
 
 
 async def test_a_handler_that_runs_too_long_fails_and_is_retried(
@@ -228,12 +229,12 @@ async def test_a_handler_that_runs_too_long_fails_and_is_retried(
     async def quick(user_id: str, event: ServiceEvent) -> int:
         return 2
 
-    await store.rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
     await store.publish("buy", "u1")
     await store.drain()
     assert runs == 2
     assert await store.get_feature("quick", "u1") == 2
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.error == (
         "HandlerTimeoutError: feature 'slow' failed for 'u1': it ran longer than 0.05 s"
     )
@@ -250,7 +251,7 @@ async def test_a_time_out_inside_a_handler_is_the_handlers_own(
 
     await store.publish("buy", "u1")
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert letter.error.startswith("TimeoutError")
 
 
@@ -275,7 +276,7 @@ async def test_a_cancellation_or_exit_that_a_handler_raises_is_its_failure_not_t
     await store.publish("buy", "u2")
     await store.drain()
     assert await store.get_feature("gives_up", "u2") == 1
-    assert [letter.event.entity_id for letter in await store.dead_letters()] == ["u1"]
+    assert [letter.event.entity_id for letter in await store.dead_letters.list()] == ["u1"]
 
 
 async def test_an_id_that_is_not_of_the_entitys_type_is_a_dead_letter(
@@ -293,7 +294,7 @@ async def test_an_id_that_is_not_of_the_entitys_type_is_a_dead_letter(
     await store.publish("paid", "7")
     await store.drain()
     assert await store.get_feature("paid", "7") is True
-    assert len(await store.dead_letters()) == 1
+    assert len(await store.dead_letters.list()) == 1
     assert await backlog(store) == 0
 
 

@@ -95,7 +95,7 @@ async def test_publishing_reading_and_assembling(
         lambda: store.publish("visit", "u1"),
         lambda: store.get_features(["visits"], ["u1"]),
         lambda: greeting("u1"),
-        lambda: store.find_contexts(feature="visits", entity_id="u1", limit=1),
+        lambda: store.records.find(feature="visits", entity_id="u1", limit=1),
     ]
     for do in doings:
         await do()

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.core.clock import SystemClock
 from headwater.core.logging import Outage
+from headwater.declarations.runtime import runtime_of
 from headwater.engine import lag_metrics as gauges
 from headwater.settings.schema import Settings
 from tests.engine.support import metric, records, until
@@ -56,7 +57,7 @@ async def test_what_waits_and_for_how_long_is_measured_while_a_worker_runs(
 async def test_a_store_that_cannot_be_asked_leaves_them_unknown(
     store: FeatureStore, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     await store.close()
     looking = asyncio.create_task(
         gauges.keep_current(engine.backends, SystemClock(), range(3), Outage("events"))

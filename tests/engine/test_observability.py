@@ -11,6 +11,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.core.logging import log
+from headwater.declarations.runtime import runtime_of
 from headwater.ports import Cache
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -158,7 +159,7 @@ async def test_the_log_level_is_a_setting(
     clock: ManualClock,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await store.rebind(settings.replace(log={"level": "error"}), clock)
+    await runtime_of(store).rebind(settings.replace(log={"level": "error"}), clock)
     await store.publish("buy", "u1")
     await store.drain()
     assert capsys.readouterr().err == ""
@@ -181,7 +182,7 @@ async def test_a_worker_that_runs_other_features_than_another_says_so(
         return bool(records(said, "another worker runs other features"))
 
     async with running(Worker(store)), other:
-        cache = (await store.open()).backends.cache
+        cache = (await runtime_of(store).open()).backends.cache
         await until(lambda: _is_there(cache))
         async with running(Worker(other)):
             await until(warned)

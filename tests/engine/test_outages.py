@@ -10,6 +10,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendUnavailableError, EventError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -34,7 +35,7 @@ async def test_a_handler_that_cannot_read_because_the_server_is_away_is_run_agai
     await store.publish("buy", "u1")
     await store.drain()
     assert await store.get_feature("total", "u1") == 1
-    assert await store.dead_letters() == []
+    assert await store.dead_letters.list() == []
 
 
 async def test_a_refresh_that_meets_a_server_that_is_away_is_run_again(
@@ -95,12 +96,12 @@ async def test_groups_that_share_a_schedule_each_run_it_once(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    await store.rebind(settings.replace(partitions=1), clock)
+    await runtime_of(store).rebind(settings.replace(partitions=1), clock)
     ids = [f"u{number:04d}" for number in range(1_700)]
     await asyncio.gather(*(store.set_feature("total", entity_id, 1) for entity_id in ids))
     for group in ("one", "other"):
         chosen = settings.replace(partitions=1, worker={"consumer_group": group})
-        await store.rebind(chosen, clock)
+        await runtime_of(store).rebind(chosen, clock)
         await store.drain()
     await store.drain()
     assert sorted(runs) == sorted(ids * 2)
@@ -122,9 +123,9 @@ def test_a_store_can_be_opened_by_many_event_loops_at_once(settings: Settings) -
     together = threading.Barrier(4)
 
     async def use() -> None:
-        engine = await store.open()
+        engine = await runtime_of(store).open()
         opened.append(await store.get_feature("total", "u1"))
-        if engine is not (await store.open()):
+        if engine is not (await runtime_of(store).open()):
             opened.append("another")
         await asyncio.to_thread(together.wait)
         await store.close()
@@ -144,8 +145,8 @@ def test_a_store_can_be_opened_by_many_event_loops_at_once(settings: Settings) -
 async def test_a_worker_that_is_stopped_while_it_claims_leaves_nothing_behind(
     store: FeatureStore, user: type, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.rebind(settings.replace(worker={"lease_ttl": 60}), SystemClock())
-    engine = await store.open()
+    await runtime_of(store).rebind(settings.replace(worker={"lease_ttl": 60}), SystemClock())
+    engine = await runtime_of(store).open()
     worker, claim = Worker(store), engine.backends.leases.claim
 
     async def claim_slowly(name: str, partitions: object) -> object:
@@ -170,7 +171,7 @@ async def test_a_tick_after_a_takeover_is_not_taken_for_one_that_overruns(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    await store.rebind(settings.replace(partitions=1), clock)
+    await runtime_of(store).rebind(settings.replace(partitions=1), clock)
     ids = [f"u{number:04d}" for number in range(700)]
     await asyncio.gather(*(store.set_feature("total", entity_id, 1) for entity_id in ids))
     # The first portion is handled here; the rest by whoever comes next.

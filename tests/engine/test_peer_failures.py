@@ -12,6 +12,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import UnknownNameError
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
@@ -28,9 +29,9 @@ pytestmark = pytest.mark.both_environments
 async def shared(home: Path) -> AsyncIterator[FeatureStore]:
     """The store of the program whose processes are killed, seen from here."""
     before = program.store.settings
-    await program.store.rebind(Settings().replace(home=home), SystemClock())
+    await runtime_of(program.store).rebind(Settings().replace(home=home), SystemClock())
     yield program.store
-    await program.store.rebind(before, SystemClock())
+    await runtime_of(program.store).rebind(before, SystemClock())
 
 
 async def is_done(store: FeatureStore) -> bool:
@@ -53,9 +54,9 @@ async def test_a_failing_handlers_event_is_kept_not_acknowledged_and_lost(
 
     await store.publish("buy", "u1", {"amount": 5})
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     mended = True
-    await store.redrive(letter.id)
+    await store.dead_letters.redrive(letter.id)
     await store.drain()
     assert await store.get_feature("total", "u1") == 5
 
@@ -175,12 +176,12 @@ async def test_the_workers_settings_are_more_than_words_in_the_docs(
     }
     settings = load(variables, home)
     assert settings.worker.poll_interval == 0.5
-    await store.rebind(settings, clock)
+    await runtime_of(store).rebind(settings, clock)
     for number in range(6):
         await store.publish("buy", f"u{number}")
     await store.drain()
     assert most == 2
-    await store.rebind(settings.replace(worker={"consumer_group": "another"}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"consumer_group": "another"}), clock)
     assert await backlog(store) == 6
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.engine.batch import run_batch
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -113,7 +114,7 @@ class Engine(RuleBasedStateMachine):
         self.store = self.open()
 
     async def work_and_die(self, commits: int) -> None:
-        engine = await self.store.open()
+        engine = await runtime_of(self.store).open()
         backends, bus = engine.backends, engine.backends.bus
         self.crashes += 1
         await backends.leases.register(f"doomed-{self.crashes}")
@@ -141,10 +142,10 @@ class Engine(RuleBasedStateMachine):
     @rule()
     def redrive(self) -> None:
         """Someone mends what was wrong and runs the dead letters again."""
-        waiting = self.run(self.store.dead_letters())
+        waiting = self.run(self.store.dead_letters.list())
         for letter in waiting:
             self.model.failures_left[letter.event.payload["number"]] = 0
-            self.run(self.store.redrive(letter.id))
+            self.run(self.store.dead_letters.redrive(letter.id))
             entry = (letter.event.entity_id, letter.event.payload["number"])
             self.model.waiting.append(entry)
         self.model.dead.clear()
@@ -158,7 +159,7 @@ class Engine(RuleBasedStateMachine):
         rows = self.run(self.store.get_features(["journal"], ENTITIES))
         assert {i: row["journal"] or [] for i, row in rows.items()} == self.model.journals
         assert self.run(backlog(self.store)) == len(self.model.waiting)
-        dead = self.run(self.store.dead_letters())
+        dead = self.run(self.store.dead_letters.list())
         assert sorted(letter.event.payload["number"] for letter in dead) == sorted(self.model.dead)
 
     def teardown(self) -> None:

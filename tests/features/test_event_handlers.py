@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -107,7 +108,7 @@ async def test_a_batch_of_quick_sync_handlers_costs_few_thread_hops(
         threads.append(threading.current_thread().name)
         return 1
 
-    await store.rebind(settings.replace(worker={"concurrency": 64}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"concurrency": 64}), clock)
     for number in range(200):
         await store.publish("buy", f"u{number}")
     await store.drain()
@@ -128,7 +129,7 @@ async def test_sync_handlers_that_wait_run_side_by_side(store: FeatureStore, use
     for number in range(8):
         await store.publish("meet", f"u{number}")
     await store.drain()
-    assert await store.dead_letters() == []
+    assert await store.dead_letters.list() == []
 
 
 async def test_store_sync_is_refused_where_it_would_block_the_loop(
@@ -158,7 +159,7 @@ async def test_batch_size_bounds_the_events_of_a_batch(
         at_once -= 1
         return 1
 
-    await store.rebind(
+    await runtime_of(store).rebind(
         settings.replace(home=settings.home + "/one", partitions=1, worker={"batch_size": 3}), clock
     )
     for number in range(12):
@@ -182,7 +183,7 @@ async def test_concurrency_bounds_the_entities_at_once(
         at_once -= 1
         return 1
 
-    await store.rebind(
+    await runtime_of(store).rebind(
         settings.replace(home=settings.home + "/one", partitions=1, worker={"concurrency": 2}),
         clock,
     )
@@ -204,7 +205,7 @@ async def test_each_consumer_group_handles_every_event(
 
     await store.publish("buy", "u1")
     await store.drain()
-    await store.rebind(settings.replace(worker={"consumer_group": "others"}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"consumer_group": "others"}), clock)
     await store.drain()
     await store.drain()
     assert seen == ["headwater_workers", "others"]
@@ -218,7 +219,7 @@ async def test_an_idle_worker_that_nothing_wakes_looks_at_the_poll_interval(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    await store.rebind(settings.replace(worker={"poll_interval": 0.01}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"poll_interval": 0.01}), clock)
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
     await until(lambda: nobody_can_wake(Path(settings.home)))
@@ -243,7 +244,9 @@ async def has_total(store: FeatureStore) -> bool:
 async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
-    await store.rebind(settings.replace(worker={"batch_size": 1, "lease_ttl": 2}), store.clock)
+    await runtime_of(store).rebind(
+        settings.replace(worker={"batch_size": 1, "lease_ttl": 2}), store.clock
+    )
     may_end = asyncio.Semaphore(0)
 
     @feature(entity=user, trigger="seen")
@@ -251,12 +254,12 @@ async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
         await may_end.acquire()
         return 1
 
-    await store.publish_events([ServiceEvent("seen", f"u{number}") for number in range(2_000)])
+    await store.bus.publish_many([ServiceEvent("seen", f"u{number}") for number in range(2_000)])
     first, second = Worker(store), Worker(store)
     running = [asyncio.create_task(first.run())]
 
     async def owned_by(worker: Worker) -> int:
-        return [lag.owner for lag in await store.lag()].count(worker.name)
+        return [lag.owner for lag in await store.admin.lag()].count(worker.name)
 
     async def all_by_the_first() -> bool:
         return await owned_by(first) == 5
@@ -268,7 +271,7 @@ async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
     await until(all_by_the_first)
     running.append(asyncio.create_task(second.run()))
     await until(some_by_the_second)
-    assert sum(lag.waiting for lag in await store.lag()) > 1_000
+    assert sum(lag.waiting for lag in await store.admin.lag()) > 1_000
     for _ in range(2_000):
         may_end.release()
     for worker in (first, second):

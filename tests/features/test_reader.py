@@ -13,6 +13,7 @@ import pytest
 
 from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
 from headwater.core.logging import log
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     FeatureFailedError,
     FeatureValueError,
@@ -625,7 +626,7 @@ async def test_an_on_demand_function_may_not_run_for_ever(
         await asyncio.sleep(60)
         return 1
 
-    await store.rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"handler_timeout": 0.05}), clock)
     with pytest.raises(HandlerTimeoutError):
         await store.get_feature("slow", "u1")
 
@@ -684,7 +685,7 @@ async def test_sync_functions_that_read_each_other_do_not_run_out_of_threads(
     def outer(user_id: str) -> str:
         return f"<{store.sync.get_feature('inner', user_id)}>"
 
-    await store.rebind(settings.replace(worker={"threads": 2}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"threads": 2}), clock)
     ids = [f"u{number}" for number in range(20)]
     async with asyncio.timeout(10):
         found = await store.get_features(["outer"], ids)
@@ -704,7 +705,7 @@ async def test_a_quick_sync_function_does_not_wait_for_a_slow_one(
     def quick(user_id: str) -> int:
         return 1
 
-    await store.rebind(settings.replace(worker={"threads": 1}), clock)
+    await runtime_of(store).rebind(settings.replace(worker={"threads": 1}), clock)
     reading = asyncio.gather(store.get_feature("quick", "u1"), asyncio.sleep(0))
     waiting = asyncio.ensure_future(store.get_feature("slow", "u1"))
     assert (await reading)[0] == 1
@@ -719,7 +720,7 @@ async def test_time_in_the_queue_for_a_thread_is_not_time_to_run(
     def slow(user_id: str, event: ServiceEvent) -> int:
         return 1 if threading.Event().wait(0.05) else 2
 
-    await store.rebind(
+    await runtime_of(store).rebind(
         settings.replace(worker={"threads": 1, "handler_timeout": 0.4}, partitions=1), clock
     )
     ids = [f"u{number}" for number in range(20)]

@@ -18,6 +18,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.keys import Keys
 from headwater.core.clock import to_micros
 from headwater.core.values import Cell
+from headwater.declarations.runtime import runtime_of
 from headwater.features import reconcile as repair
 from headwater.features.batch_state import make_cell, make_change
 from headwater.features.reconcile import Difference
@@ -123,20 +124,20 @@ def _quoted(texts: Iterable[str]) -> str:
 
 
 async def differences(store: FeatureStore) -> list[Difference]:
-    audit = await store.audit()
+    audit = await store.admin.audit()
     assert audit.complete
     return list(audit.differences)
 
 
 async def cell_of(store: FeatureStore, name: str, user_id: str = "u1") -> Cell | None:
-    (cells,) = await (await store.open()).backends.online.get("User", [user_id])
+    (cells,) = await (await runtime_of(store).open()).backends.online.get("User", [user_id])
     return cells.get(name)
 
 
 async def test_online_values_and_history_agree_after_events(store: FeatureStore) -> None:
     await buy(store, "u1", "u2", "u1")
     await store.get_feature_values(["cached"], ["u1"])
-    audit = await store.audit()
+    audit = await store.admin.audit()
     assert (audit.entity_ids, audit.values, audit.differences) == (2, 8, [])
     assert audit.not_compared == ["cached"]
 
@@ -149,12 +150,12 @@ async def test_they_agree_when_history_has_been_rolled_into_segments(
     async with FeatureStore(settings=settings, clock=clock) as store:
         declare(store)
         await buy(store, "u1", "u2", "u1")
-        await (await store.open()).backends.offline.maintain()
+        await (await runtime_of(store).open()).backends.offline.maintain()
         assert await query(store, "SELECT count(*) FROM feature_history") == [(12,)]
         run_sqlite(store, "DELETE FROM history")
         assert await differences(store) == []
         await lose_online(store, "u1", "u2")
-        await store.rebuild()
+        await store.admin.rebuild()
         assert await differences(store) == []
         address = await store.get_feature("address", "u1")
         assert address == Address("Turin", address.since)
@@ -167,7 +168,7 @@ async def test_a_lost_online_store_is_restored_from_history(store: FeatureStore)
     cell = await cell_of(store, "basket")
     await lose_online(store, "u1", "u2")
     assert await store.get_feature("spend", "u1") is None
-    rebuilt = await store.rebuild()
+    rebuilt = await store.admin.rebuild()
     assert (rebuilt.entity_ids, rebuilt.values) == (2, 8)
     assert await store.get_feature_values(names, ["u1", "u2"]) == before
     assert await cell_of(store, "basket") == cell
@@ -209,7 +210,7 @@ async def test_a_value_missing_because_its_time_to_live_is_over_is_no_difference
     assert await differences(store) == []
     await lose_online(store, "u1")
     assert {d.feature for d in await differences(store)} == {"spend", "bought_at", "address"}
-    await store.rebuild()
+    await store.admin.rebuild()
     assert await cell_of(store, "basket") is None
     assert await differences(store) == []
 
@@ -223,7 +224,7 @@ async def test_a_value_that_followed_one_whose_time_was_over_is_no_difference_an
     await store.set_feature("basket", "u1", ["second"], as_of=early)
     assert await store.get_feature("basket", "u1") == ["second"]
     assert await differences(store) == []
-    await store.rebuild()
+    await store.admin.rebuild()
     assert await store.get_feature("basket", "u1") == ["second"]
 
 
@@ -235,18 +236,20 @@ async def test_a_rebuild_leaves_values_that_history_does_not_have_yet(
     clock.advance("1s")
     await store.set_feature("spend", "u1", 2.0, as_of=moment)
     await lose_history(store, "CAST(value AS text) = '2.0'")
-    await store.rebuild()
+    await store.admin.rebuild()
     assert await store.get_feature("spend", "u1") == 2.0
 
 
 async def test_history_that_is_a_moment_behind_is_no_difference(store: FeatureStore) -> None:
     async with FeatureStore(settings=store.settings) as real:
         declare(real)
-        offline = (await real.open()).backends.offline
-        definition = real.registry.feature("spend")
+        offline = (await runtime_of(real).open()).backends.offline
+        definition = runtime_of(real).registry.feature("spend")
         now = to_micros(datetime.now(UTC))
         change = make_change(definition, "u1", make_cell(definition, 3.0, now, now), "late")
-        await (await real.open()).backends.online.restore("User", {"u1": {"spend": change.cell}})
+        await (await runtime_of(real).open()).backends.online.restore(
+            "User", {"u1": {"spend": change.cell}}
+        )
 
         async def catch_up() -> None:
             await asyncio.sleep(0.1)
@@ -269,23 +272,23 @@ async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
     await lose_online(store, *forgotten)
     await lose_history(store, f"entity_id IN ({_quoted(unrecorded)})")
     seen: list[tuple[int, int]] = []
-    audit = await store.audit(progress=lambda done, total: seen.append((done, total)))
+    audit = await store.admin.audit(progress=lambda done, total: seen.append((done, total)))
     found = [d for d in audit.differences if d.feature == "spend"]
     assert {d.entity_id for d in found if d.online is None} == forgotten
     assert {d.entity_id for d in found if d.history is None} == unrecorded
     assert audit.entity_ids == len(users)
     assert seen[0] == (2, 25)
     assert seen[-1] == (40, 40)
-    await store.rebuild()
+    await store.admin.rebuild()
     assert {d.entity_id for d in await differences(store)} == unrecorded
 
 
 async def test_an_audit_stops_at_its_limit_and_says_so(store: FeatureStore) -> None:
     await buy(store, "u1", "u2")
     await lose_online(store, "u1", "u2")
-    audit = await store.audit(limit=3)
+    audit = await store.admin.audit(limit=3)
     assert (len(audit.differences), audit.complete) == (3, False)
-    audit = await store.audit(limit=8)
+    audit = await store.admin.audit(limit=8)
     assert (len(audit.differences), audit.complete) == (8, True)
 
 
@@ -305,8 +308,8 @@ async def test_what_is_no_longer_declared_is_left_alone(
         def spend(user_id: str, event: ServiceEvent) -> str:
             return "its type has changed"
 
-        assert (await smaller.rebuild()).values == 1
-        audit = await smaller.audit()
+        assert (await smaller.admin.rebuild()).values == 1
+        audit = await smaller.admin.audit()
         assert (audit.values, audit.differences) == (1, [])
 
 
@@ -326,7 +329,7 @@ async def busy(settings: Settings) -> AsyncIterator[FeatureStore]:
                 number += 1
                 at = late if number % 2 else datetime.now(UTC)
                 user_ids = [f"u{user}" for user in range(20)]
-                await store.publish_events(
+                await store.bus.publish_many(
                     [ServiceEvent("buy", user_id, {}, at) for user_id in user_ids]
                 )
                 await until(few_wait)
@@ -360,13 +363,13 @@ async def test_an_audit_raises_no_false_alarm_while_workers_run(settings: Settin
 async def test_a_rebuild_takes_nothing_from_workers_that_run(settings: Settings) -> None:
     async with busy(settings) as store:
         for _ in range(5):
-            await store.rebuild()
+            await store.admin.rebuild()
     async with FeatureStore(settings=settings) as store:
         declare(store)
         await store.drain()
         assert await backlog(store) == 0
         assert await differences(store) == []
-        count = await (await store.open()).backends.offline.query(
+        count = await (await runtime_of(store).open()).backends.offline.query(
             "SELECT count(*) FROM events WHERE entity_id = 'u1'", {}
         )
         assert await store.get_feature("spend", "u1") == count.rows[0][0]

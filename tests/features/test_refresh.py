@@ -11,6 +11,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage
+from headwater.declarations.runtime import runtime_of
 from headwater.engine.scheduler import Scheduler
 from headwater.features.schedule import next_due
 from headwater.settings.schema import Settings
@@ -92,9 +93,11 @@ async def test_a_tick_reaches_more_entities_than_fit_in_one_portion(
         runs.append(user_id)
         return 1
 
-    await store.rebind(settings.replace(home=settings.home + "/one", partitions=1), clock)
+    await runtime_of(store).rebind(
+        settings.replace(home=settings.home + "/one", partitions=1), clock
+    )
     ids = [f"u{number:04}" for number in range(1_234)]
-    await store.publish_events(
+    await store.bus.publish_many(
         [ServiceEvent("seen", entity_id, {}, clock.now()) for entity_id in ids], dedup=False
     )
     await store.drain()
@@ -433,7 +436,7 @@ async def test_a_tick_that_is_read_late_is_run_all_the_same(
     await know(store, "u1")
     await store.drain()
     runs.clear()
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     for _ in range(3):
         clock.advance("1s")
         await Scheduler(engine.registry, engine.backends.bus, clock, Outage("events")).tick()
@@ -457,9 +460,11 @@ async def test_a_tick_is_passed_over_while_an_earlier_run_is_on_its_way(
         clock.advance("10ms")
         return len(runs)
 
-    await store.rebind(settings.replace(home=settings.home + "/one", partitions=1), clock)
+    await runtime_of(store).rebind(
+        settings.replace(home=settings.home + "/one", partitions=1), clock
+    )
     ids = [f"u{number:04}" for number in range(1_200)]
-    await store.publish_events(
+    await store.bus.publish_many(
         [ServiceEvent("seen", entity_id, {}, clock.now()) for entity_id in ids], dedup=False
     )
     worker = Worker(store)
@@ -479,7 +484,7 @@ async def test_a_timer_that_fires_early_loses_no_tick(
     async def score(user_id: str) -> int:
         return 1
 
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     scheduler = Scheduler(engine.registry, engine.backends.bus, clock, Outage("events"))
     clock.advance(next_due(engine.registry.feature("score"), clock.now()) - clock.now())
     early = clock.now() - timedelta(microseconds=100)

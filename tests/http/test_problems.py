@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore, errors
+from headwater.declarations.runtime import runtime_of
 from headwater.http import problems
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, damage, problem_of
 
@@ -94,7 +95,7 @@ async def test_an_unexpected_error_says_nothing_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(store, "clock", None)
+    monkeypatch.setattr(runtime_of(store), "clock", None)
     response = await client.get(READ)
     assert response.status_code == 500
     problem = problem_of(response)

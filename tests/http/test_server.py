@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from headwater import FeatureStore, Worker
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError
 from headwater.http.app import create_app
 from headwater.http.request_metrics import Watch
@@ -100,7 +101,7 @@ async def test_events_taken_in_change_the_values_served(
 async def test_without_a_worker_events_wait(store: FeatureStore, serving: Serving) -> None:
     async with serving(store, worker=False) as client:
         await client.post("/ingest/visit", json={"entity_id": "u1"})
-        engine = await store.open()
+        engine = await runtime_of(store).open()
         assert await engine.backends.bus.backlog() == 1
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.cli.runner import run_long
 from headwater.core.logging import log
+from headwater.declarations.runtime import runtime_of
 
 SMALL_FILE = 1 << 20
 
@@ -86,7 +87,7 @@ def _limit_files(size: int) -> None:
 
 async def roll() -> None:
     """Works events off and rolls them and their history into segments, without end."""
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     while True:
         await store.drain()
         await engine.backends.offline.maintain()

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 
 FEATURES = Path(__file__).with_name("features.py")
@@ -139,7 +140,7 @@ async def test_acknowledged_events_take_effect_once_and_in_order_although_the_se
     assert status == 0
     assert acknowledged.count == ACCOUNTS * EVENTS_EACH
     store = load_store(FEATURES)
-    await store.rebind(store.settings.replace(home=tmp_path / "home"), store.clock)
+    await runtime_of(store).rebind(store.settings.replace(home=tmp_path / "home"), store.clock)
     async with store:
         await store.drain()
         accounts = [f"a{n}" for n in range(ACCOUNTS)]

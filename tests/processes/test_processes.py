@@ -12,6 +12,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent
 from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from tests.engine.support import backlog, query, until
 from tests.processes import program
@@ -24,14 +25,14 @@ ENTITIES = [f"u{number}" for number in range(24)]
 async def store(home: Path) -> AsyncIterator[FeatureStore]:
     """The program's store, seen from the process that tests it."""
     before = program.store.settings
-    await program.store.rebind(Settings().replace(home=home), SystemClock())
+    await runtime_of(program.store).rebind(Settings().replace(home=home), SystemClock())
     yield program.store
-    await program.store.rebind(before, SystemClock())
+    await runtime_of(program.store).rebind(before, SystemClock())
 
 
 async def publish_notes(store: FeatureStore, numbers: range) -> None:
     for number in numbers:
-        await store.publish_events(
+        await store.bus.publish_many(
             [ServiceEvent("note", entity_id, {"number": number}) for entity_id in ENTITIES],
             dedup=False,
         )
@@ -134,7 +135,7 @@ async def test_an_event_that_kills_its_process_is_set_aside_and_the_rest_is_proc
             deaths += await died(process, store)
     assert deaths == 3
     assert_in_order(await journals(store), 4)
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert (letter.event.event_type, letter.event.entity_id) == (bomb, "u1")
     assert "died" in letter.error
 
@@ -163,7 +164,7 @@ async def test_a_sync_handler_that_hangs_ends_its_worker_and_takes_no_other_even
                 codes.append(process.exit_code)
     assert codes == [os.EX_SOFTWARE, os.EX_SOFTWARE]
     assert_in_order(await journals(store), 4)
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert (letter.feature, letter.event.event_type) == ("stuck", "stuck")
 
 
@@ -202,7 +203,7 @@ async def test_killing_the_process_that_writes_a_segment_leaves_every_row_once(
                 await until(lambda: done(store))
                 seen |= {file.name for file in segments.iterdir()}
             process.kill()
-    await (await store.open()).backends.offline.maintain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
     assert_in_order(await journals(store), count)
     everything = count * len(ENTITIES)
     for table, key in (("events", "event_id"), ("feature_history", "cause")):

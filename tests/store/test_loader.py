@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     ConfigError,
     CycleError,
@@ -36,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_file_gives_its_store_with_everything_declared(file: Path) -> None:
     file.write_text(HEAD + "@feature(entity=User)\ndef size(user_id: str) -> int: ...\n")
-    assert list(load_store(file).registry.features) == ["size"]
+    assert list(runtime_of(load_store(file)).registry.features) == ["size"]
 
 
 def test_a_file_can_import_what_lies_beside_it_and_be_imported_back(file: Path) -> None:
@@ -45,13 +46,13 @@ def test_a_file_can_import_what_lies_beside_it_and_be_imported_back(file: Path) 
     beside.write_text(beside.read_text() + "def size(user_id: str) -> int: ...\n")
     file.write_text(HEAD + "import beside_the_shop\n")
     path = list(sys.path)
-    assert list(load_store(str(file)).registry.features) == ["size"]
+    assert list(runtime_of(load_store(str(file))).registry.features) == ["size"]
     assert sys.path == path
 
 
 def test_two_names_of_one_store_are_one_store(file: Path) -> None:
     file.write_text("from headwater import FeatureStore\nstore = also = FeatureStore()\n")
-    assert load_store(file).registry.features == {}
+    assert runtime_of(load_store(file)).registry.features == {}
 
 
 def test_a_file_named_like_a_module_hides_it_from_nobody(tmp_path: Path) -> None:

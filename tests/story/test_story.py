@@ -73,7 +73,7 @@ async def test_6_what_fails_is_retried_then_kept_as_a_dead_letter(store: Feature
     await store.publish("purchase", "ada", {"amount": 5.0})
     await store.drain()
     assert await store.get_feature("total_spend", "ada") == 5.0
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert (letter.feature, letter.error) == ("total_spend", "KeyError: 'SEK'")
     assert letter.attempts == 4
 
@@ -83,12 +83,12 @@ async def test_7_a_dead_letter_is_run_again_when_its_cause_is_mended(
 ) -> None:
     await store.publish("purchase", "ada", {"amount": 100.0, "currency": "SEK"})
     await store.drain()
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     monkeypatch.setitem(shop.EUROS, "SEK", 0.1)
-    await store.redrive(letter.id)
+    await store.dead_letters.redrive(letter.id)
     await store.drain()
     assert await store.get_feature("total_spend", "ada") == 10.0
-    assert await store.dead_letters() == []
+    assert await store.dead_letters.list() == []
 
 
 async def test_8_a_schedule_recomputes_for_everyone(

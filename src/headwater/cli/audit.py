@@ -25,7 +25,9 @@ def audit(
     still there when both sides are read again.
     """
     with progress_bar("Comparing") as tell:
-        done = run(declared_store(file), lambda store: store.audit(limit=limit, progress=tell))
+        done = run(
+            declared_store(file), lambda store: store.admin.audit(limit=limit, progress=tell)
+        )
     if as_json:
         print_json(done)
     else:

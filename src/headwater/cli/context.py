@@ -152,7 +152,7 @@ def find(
         raise typer.BadParameter("say what to find contexts by: --feature, --entity-id or --chunk")
     page = run(
         bare_store(file),
-        lambda store: store.find_contexts(**wanted._asdict(), limit=limit, cursor=cursor),
+        lambda store: store.records.find(**wanted._asdict(), limit=limit, cursor=cursor),
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
@@ -243,7 +243,7 @@ def verify(
         report = _verify_document(document, store.settings, expect, signed=signed)
     else:
         asked = str(ref)
-        report = run(store, lambda store: store.verify_record(asked, expect=expect, signed=signed))
+        report = run(store, lambda store: store.records.verify(asked, expect=expect, signed=signed))
     if as_json:
         print_json(
             {
@@ -267,7 +267,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Compare two contexts: items, features, what was found, rules, tokens and text."""
-    compared = run(bare_store(file), lambda store: store.diff(before, after))
+    compared = run(bare_store(file), lambda store: store.records.diff(before, after))
     if as_json:
         print_json(plain(compared))
     else:
@@ -337,7 +337,9 @@ def redact(
         typer.confirm(f"erase {erased} of {ref} for good?", abort=True)
     record = run(
         store,
-        lambda store: store.redact(ref, *pointers, reason=reason, by=by, everywhere=everywhere),
+        lambda store: store.records.redact(
+            ref, *pointers, reason=reason, by=by, everywhere=everywhere
+        ),
     )
     left = [] if everywhere else others
     if as_json:
@@ -380,7 +382,7 @@ def _text(past: PastContext) -> str:
 
 
 async def _explained(store: FeatureStore, ref: str) -> tuple[ContextTrace, Record]:
-    trace = await store.explain(ref)
+    trace = await store.records.explain(ref)
     return trace, await store.get_record(trace.context_id)
 
 

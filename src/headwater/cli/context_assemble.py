@@ -12,6 +12,7 @@ from headwater.cli.output import note, on_terminal, print_json, write
 from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_event_bytes
 from headwater.declarations import ContextDef, annotations_of, overrides
+from headwater.declarations.runtime import runtime_of
 from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.contexts import assembled
 from headwater.http.json_values import plain
@@ -40,7 +41,7 @@ def assemble(
     """Assemble a context here, record it, and print its text."""
     store = declared_store(file)
     with looked_up_in(file):
-        definition = store.registry.context(name)
+        definition = runtime_of(store).registry.context(name)
     given, reference = with_reference(definition, _values(definition, params or []), msgspec.UNSET)
     bound = arguments_of(definition, given)
     changed = overrides(
@@ -50,7 +51,7 @@ def assemble(
     )
     context = run(
         store,
-        lambda store: store.assemble_definition(definition, bound.args, bound.kwargs, changed),
+        lambda store: runtime_of(store).assemble(definition, bound.args, bound.kwargs, changed),
         make=True,
     )
     if as_json:

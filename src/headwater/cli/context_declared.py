@@ -8,12 +8,13 @@ from headwater.cli.options import AsJson, FileOption, declared_store
 from headwater.cli.output import counted, note, print_json, print_table, shown
 from headwater.core.durations import format_duration
 from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
 from headwater.http.declarations import DeclaredParameter, declared_context, declared_retriever
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
     """List the contexts and retrievers that a features file declares, and what each takes."""
-    registry = declared_store(file).registry
+    registry = runtime_of(declared_store(file)).registry
     contexts = [declared_context(context) for context in registry.contexts.values()]
     retrievers = [declared_retriever(retriever) for retriever in registry.retrievers.values()]
     if as_json:

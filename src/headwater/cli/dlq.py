@@ -45,7 +45,7 @@ class Filters(NamedTuple):
 
     async def letters(self, store: FeatureStore, limit: int) -> list[DeadLetter]:
         """Those that fit, oldest first."""
-        return await store.dead_letters(**self._asdict(), limit=limit)
+        return await store.dead_letters.list(**self._asdict(), limit=limit)
 
 
 def read_filters(
@@ -118,7 +118,7 @@ def show(
     """Show one dead letter whole: the event, the error and where it was raised."""
 
     async def read(store: FeatureStore) -> DeadLetter:
-        for letter in await store.dead_letters(ids=[letter_id]):
+        for letter in await store.dead_letters.list(ids=[letter_id]):
             return letter
         raise UnknownDeadLetterError(letter_id)
 
@@ -223,7 +223,14 @@ def _settle(
     ids = run(store, selection.among)
     if ids and ask and on_terminal():
         typer.confirm(f"{verb} {_counted(ids)}?", abort=True)
-    run(store, lambda store: store.redrive(*ids) if verb == "redrive" else store.discard(*ids))
+    run(
+        store,
+        lambda store: (
+            store.dead_letters.redrive(*ids)
+            if verb == "redrive"
+            else store.dead_letters.discard(*ids)
+        ),
+    )
     return ids
 
 

@@ -86,7 +86,7 @@ def publish(
         return
 
     async def publish_all(store: FeatureStore) -> list[PublishResult]:
-        return await store.publish_events(events, dedup=batch or event_id is not None)
+        return await store.bus.publish_many(events, dedup=batch or event_id is not None)
 
     answers = _answers(events, run(bare_store(file), publish_all, make=True))
     if as_json:

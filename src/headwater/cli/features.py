@@ -13,6 +13,7 @@ from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.runtime import runtime_of
 from headwater.store.feature_store import FeatureStore
 
 app = verbs("Read and list features.")
@@ -29,7 +30,7 @@ def get(
     """Read a feature of one or more entities, with each value's age and where it came from."""
     store = declared_store(file)
     with looked_up_in(file):
-        feature = store.registry.feature(name)
+        feature = runtime_of(store).registry.feature(name)
 
     async def read(store: FeatureStore) -> tuple[dict[str, FeatureValue], list[str]]:
         rows = await store.get_feature_values([name], entity_ids)
@@ -62,7 +63,7 @@ def get(
 @app.command("list")
 def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
     """List the features of a file and how each is recomputed."""
-    registry = declared_store(file).registry
+    registry = runtime_of(declared_store(file)).registry
     features = registry.features.values()
     if as_json:
         print_json([_described(feature) for feature in features])

@@ -5,6 +5,7 @@ import typer
 from headwater.cli.context_declared import note_contexts
 from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
 from headwater.cli.output import print_json
+from headwater.declarations.runtime import runtime_of
 
 app = verbs("Print what depends on what.")
 
@@ -18,4 +19,4 @@ def graph(file: FileArgument = None, *, as_json: AsJson = False) -> None:
         print_json(drawn)
     else:
         typer.echo(drawn.to_mermaid())
-        note_contexts(store.registry)
+        note_contexts(runtime_of(store).registry)

@@ -40,7 +40,7 @@ def lag(
         with suppress(KeyboardInterrupt):
             run(store, _watch)
         return
-    lags = run(store, lambda store: store.lag())
+    lags = run(store, lambda store: store.admin.lag())
     now = store.clock.now()
     if as_json:
         oldest = oldest_of(lags)
@@ -92,7 +92,7 @@ def _age(since: datetime | None, now: datetime) -> str | None:
 async def _watch(store: FeatureStore) -> None:
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
         while True:
-            lags = await store.lag()
+            lags = await store.admin.lag()
             rows = lag_rows(lags, store.clock.now(), store.settings.partitions)
             live.update(fitted_table(_COLUMNS, rows), refresh=True)
             await asyncio.sleep(_WATCH_SECONDS)

@@ -45,7 +45,9 @@ async def why_absent(
     if not entity_ids:
         return []
     whose = ", ".join(entity_ids)
-    if troubles := [part.detail for part in await store.health() if part.needed and not part.ok]:
+    if troubles := [
+        part.detail for part in await store.admin.health() if part.needed and not part.ok
+    ]:
         return [f"{whose}: {'; '.join(troubles)}"]
     if feature.template:
         return await _of_inputs(store, feature, entity_ids)
@@ -54,7 +56,7 @@ async def why_absent(
             f"{whose}: {feature.name} is annotated `-> None`: it runs for its effects alone, and "
             "never has a value"
         ]
-    waiting = sum(lag.waiting for lag in await store.lag())
+    waiting = sum(lag.waiting for lag in await store.admin.lag())
     return [f"{whose}: {_waiting(waiting)}{_not_written(feature)}"]
 
 

@@ -10,6 +10,7 @@ from headwater.cli.options import declared_store, features_file
 from headwater.cli.output import note
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import nearest
 
@@ -30,7 +31,7 @@ def note_doubts(named: Named, file: Path | None) -> None:
     try:
         # What a features file prints is no part of the answer.
         with redirect_stdout(sys.stderr):
-            registry = declared_store(file).registry
+            registry = runtime_of(declared_store(file)).registry
     except DeclarationError as error:
         note(f"Nobody knows whether these names are declared: {error}")
         return

@@ -50,4 +50,4 @@ def rebuild(
 
 def _rebuilt(store: FeatureStore, *, adopt: bool) -> RebuildReport:
     with progress_bar("Rebuilding") as tell:
-        return run(store, lambda store: store.rebuild(adopt=adopt, progress=tell))
+        return run(store, lambda store: store.admin.rebuild(adopt=adopt, progress=tell))

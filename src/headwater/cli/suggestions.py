@@ -13,6 +13,7 @@ import msgspec
 from headwater.declarations import ContextDef, annotations_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
 from headwater.store.feature_store import FeatureStore
 
 _JSON = "-H 'Content-Type: application/json'"
@@ -22,7 +23,7 @@ _VALUES: dict[Any, object] = {int: 1, float: 1.5, bool: True}
 
 def suggestions(store: FeatureStore, path: Path, url: str) -> Iterator[str]:
     """Commands to try: an event, a value, a context and its proof, and the graph."""
-    declared = store.registry
+    declared = runtime_of(store).registry
     file = quote(str(path))
     curl = "curl -H 'X-API-Key: …'" if store.settings.api_keys else "curl"
     features = list(declared.features.values())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import time, timedelta
 from enum import Enum
 from hashlib import sha256
-from typing import Any, Never, get_args, get_type_hints
+from typing import Any, Never, Protocol, get_args, get_type_hints
 
 from headwater.core.canonical_json import to_tagged
 from headwater.core.durations import Duration, to_timedelta
@@ -25,13 +25,18 @@ from headwater.declarations.contexts import (
     is_text,
     sla_of,
 )
-from headwater.declarations.features import location_of
+from headwater.declarations.feature_decorators import Declares, location_of
+from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError, RecordValueError
 from headwater.errors.hints import nearest
 
 
+class Runs(Declares, Assembles, Protocol):
+    """A store's runtime, as the decorators need it."""
+
+
 def context(
-    store: Assembles,
+    store: HasRuntime[Runs],
     *,
     max_tokens: int | None = None,
     freshness_sla: Duration | None = None,
@@ -85,14 +90,14 @@ def context(
             backfill=backfill,
             timeout=declaring.span("timeout", timeout, to_timedelta),
         )
-        store.declare_context(definition)
-        return ContextFunction(store, definition)
+        runtime_of(store).registry.add_context(definition)
+        return ContextFunction(runtime_of(store), definition)
 
     return declare
 
 
 def retriever(
-    store: Assembles,
+    store: HasRuntime[Runs],
     *,
     cache_ttl: Duration | None = None,
     name: str | None = None,
@@ -125,8 +130,8 @@ def retriever(
             top_k=top_k,
             timeout=declaring.span("timeout", timeout, to_timedelta),
         )
-        store.declare_retriever(definition)
-        return RetrieverFunction(store, definition)
+        runtime_of(store).registry.add_retriever(definition)
+        return RetrieverFunction(runtime_of(store), definition)
 
     return declare
 

@@ -70,13 +70,9 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assembles(Protocol):
-    """Whatever assembles contexts and runs retrievers; a FeatureStore in practice."""
+    """The part of a store's runtime that declared contexts and retrievers call."""
 
-    def declare_context(self, context: ContextDef) -> None: ...
-
-    def declare_retriever(self, retriever: RetrieverDef) -> None: ...
-
-    async def assemble_definition(
+    async def assemble(
         self,
         context: ContextDef,
         arguments: Sequence[Any],
@@ -93,17 +89,17 @@ class ContextFunction(Generic[P]):
     """A declared context: call it to assemble, with the arguments of its function."""
 
     def __init__(
-        self, store: Assembles, definition: ContextDef, overrides: Overrides | None = None
+        self, runtime: Assembles, definition: ContextDef, overrides: Overrides | None = None
     ) -> None:
         update_wrapper(self, definition.function)
-        self._store = store
+        self._runtime = runtime
         self._overrides = overrides or Overrides()
         self.definition = definition
         self.function = definition.function
         """The function as it was written, for a plain unit test."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Context]:
-        return self._store.assemble_definition(self.definition, args, kwargs, self._overrides)
+        return self._runtime.assemble(self.definition, args, kwargs, self._overrides)
 
     def __repr__(self) -> str:
         return f"<context {self.definition.name!r} at {self.definition.location}>"
@@ -120,21 +116,21 @@ class ContextFunction(Generic[P]):
         What is not given stays as it is; None takes it away.
         """
         changed = overrides(max_tokens, freshness_sla, interaction_ref, self._overrides)
-        return ContextFunction(self._store, self.definition, changed)
+        return ContextFunction(self._runtime, self.definition, changed)
 
 
 class RetrieverFunction(Generic[P]):
     """A declared retriever: call it to search, with the arguments of its function."""
 
-    def __init__(self, store: Assembles, definition: RetrieverDef) -> None:
+    def __init__(self, runtime: Assembles, definition: RetrieverDef) -> None:
         update_wrapper(self, definition.function)
-        self._store = store
+        self._runtime = runtime
         self.definition = definition
         self.function = definition.function
         """The function as it was written, for a plain unit test."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, list[Chunk]]:
-        return self._store.retrieve(self.definition, args, kwargs)
+        return self._runtime.retrieve(self.definition, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<retriever {self.definition.name!r} at {self.definition.location}>"

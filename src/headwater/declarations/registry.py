@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headwater.core.sql_sources import check_name
-from headwater.declarations import ContextDef, RetrieverDef
+from headwater.declarations.contexts import ContextDef, RetrieverDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.errors import (
     DeclarationError,

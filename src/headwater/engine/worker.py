@@ -13,6 +13,7 @@ from typing import Protocol
 from headwater.core.logging import Outage, log
 from headwater.core.partitioning import wanted_by
 from headwater.core.values import new_id
+from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.batch import give_up, run_batch
 from headwater.engine.declaration_check import DeclarationCheck
 from headwater.engine.engine import Engine
@@ -29,7 +30,7 @@ _TURN_SECONDS = 0.5
 
 
 class Opens(Protocol):
-    """Whatever a worker works for; a FeatureStore in practice."""
+    """The part of a store's runtime that a worker needs."""
 
     async def open(self) -> Engine: ...
 
@@ -89,9 +90,9 @@ class Worker:
     at any point.
     """
 
-    def __init__(self, store: Opens) -> None:
+    def __init__(self, store: HasRuntime[Opens]) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
-        self._store = store
+        self._runtime = runtime_of(store)
         self._lanes: dict[int, Lane] = {}
         self._turns = QuarantineScheduler()
         self._share: frozenset[int] = frozenset()
@@ -120,7 +121,7 @@ class Worker:
 
     async def run(self) -> None:
         """Consumes events until stopped, then finishes what it has begun."""
-        engine = await self._store.open()
+        engine = await self._runtime.open()
         scheduler = Scheduler(engine.registry, engine.backends.bus, engine.clock, self._outage)
         alike = DeclarationCheck(
             engine.registry,

@@ -10,6 +10,7 @@ import msgspec
 
 from headwater.contexts.recorded import ContextPage
 from headwater.declarations import overrides
+from headwater.declarations.runtime import runtime_of
 from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.json_values import plain
 from headwater.http.responses import Response
@@ -80,11 +81,11 @@ class Contexts:
 
     async def assemble_context(self, name: str, body: AssembleBody) -> Response:
         """Assembles a context and keeps its record."""
-        definition = self._store.registry.context(name)
+        definition = runtime_of(self._store).registry.context(name)
         params, reference = with_reference(definition, body.params, body.interaction_ref)
         bound = arguments_of(definition, params)
         changed = overrides(body.max_tokens, body.freshness_sla, reference)
-        context = await self._store.assemble_definition(
+        context = await runtime_of(self._store).assemble(
             definition, bound.args, bound.kwargs, changed
         )
         return _answer(assembled(context))
@@ -117,7 +118,7 @@ class Contexts:
         cursor: str | None = None,
     ) -> ContextPage:
         """Lists recorded contexts that all of this went into, the newest first."""
-        return await self._store.find_contexts(
+        return await self._store.records.find(
             feature=feature,
             entity=entity,
             entity_id=entity_id,
@@ -136,7 +137,7 @@ class Contexts:
 
     async def explain_context(self, id: str) -> Response:
         """Explains why a recorded context is as it is."""
-        return _answer(await self._store.explain(id))
+        return _answer(await self._store.records.explain(id))
 
 
 def _answer(told: msgspec.Struct) -> Response:

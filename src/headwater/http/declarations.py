@@ -12,6 +12,7 @@ import msgspec
 from headwater.declarations import ContextDef, RetrieverDef, annotations_of
 from headwater.declarations.features import EntityDef, FeatureDef, Mode
 from headwater.declarations.graph import Graph
+from headwater.declarations.runtime import runtime_of
 from headwater.http.json_values import plain
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
@@ -103,7 +104,7 @@ class Declarations:
 
     async def list_declarations(self) -> DeclaredResponse:
         """Lists entities, features, retrievers and contexts, and what depends on what."""
-        registry = self._store.registry
+        registry = runtime_of(self._store).registry
         return DeclaredResponse(
             entities=[_entity(entity) for entity in registry.entities.values()],
             features=[_feature(feature) for feature in registry.features.values()],

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from headwater.core.values import FeatureValue, Source
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.features.reader import Row
 from headwater.http.routes import Route
@@ -83,7 +84,7 @@ class Features:
 
     async def read_features(self, body: FeaturesBody) -> ManyFeatures:
         """Reads many features of many entities."""
-        registry = self._store.registry
+        registry = runtime_of(self._store).registry
         entity = registry.one_entity(body.features)
         if body.entity is not None and registry.entity(body.entity) is not entity:
             raise InvalidInputError(

@@ -52,7 +52,7 @@ class Operations:
     async def ready(self) -> Response:
         """Says whether the store can be used; 503 and what is wrong if not."""
         try:
-            parts = await self._store.health()
+            parts = await self._store.admin.health()
         except BackendError as error:
             parts = [Health("store", ok=False, detail=str(error))]
         if self._worker is not None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.values import ServiceEvent
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError
 from headwater.http.problems import BacklogError, FieldError, MalformedError
 from headwater.http.request_parsing import Upload, decode_json
@@ -111,7 +112,7 @@ class Ingest:
     async def _publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[AcceptedEvent]:
         if not events:
             return []
-        published = await self._store.publish_events(events, dedup=dedup)
+        published = await self._store.bus.publish_many(events, dedup=dedup)
         return [
             AcceptedEvent(
                 event.event_id, event.event_type, event.entity_id, event.timestamp, answer.duplicate
@@ -137,7 +138,7 @@ class Backlog:
         if now - self._counted_at > _BACKLOG_SECONDS:
             # Set first, so that requests that arrive meanwhile do not count as well.
             self._counted_at = now
-            engine = await self._store.open()
+            engine = await runtime_of(self._store).open()
             self._waiting = await engine.backends.bus.backlog()
         if self._waiting > self._limit:
             raise BacklogError(self._limit)

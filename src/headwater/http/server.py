@@ -16,6 +16,7 @@ import uvicorn
 
 from headwater.core.deadlines import ending
 from headwater.core.logging import log
+from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
@@ -71,7 +72,7 @@ async def _serve(
     check_address(store.settings, host)
     listener = listen(host, port)
     try:
-        engine = await store.open()
+        engine = await runtime_of(store).open()
         if assembles:
             await engine.assembler.warm_up()
         drain = store.settings.worker.drain_timeout

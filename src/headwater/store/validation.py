@@ -37,7 +37,7 @@ def payload_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
 def check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int) -> None:
     """Refuses events that cannot be kept, come from the future or are too large."""
     if isinstance(events, ServiceEvent):
-        raise EventError("publish_events takes a list; pass [event]")
+        raise EventError("publish_many takes a list; pass [event], or use store.bus.publish(event)")
     for index, event in enumerate(events):
         _check_event(event, latest, largest, index if len(events) > 1 else None)
 

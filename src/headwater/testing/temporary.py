@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from tempfile import TemporaryDirectory
 
 from headwater.core.clock import Clock
+from headwater.declarations.runtime import runtime_of
 from headwater.store.feature_store import FeatureStore
 
 
@@ -22,8 +23,8 @@ async def temporary(store: FeatureStore, clock: Clock | None = None) -> AsyncIte
         embedded = settings.replace(
             home=home, env="development", redis={"url": ""}, postgres={"url": ""}
         )
-        await store.rebind(embedded, clock or real)
+        await runtime_of(store).rebind(embedded, clock or real)
         try:
             yield store
         finally:
-            await store.rebind(settings, real)
+            await runtime_of(store).rebind(settings, real)

@@ -19,10 +19,10 @@ async def test_an_event_behind_many_redriven_dead_letters_is_in_history_at_once(
     # What is redriven was in history before, so whole pages of the log have no row for it.
     monkeypatch.setitem(drain.LIMITS, "events", 5)
     failing = [ServiceEvent("buy", "u1", {}) for _ in range(40)]
-    await store.publish_events(failing)
+    await store.bus.publish_many(failing)
     await store.drain()
     assert await query(store, "SELECT count(*) FROM events") == [(40,)]
-    await store.redrive(*[letter.id for letter in await store.dead_letters()])
+    await store.dead_letters.redrive(*[letter.id for letter in await store.dead_letters.list()])
     await store.publish("buy", "u1", {"amount": 7})
     newest = "SELECT payload::text FROM events ORDER BY received_at DESC LIMIT 1"
     assert await query(store, newest) == [('{"amount":7}',)]

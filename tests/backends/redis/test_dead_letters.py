@@ -30,10 +30,12 @@ async def test_letters_that_two_redrive_at_once_are_run_once_and_gone(settings: 
         for entity_id in entity_ids:
             await store.publish("buy", entity_id)
         await store.drain()
-        first, second, third = [letter.id for letter in await store.dead_letters()]
+        first, second, third = [letter.id for letter in await store.dead_letters.list()]
     async with shop(settings, broken=False) as one, shop(settings, broken=False) as other:
-        await asyncio.gather(one.redrive(first, second), other.redrive(second, third))
-        assert await one.dead_letters() == []
+        await asyncio.gather(
+            one.dead_letters.redrive(first, second), other.dead_letters.redrive(second, third)
+        )
+        assert await one.dead_letters.list() == []
         await one.drain()
         rows = await one.get_features(["total"], entity_ids)
         assert [row["total"] for row in rows.values()] == [1, 1, 1]

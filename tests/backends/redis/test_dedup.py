@@ -14,15 +14,15 @@ async def test_a_publisher_whose_clock_is_ahead_makes_nobody_else_forget(
 ) -> None:
     once = ServiceEvent("buy", "u1", {}, event_id="once")
     other = ServiceEvent("buy", "u1", {}, event_id="other")
-    await store.publish_events([once])
+    await store.bus.publish_many([once])
     ahead = ManualClock()
     ahead.advance(timedelta(days=2))
     async with FeatureStore(settings=settings, clock=ahead) as hasty:
-        await hasty.publish_events([other])
-        (answer,) = await store.publish_events([once])
+        await hasty.bus.publish_many([other])
+        (answer,) = await store.bus.publish_many([once])
         assert answer.duplicate
         # By its own clock the window is over, for this id as for any.
-        (answer,) = await hasty.publish_events([once])
+        (answer,) = await hasty.bus.publish_many([once])
         assert not answer.duplicate
-        (answer,) = await hasty.publish_events([once])
+        (answer,) = await hasty.bus.publish_many([once])
         assert answer.duplicate

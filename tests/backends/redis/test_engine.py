@@ -12,6 +12,7 @@ from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.environment import _found
 from headwater.backends.redis.keys import Keys
 from headwater.core.partitioning import partition_of
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError
 from headwater.settings.schema import Settings
 from tests.engine.support import backlog, past, query, until
@@ -59,7 +60,7 @@ async def test_a_malformed_entry_becomes_a_dead_letter_and_keeps_nobody_waiting(
     await store.publish("buy", "u1", {"amount": 2})
     await store.drain()
     assert await store.get_feature("total", "u1") == 3
-    (letter,) = await store.dead_letters()
+    (letter,) = await store.dead_letters.list()
     assert "malformed entry" in letter.error
     assert len(letter.event.payload["fields"]) == len(fields)
     assert await query(store, "SELECT count(*) FROM events") == [(2,)]
@@ -86,14 +87,14 @@ async def test_what_a_handler_writes_to_another_entity_arrives_once_wherever_it_
     assert {row["received"] for row in values.values()} == {3}
     for friend in friends:
         assert await past(store, "received", friend) == [1, 2, 3]
-    assert (await store.audit()).differences == []
+    assert (await store.admin.audit()).differences == []
 
 
 async def test_events_are_trimmed_when_they_are_handled_and_copied_and_not_before(
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
     declare_total(store, user)
-    offline = (await store.open()).backends.offline
+    offline = (await runtime_of(store).open()).backends.offline
     stream = keys.of("u1").events
 
     async def length() -> int:
@@ -118,7 +119,7 @@ async def test_events_wait_for_the_slowest_group(
     await store.publish("buy", "u1", {"amount": 1})
     await redis.call(asking(stream, "XGROUP", "CREATE", stream, "auditors", "0"))
     await store.drain()
-    offline = (await store.open()).backends.offline
+    offline = (await runtime_of(store).open()).backends.offline
     await offline.maintain()
     assert await redis.call(asking(stream, "XLEN", stream)) == 1
     await redis.call(asking(stream, "XGROUP", "SETID", stream, "auditors", "$"))
@@ -165,12 +166,12 @@ async def test_dead_letters_lie_in_one_stream_of_that_name(
 async def test_the_oldest_event_ids_are_forgotten_when_there_are_too_many(
     store: FeatureStore, settings: Settings
 ) -> None:
-    await store.rebind(settings.replace(ingest={"dedup_limit": 4 * 3}), store.clock)
+    await runtime_of(store).rebind(settings.replace(ingest={"dedup_limit": 4 * 3}), store.clock)
     ids = [f"e{number}" for number in range(5)]
     for event_id in ids:
-        await store.publish_events([ServiceEvent("buy", "u1", {}, event_id=event_id)])
+        await store.bus.publish_many([ServiceEvent("buy", "u1", {}, event_id=event_id)])
     again = [
-        (await store.publish_events([ServiceEvent("buy", "u1", {}, event_id=event_id)]))[0]
+        (await store.bus.publish_many([ServiceEvent("buy", "u1", {}, event_id=event_id)]))[0]
         for event_id in reversed(ids)
     ]
     assert [answer.duplicate for answer in again] == [True, True, True, False, False]
@@ -184,7 +185,7 @@ async def spend_five(store: FeatureStore, user: type) -> None:
 
 async def lose(store: FeatureStore, redis: Redis, keys: Keys) -> None:
     """Removes the store and its values from Redis, when its history has been taken."""
-    await (await store.open()).backends.offline.maintain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
         await redis.call(asking(key, "DEL", key))
 
@@ -194,22 +195,22 @@ async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
 ) -> None:
     await spend_five(store, user)
     await lose(store, redis, keys)
-    assert "it lost its data" in (await store.health())[0].detail
+    assert "it lost its data" in (await store.admin.health())[0].detail
     await store.close()
     assert await store.get_feature("total", "u1") is None
-    (redis_health, _) = await store.health()
+    (redis_health, _) = await store.admin.health()
     assert not redis_health.ok
     assert "headwater rebuild" in redis_health.detail
-    await store.rebuild()
+    await store.admin.rebuild()
     assert await store.get_feature("total", "u1") == 5
-    assert all(health.ok for health in await store.health())
+    assert all(health.ok for health in await store.admin.health())
 
 
 async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
     store: FeatureStore, user: type, redis: Redis, keys: Keys, settings: Settings
 ) -> None:
     declare_total(store, user)
-    await store.rebind(settings.replace(worker={"lease_ttl": 1}), store.clock)
+    await runtime_of(store).rebind(settings.replace(worker={"lease_ttl": 1}), store.clock)
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
     await store.publish("buy", "u1", {"amount": 5})
@@ -218,7 +219,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
         return bool(await store.get_feature("total", "u1") == 5)
 
     await until(total)
-    await (await store.open()).backends.offline.maintain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
     for part in keys.parts:
         own = (part.events, part.changes, part.outbox, part.group, part.lease, part.idle)
         for key in (*own, part.entity + "User:u1", keys.meta):
@@ -226,7 +227,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
     await store.publish("buy", "u1", {"amount": 2})
 
     async def unowned() -> bool:
-        return all(lag.owner is None for lag in await store.lag())
+        return all(lag.owner is None for lag in await store.admin.lag())
 
     await until(unowned)
     assert await store.get_feature("total", "u1") is None
@@ -238,7 +239,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
 
         declare_total(operator, User)
         assert await backlog(operator) == 1
-        await operator.rebuild()
+        await operator.admin.rebuild()
     await until(lambda: seven(store))
     worker.stop()
     await running
@@ -252,7 +253,7 @@ async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhi
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
     await spend_five(store, user)
-    backends = (await store.open()).backends
+    backends = (await runtime_of(store).open()).backends
     await redis.call(asking(keys.meta, "DEL", keys.meta))
     await _found(redis, store.settings)
     with pytest.raises(BackendError, match="this store is new in Redis"):
@@ -264,8 +265,8 @@ async def test_a_rebuild_in_a_process_that_had_the_store_open_heals_it(
 ) -> None:
     await spend_five(store, user)
     await lose(store, redis, keys)
-    await store.rebuild()
-    assert all(health.ok for health in await store.health())
+    await store.admin.rebuild()
+    assert all(health.ok for health in await store.admin.health())
     await store.publish("buy", "u1", {"amount": 2})
     await store.drain()
     assert await store.get_feature("total", "u1") == 7
@@ -285,9 +286,9 @@ async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
     async with FeatureStore(settings=settings.replace(postgres={"schema": schema})) as mixed:
         await mixed.publish("buy", "u1", {"amount": 1})
         with pytest.raises(BackendError, match="history of another store"):
-            await (await mixed.open()).backends.offline.maintain()
-        assert [health.ok for health in await mixed.health()] == [True, False]
-    assert all(health.ok for health in await store.health())
+            await (await runtime_of(mixed).open()).backends.offline.maintain()
+        assert [health.ok for health in await mixed.admin.health()] == [True, False]
+    assert all(health.ok for health in await store.admin.health())
     await store.drain()
     assert await store.get_feature("total", "u1") == 6
     assert await past(store, "total") == [5, 6]
@@ -297,18 +298,18 @@ async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
     await spend_five(store, user)
-    await (await store.open()).backends.offline.maintain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
     mistyped = settings.replace(redis={"prefix": settings.redis.prefix + "-typo"})
     async with FeatureStore(settings=mistyped) as other:
         await other.publish("buy", "u1", {"amount": 100})
-        assert await other.dead_letters() == []
-        assert "redis.prefix names another" in (await other.health())[0].detail
+        assert await other.dead_letters.list() == []
+        assert "redis.prefix names another" in (await other.admin.health())[0].detail
         with pytest.raises(BackendError, match="history of another store"):
-            await (await other.open()).backends.offline.maintain()
+            await (await runtime_of(other).open()).backends.offline.maintain()
         with pytest.raises(BackendError, match=r"redis\.prefix names another"):
-            await (await other.open()).backends.leases.claim("somebody", [0])
+            await (await runtime_of(other).open()).backends.leases.claim("somebody", [0])
     async with FeatureStore(settings=settings) as again:
-        assert all(health.ok for health in await again.health())
+        assert all(health.ok for health in await again.admin.health())
     assert await query(store, "SELECT count(*) FROM events") == [(1,)]
 
 
@@ -340,7 +341,7 @@ async def test_two_workers_without_any_fault_lose_no_update_of_a_hot_entity(
     running = [asyncio.create_task(worker.run()) for worker in workers]
     ids = [f"u{number}" for number in range(3)]
     for _ in range(30):
-        await store.publish_events(
+        await store.bus.publish_many(
             [ServiceEvent("buy", entity_id, {"amount": 1}) for entity_id in ids * 10]
         )
 
@@ -359,11 +360,11 @@ async def test_partitions_move_at_once_when_a_worker_leaves(
     store: FeatureStore, user: type, settings: Settings
 ) -> None:
     declare_total(store, user)
-    await store.rebind(settings.replace(worker={"lease_ttl": 60}), store.clock)
+    await runtime_of(store).rebind(settings.replace(worker={"lease_ttl": 60}), store.clock)
     first, second = Worker(store), Worker(store)
     first.name, second.name = "first", "second"  # by these names, each wants some of the few
     one = asyncio.create_task(first.run())
-    bus = (await store.open()).backends.bus
+    bus = (await runtime_of(store).open()).backends.bus
 
     async def owned_by(count: int) -> bool:
         return len({lag.owner for lag in await bus.lag()} - {None}) == count

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.backends.connect import migrate
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from tests.engine.support import until
@@ -47,7 +48,7 @@ async def test_a_worker_whose_handler_hangs_ends_although_redis_is_gone(
         )
         await migrate(settings)
         store = load_store(file)
-        await store.rebind(settings, store.clock)
+        await runtime_of(store).rebind(settings, store.clock)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "headwater", "worker", str(file)),
             cwd=tmp_path,

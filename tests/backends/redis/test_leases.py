@@ -9,6 +9,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.backends.redis.client import Redis, asking, running, script
 from headwater.backends.redis.keys import Keys
+from headwater.declarations.runtime import runtime_of
 from headwater.ports import Lease
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -35,7 +36,7 @@ async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
     seconds, _ = await client.call(asking(keys.workers, "TIME"))
     beat = int(seconds) * 1_000 + HOUR
     async with FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.3})) as store:
-        backends = (await store.open()).backends
+        backends = (await runtime_of(store).open()).backends
         await backends.leases.claim("dead", [1])
         await client.call(asking(keys.workers, "ZADD", keys.workers, beat, "dead"))
         await client.call(asking(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
@@ -58,7 +59,7 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
     async with FeatureStore(settings=settings) as store:
-        backends = (await store.open()).backends
+        backends = (await runtime_of(store).open()).backends
         await client.call(asking(keys.parts[0].events, "SET", keys.parts[0].events, "something"))
         leases = await backends.leases.claim("w1", range(settings.partitions + 1))
         assert [lease.partition for lease in leases] == [1, 2, 3, 4]

@@ -13,6 +13,7 @@ import uvloop
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.client import Redis, asking
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from tests.engine.support import past, until
 
@@ -94,7 +95,7 @@ def test_a_worker_that_its_loop_cancels_still_gives_its_partitions_back(
     async def leave_one_running() -> None:
         worker = Worker(store)
         running.append(asyncio.create_task(worker.run()))
-        bus = (await store.open()).backends.bus
+        bus = (await runtime_of(store).open()).backends.bus
 
         async def owned() -> bool:
             return {lag.owner for lag in await bus.lag()} == {worker.name}
@@ -103,7 +104,7 @@ def test_a_worker_that_its_loop_cancels_still_gives_its_partitions_back(
 
     async def owners() -> set[str | None]:
         async with store:
-            return {lag.owner for lag in await store.lag()}
+            return {lag.owner for lag in await store.admin.lag()}
 
     asyncio.run(leave_one_running())
     assert asyncio.run(owners()) == {None}

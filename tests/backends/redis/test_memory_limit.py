@@ -9,6 +9,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, asking
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError
 from headwater.settings.schema import Settings
 from tests.servers import valkey_node
@@ -36,7 +37,7 @@ async def fill(store: FeatureStore) -> int:
     for rounds in count():
         events = [ServiceEvent("buy", f"u{n}", {"pad": "y" * 1_000}) for n in range(USERS)]
         try:
-            await store.publish_events(events, dedup=False)
+            await store.bus.publish_many(events, dedup=False)
         except BackendError as error:
             if "out of memory" not in str(error):
                 raise
@@ -64,7 +65,7 @@ async def test_waiting_events_are_handled_and_trimmed_and_then_there_is_room_aga
 ) -> None:
     store, taken = full
     await store.drain()
-    await (await store.open()).backends.offline.maintain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
     await store.publish("buy", "u0", {})
     await store.drain()
     values = await store.get_features(["total"], [f"u{n}" for n in range(USERS)])
@@ -76,6 +77,6 @@ async def test_a_process_that_starts_then_can_work_off_what_waits(
 ) -> None:
     full_store, _ = full
     async with shop(full_store.settings) as store:
-        assert sum(lag.waiting for lag in await store.lag()) > 0
+        assert sum(lag.waiting for lag in await store.admin.lag()) > 0
         await store.drain()
-        assert sum(lag.waiting for lag in await store.lag()) == 0
+        assert sum(lag.waiting for lag in await store.admin.lag()) == 0

@@ -35,8 +35,8 @@ async def test_a_store_that_is_opened_while_postgres_is_away_works_and_catches_u
             await store.publish("buy", "u1", {"amount": 2})
             await store.drain()
             assert await store.get_feature("total", "u1") == 2
-            assert [health.ok for health in await store.health()] == [True, False]
+            assert [health.ok for health in await store.admin.health()] == [True, False]
             machine.start()
             assert await past(store, "total") == [1, 2]
             assert await query(store, "SELECT count(*) FROM events") == [(2,)]
-            assert all(health.ok for health in await store.health())
+            assert all(health.ok for health in await store.admin.health())

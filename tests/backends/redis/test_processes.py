@@ -14,6 +14,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.backends.redis.client import Redis, asking
 from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from tests.backends.redis import refreshing
 from tests.engine.support import backlog, past, until
@@ -25,9 +26,9 @@ from tests.processes.fleet import Fleet, Process
 async def seen_from_here(store: FeatureStore, settings: Settings) -> AsyncIterator[FeatureStore]:
     """The store of a program whose processes are killed, in this process."""
     before = store.settings
-    await store.rebind(settings, SystemClock())
+    await runtime_of(store).rebind(settings, SystemClock())
     yield store
-    await store.rebind(before, SystemClock())
+    await runtime_of(store).rebind(before, SystemClock())
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ async def test_an_event_that_ends_its_worker_is_set_aside_and_the_others_go_on(
     while not await is_done(shared):
         with fleet.start() as worker:
             await until(partial(ended_or_done, worker))
-    (letter,) = await shared.dead_letters()
+    (letter,) = await shared.dead_letters.list()
     assert letter.event.event_type == event_type
     assert "died" in letter.error
     assert [number for number, _ in await shared.get_feature("journal", "u1")] == [1]
@@ -145,7 +146,7 @@ async def test_sigterm_finishes_what_was_begun_and_ends_with_success(
         begun.unlink()
         assert await worker.ended() == 0
         assert await shared.get_feature("journal", "u1") == [(3, worker.pid)]
-    assert {lag.owner for lag in await shared.lag()} == {None}
+    assert {lag.owner for lag in await shared.admin.lag()} == {None}
 
 
 async def test_a_refresh_whose_owner_is_killed_is_finished_by_another_once(

@@ -6,6 +6,7 @@ import asyncio
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.partitioning import partition_of
+from headwater.declarations.runtime import runtime_of
 from headwater.ports import Lease
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -30,7 +31,7 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
     async with store:
         await store.publish("note", "u1")
         partition = partition_of("u1", settings.partitions)
-        backends = (await store.open()).backends
+        backends = (await runtime_of(store).open()).backends
         assert await backends.leases.claim("dead", [partition])
         worker = Worker(store)
         running = asyncio.create_task(worker.run())
@@ -53,7 +54,7 @@ async def test_a_worker_that_claims_a_suspect_partition_again_still_suspects_it(
     store = FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.2}))
     claimed: list[Lease] = []
     async with store:
-        backends = (await store.open()).backends
+        backends = (await runtime_of(store).open()).backends
         await backends.leases.claim("dead", [1])
 
         async def taken_over() -> bool:
@@ -94,11 +95,11 @@ async def test_other_partitions_work_between_the_events_that_run_alone(settings:
         return len(done)
 
     async with store:
-        backends = (await store.open()).backends
+        backends = (await runtime_of(store).open()).backends
         await backends.leases.claim("dead", [suspect])
         await backends.leases.deregister("dead")
-        await store.publish_events([ServiceEvent("note", "u1", {"n": n}) for n in range(20)])
-        await store.publish_events([ServiceEvent("note", other, {"n": n}) for n in range(20)])
+        await store.bus.publish_many([ServiceEvent("note", "u1", {"n": n}) for n in range(20)])
+        await store.bus.publish_many([ServiceEvent("note", other, {"n": n}) for n in range(20)])
         await store.drain()
     assert sorted(done) == sorted(["u1"] * 20 + [other] * 20)
     # The one under suspicion runs with nothing beside it, and the other does not wait for its end.

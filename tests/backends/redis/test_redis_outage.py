@@ -12,6 +12,7 @@ import pytest
 
 from headwater import FeatureStore, Worker
 from headwater.backends.redis.leases import RedisLeases
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.ports import Backends, Lease
 from headwater.settings.schema import Settings
@@ -38,7 +39,7 @@ async def opened(production: Settings) -> AsyncIterator[Opened]:
 
 
 async def backends_of(stores: Sequence[FeatureStore]) -> list[Backends]:
-    return [(await store.open()).backends for store in stores]
+    return [(await runtime_of(store).open()).backends for store in stores]
 
 
 async def hold(backends: Backends, worker: str, partitions: Sequence[int]) -> list[Lease]:
@@ -159,7 +160,7 @@ async def test_an_outage_that_is_longer_than_a_lease_leaves_partitions_where_the
         return living
 
     async def owners() -> list[str | None]:
-        return [lag.owner for lag in await seen.lag()]
+        return [lag.owner for lag in await seen.admin.lag()]
 
     async def both_have_their_share() -> bool:
         found = await owners()

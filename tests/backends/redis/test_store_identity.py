@@ -13,6 +13,7 @@ from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.environment import _found, open_redis
 from headwater.backends.redis.keys import Keys
 from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import IdentityChange, Point
 from headwater.settings.schema import Settings
@@ -67,7 +68,7 @@ async def buy(store: FeatureStore, amount: int, user_id: str = "u1") -> None:
 
 
 async def maintain(store: FeatureStore) -> None:
-    await (await store.open()).backends.offline.maintain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
 
 
 async def lose(redis: Redis, keys: Keys) -> None:
@@ -82,7 +83,7 @@ async def meta(redis: Redis, keys: Keys) -> dict[bytes, bytes]:
 
 
 async def well(store: FeatureStore) -> list[bool]:
-    return [health.ok for health in await store.health()]
+    return [health.ok for health in await store.admin.health()]
 
 
 # Losing the store
@@ -101,7 +102,7 @@ async def test_a_past_that_is_back_says_nothing_of_a_store_that_it_was_not_asked
         machine.start()
         await until(lambda: told(worker))
         assert (await meta(redis, keys))[b"lost"] == b"other"
-        await worker.rebuild()
+        await worker.admin.rebuild()
         assert await worker.get_feature("total", "u1") == 100
 
 
@@ -121,7 +122,7 @@ async def test_a_store_that_is_new_is_asked_about_by_processes_that_have_been_ru
     await buy(store, 5)
     await lose(redis, keys)
     await _found(redis, store.settings)
-    assert LOST in (await store.health())[0].detail
+    assert LOST in (await store.admin.health())[0].detail
     assert (await meta(redis, keys))[b"lost"] == b"other"
 
 
@@ -134,8 +135,8 @@ async def test_a_loss_that_an_older_version_noted_is_over_only_when_it_is_rebuil
     await redis.call(asking(keys.meta, "HDEL", keys.meta, "past"))
     await redis.call(asking(keys.meta, "HSET", keys.meta, "lost", "1"))
     store = await shop()
-    assert LOST in (await store.health())[0].detail
-    await store.rebuild()
+    assert LOST in (await store.admin.health())[0].detail
+    await store.admin.rebuild()
     assert await well(store) == [True, True]
     await buy(store, 2)
     assert await store.get_feature("total", "u1") == 7
@@ -157,7 +158,7 @@ async def test_a_rebuild_during_which_redis_loses_its_data_again_has_not_rebuilt
     await buy(await shop(), 5)
     await lose(redis, keys)
     store = await shop()
-    online = (await store.open()).backends.online
+    online = (await runtime_of(store).open()).backends.online
     restore = type(online).restore
 
     async def restore_and_lose(*arguments: object) -> None:
@@ -167,9 +168,9 @@ async def test_a_rebuild_during_which_redis_loses_its_data_again_has_not_rebuilt
     with monkeypatch.context() as patch:
         patch.setattr(type(online), "restore", restore_and_lose)
         with pytest.raises(BackendError, match="run `headwater rebuild` once more"):
-            await store.rebuild()
-    assert LOST in (await store.health())[0].detail
-    await store.rebuild()
+            await store.admin.rebuild()
+    assert LOST in (await store.admin.health())[0].detail
+    await store.admin.rebuild()
     assert await store.get_feature("total", "u1") == 5
     assert await well(store) == [True, True]
 
@@ -180,7 +181,7 @@ async def test_a_process_that_lived_through_a_loss_and_a_rebuild_is_well(
     server = await shop()
     await buy(server, 5)
     await lose(redis, keys)
-    await (await shop()).rebuild()
+    await (await shop()).admin.rebuild()
     assert await well(server) == [True, True]
 
 
@@ -228,12 +229,12 @@ async def test_a_process_with_the_partitions_of_before_is_not_well_and_takes_not
     server = await shop()
     await buy(server, 5)
     await lose(redis, keys)
-    await (await shop(partitions=2)).rebuild()
-    assert "restart it with HEADWATER_PARTITIONS=2" in (await server.health())[0].detail
+    await (await shop(partitions=2)).admin.rebuild()
+    assert "restart it with HEADWATER_PARTITIONS=2" in (await server.admin.health())[0].detail
     with pytest.raises(BackendError, match="made anew with 2 partitions"):
         await maintain(server)
     with pytest.raises(BackendError, match="made anew with 2 partitions"):
-        await (await server.open()).backends.leases.claim("somebody", [0])
+        await (await runtime_of(server).open()).backends.leases.claim("somebody", [0])
 
 
 # Slips in addresses
@@ -247,12 +248,12 @@ async def test_a_mistyped_schema_takes_nothing_of_the_store_and_reads_nothing(
     await store.publish("buy", "u1", {"amount": 1})
     await store.drain()
     mistyped = await shop(postgres={"schema": settings.postgres.schema + "_typo"})
-    for verb in (mistyped.audit, mistyped.rebuild):
+    for verb in (mistyped.admin.audit, mistyped.admin.rebuild):
         with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
             await verb()
     assert await well(mistyped) == [True, False]
     assert await past(store, "total") == [5, 6]
-    assert (await store.audit()).differences == []
+    assert (await store.admin.audit()).differences == []
 
 
 async def test_a_store_that_went_on_with_another_past_is_done_with_the_one_before(
@@ -260,7 +261,7 @@ async def test_a_store_that_went_on_with_another_past_is_done_with_the_one_befor
 ) -> None:
     await buy(await shop(), 5)
     moved = await shop(postgres={"schema": settings.postgres.schema + "_new"})
-    await moved.rebuild(adopt=True)
+    await moved.admin.rebuild(adopt=True)
     await buy(moved, 1)
     assert await past(moved, "total") == [6]
     with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
@@ -279,11 +280,11 @@ async def test_the_schema_of_another_store_is_not_read_and_not_merged(
     await buy(other, 1000)
     await buy(other, 7, "u2")
     mixed = await shop(postgres=other_place["postgres"])
-    offline = (await mixed.open()).backends.offline
+    offline = (await runtime_of(mixed).open()).backends.offline
     with pytest.raises(StoreMismatchError, match=f"{settings.redis.prefix}-b (at|in) "):
         await offline.as_of(["total"], [Point("u1", datetime.now(UTC))])
     with pytest.raises(StoreMismatchError):
-        await mixed.rebuild()
+        await mixed.admin.rebuild()
     assert await store.get_feature("total", "u1") == 5
     assert await store.get_feature("total", "u2") is None
     await buy(other, 1, "u2")
@@ -300,10 +301,10 @@ async def test_a_rebuild_with_a_mistyped_prefix_takes_nothing_unless_it_is_told_
     await maintain(store)
     mistyped = await shop(redis={"prefix": settings.redis.prefix + "-typo"})
     with pytest.raises(StoreMismatchError, match="headwater rebuild --adopt"):
-        await mistyped.rebuild()
+        await mistyped.admin.rebuild()
     assert await mistyped.get_feature("total", "u1") is None
     assert await query(store, "SELECT count(*) FROM events") == [(4,)]
-    await mistyped.rebuild(adopt=True)
+    await mistyped.admin.rebuild(adopt=True)
     assert await mistyped.get_feature("total", "u1") == 5
     assert await well(mistyped) == [True, True]
 
@@ -312,24 +313,24 @@ async def test_a_rebuild_with_a_mistyped_prefix_takes_nothing_unless_it_is_told_
     await again.publish("buy", "u1", {"amount": 1})
     await again.drain()
     with pytest.raises(StoreMismatchError, match=f"{settings.redis.prefix}-typo (at|in) "):
-        await again.rebuild()
-    await again.rebuild(adopt=True)
+        await again.admin.rebuild()
+    await again.admin.rebuild(adopt=True)
     assert await well(again) == [True, True]
     counts = "SELECT count(*), count(DISTINCT event_id) FROM events"
     assert await query(again, counts) == [(5, 5)]
     assert await past(again, "total") == [5, 6]
-    assert (await again.audit()).differences == []
+    assert (await again.admin.audit()).differences == []
 
 
 async def test_new_tables_that_were_first_opened_with_a_mistyped_prefix_can_be_adopted(
     shop: Shop, settings: Settings
 ) -> None:
     mistyped = await shop(redis={"prefix": settings.redis.prefix + "-typo"})
-    await mistyped.lag()
+    await mistyped.admin.lag()
     store = await shop()
     with pytest.raises(StoreMismatchError, match="--adopt"):
-        await store.rebuild()
-    await store.rebuild(adopt=True)
+        await store.admin.rebuild()
+    await store.admin.rebuild(adopt=True)
     await buy(store, 5)
     assert await past(store, "total") == [5]
     assert await well(await shop()) == [True, True]
@@ -345,8 +346,8 @@ async def test_the_records_of_another_store_are_neither_read_nor_added_to(
     for asked in (
         other.get_context_at(made.context_id),
         other.list_contexts(),
-        other.find_contexts(feature="total"),
-        other.redact(made.context_id, "/output/content", reason="a slip"),
+        other.records.find(feature="total"),
+        other.records.redact(made.context_id, "/output/content", reason="a slip"),
     ):
         with pytest.raises(StoreMismatchError):
             await asked
@@ -362,7 +363,7 @@ async def test_a_new_store_that_was_shown_anothers_tables_is_well_with_its_own(
     assert await well(await shop(redis=green)) == [False, False]
     own = {"schema": settings.postgres.schema + "_green"}
     store = await shop(redis=green, postgres=own)
-    await store.rebuild()
+    await store.admin.rebuild()
     await buy(store, 7)
     assert await past(store, "total") == [7]
     assert await well(store) == [True, True]

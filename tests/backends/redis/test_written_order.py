@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headwater import FeatureStore, ServiceEvent, feature
+from headwater.declarations.runtime import runtime_of
 
 
 async def test_a_handler_that_began_before_the_value_it_replaces_was_written_counts_as_later(
@@ -26,6 +27,6 @@ async def test_a_handler_that_began_before_the_value_it_replaces_was_written_cou
     go_on.set()
     await drained
     assert await store.get_feature("coins", "pot") == 6
-    engine = await store.open()
+    engine = await runtime_of(store).open()
     latest = dict(await engine.backends.offline.latest("User", after="", limit=10))
     assert latest["pot"]["coins"].value == b"6"

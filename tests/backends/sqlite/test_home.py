@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from headwater import FeatureStore
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import ConfigError, HomeError
 from headwater.settings.schema import Settings
 from tests.engine.support import backlog
@@ -107,7 +108,7 @@ async def test_a_home_that_is_full_says_so_and_loses_nothing(home: Path) -> None
 async def test_a_write_that_is_refused_takes_none_of_the_others_with_it(home: Path) -> None:
     async with FeatureStore(home=home, settings=Settings()) as store:
         await store.publish("note", "u1")
-        engine = await store.open()
+        engine = await runtime_of(store).open()
         with closing(sqlite3.connect(home / "headwater.db")) as other:
             other.execute(
                 "CREATE TRIGGER full BEFORE INSERT ON events WHEN NEW.event_type = 'no'"
@@ -204,5 +205,5 @@ os._exit(2)
 
 async def test_a_healthy_home_says_so(home: Path) -> None:
     async with FeatureStore(home=home, settings=Settings()) as store:
-        (health,) = await store.health()
+        (health,) = await store.admin.health()
         assert health.ok

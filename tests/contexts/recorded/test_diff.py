@@ -17,7 +17,7 @@ def item(diff: ContextDiff, beginning: str) -> ItemDiff:
 async def test_a_context_and_itself_differ_in_nothing(shop: Shop) -> None:
     await shop.spends("u1", 5)
     made = await shop.asks()
-    diff = await shop.store.diff(made.context_id, str(made.record_hash))
+    diff = await shop.store.records.diff(made.context_id, str(made.record_hash))
     assert (diff.same_content, diff.tokens_delta, diff.text) == (True, 0, "")
     assert {each.change for each in diff.items} == {"same"}
     assert {each.change for each in diff.features} == {"same"}
@@ -34,7 +34,7 @@ async def test_values_and_ages_of_features_and_the_text_that_follows(
     await shop.store.set_feature("total", "u1", 7)
     clock.advance("2m")
     two = await shop.asks()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     features = {each.feature: each for each in diff.features}
     total, name = features["total"], features["name"]
     assert total.before is not None
@@ -60,7 +60,7 @@ async def test_items_are_known_by_their_source_and_ranks_move(shop: Shop) -> Non
         Chunk(text="New."),
     ]
     two = await shop.asks()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     rewritten = item(diff, "retrieval d1")
     assert rewritten.before is not None
     assert rewritten.after is not None
@@ -87,7 +87,7 @@ async def test_a_result_of_another_score_has_changed(shop: Shop) -> None:
     one = await shop.asks()
     shop.documents = [Chunk(text=shop.documents[0].text, id="d1", score=0.8), shop.documents[1]]
     two = await shop.asks()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     assert [(each.id, each.change) for each in diff.results] == [("d1", "changed"), ("d2", "same")]
 
 
@@ -109,9 +109,9 @@ async def test_searches_are_compared_by_what_they_asked_for_whichever_ended_firs
     two = await asks()
     order.remove("b")
     three = await asks()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     assert {(each.id, each.change) for each in diff.results} == {("id-a", "same"), ("id-b", "same")}
-    diff = await shop.store.diff(two.context_id, three.context_id)
+    diff = await shop.store.records.diff(two.context_id, three.context_id)
     changes = {(each.id, each.change) for each in diff.results}
     assert changes == {("id-a", "same"), ("id-b", "removed")}
 
@@ -126,7 +126,7 @@ async def test_of_several_items_with_one_source_each_is_compared_with_itself(sho
     one = await asks()
     texts.remove("alpha")
     two = await asks()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     assert [(each.before and each.before.place, each.change) for each in diff.items] == [
         (0, "removed"),
         (1, "same"),
@@ -137,7 +137,7 @@ async def test_decisions_flip_under_another_budget(shop: Shop) -> None:
     await shop.spends("u1", 5)
     one = await shop.asks()
     two = await shop.support.options(max_tokens=20)("u1", "Where is it?")
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     flipped = {each.identity for each in diff.items if each.flipped}
     assert "retrieval d2" in flipped
     assert "You are a support agent." not in flipped
@@ -147,7 +147,7 @@ async def test_decisions_flip_under_another_budget(shop: Shop) -> None:
 
 async def test_other_inputs_are_named(shop: Shop) -> None:
     one, two = await shop.plain("a"), await shop.plain("b")
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     (text,) = diff.inputs
     assert (text.name, text.change, text.before, text.after) == ("text", "changed", "a", "b")
 
@@ -156,10 +156,10 @@ async def test_another_interaction_is_named(shop: Shop) -> None:
     one = await shop.plain.options(interaction_ref={"call_id": "c1", "turn": 1})("a")
     two = await shop.plain.options(interaction_ref={"call_id": "c2", "turn": 1})("a")
     none = await shop.plain("a")
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     (call,) = diff.interaction_ref
     assert (call.name, call.change, call.before, call.after) == ("call_id", "changed", "c1", "c2")
-    diff = await shop.store.diff(none.context_id, two.context_id)
+    diff = await shop.store.records.diff(none.context_id, two.context_id)
     assert [(each.name, each.change) for each in diff.interaction_ref] == [
         ("call_id", "added"),
         ("turn", "added"),
@@ -169,7 +169,7 @@ async def test_another_interaction_is_named(shop: Shop) -> None:
 async def test_contexts_of_two_entities_have_features_of_their_own(shop: Shop) -> None:
     await shop.spends("u1", 5)
     await shop.spends("u2", 5)
-    diff = await shop.store.diff(
+    diff = await shop.store.records.diff(
         (await shop.asks("u1")).context_id, (await shop.asks("u2")).context_id
     )
     changes = {(each.feature, each.entity_id): each.change for each in diff.features}
@@ -186,7 +186,7 @@ async def test_what_is_withheld_is_unknown_and_not_different(opens: Opens) -> No
     await full.spends("u1", 5)
     one = await full.asks()
     two = await opens(record={"include_content": False}).asks()
-    diff = await full.store.diff(one.context_id, two.context_id)
+    diff = await full.store.records.diff(one.context_id, two.context_id)
     assert diff.same_content
     assert diff.text is None
     assert {each.change for each in diff.items} == {"unknown"}
@@ -199,11 +199,11 @@ async def test_a_private_record_and_itself_differ_in_nothing(opens: Opens) -> No
     shop = opens(record={"include_content": False})
     await shop.spends("u1", 5)
     one, two = await shop.asks(), await shop.asks()
-    diff = await shop.store.diff(one.context_id, one.context_id)
+    diff = await shop.store.records.diff(one.context_id, one.context_id)
     for part in (diff.items, diff.features, diff.results):
         assert {each.change for each in part} == {"same"}
     assert (diff.inputs, diff.rules) == ([], [])
-    other = await shop.store.diff(one.context_id, two.context_id)
+    other = await shop.store.records.diff(one.context_id, two.context_id)
     assert {each.change for each in other.inputs} == {"unknown"}
 
 
@@ -217,7 +217,7 @@ async def test_the_text_of_an_inner_context_is_known_by_its_name(shop: Shop) -> 
     await shop.spends("u1", 5)
     one = await page("a", "b")
     again = await page("a", "b")
-    same = await shop.store.diff(one.context_id, again.context_id)
+    same = await shop.store.records.diff(one.context_id, again.context_id)
     assert [(each.identity, each.change) for each in same.items] == [
         ("context support", "same"),
         ("context plain", "same"),
@@ -225,7 +225,7 @@ async def test_the_text_of_an_inner_context_is_known_by_its_name(shop: Shop) -> 
     ]
     await shop.spends("u1", 6)
     two = await page("b", "c", "d")
-    other = await shop.store.diff(one.context_id, two.context_id)
+    other = await shop.store.records.diff(one.context_id, two.context_id)
     assert [
         (each.identity, each.change, each.before and each.before.place) for each in other.items
     ] == [
@@ -245,7 +245,7 @@ async def test_an_inner_context_gives_way_to_another_one(shop: Shop) -> None:
         return [ContextItem(lead.content, source=lead)]
 
     one, two = await page(), await page()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     assert [(each.identity, each.change) for each in diff.items] == [
         ("context support", "removed"),
         ("context outer", "added"),
@@ -260,7 +260,7 @@ async def test_the_text_of_a_context_from_outside_is_known_by_what_it_says(shop:
         return [ContextItem("a", source=given.pop())]
 
     one, two = await page(), await page()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     assert [each.change for each in diff.items] == ["same"]
 
 
@@ -270,7 +270,7 @@ async def test_an_item_that_was_cut_at_another_place_has_changed(shop: Shop) -> 
         return [ContextItem("word " * 60, truncate=True)]
 
     one, two = await long(), await long.options(max_tokens=30)()
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     (cut,) = diff.items
     assert (cut.change, cut.flipped, cut.tokens_delta) == (
         "changed",
@@ -286,15 +286,15 @@ async def test_an_item_of_one_context_alone_has_not_flipped(shop: Shop) -> None:
 
     one, two = await listing("a"), await listing("a", "b")
     for before, after, change in ((one, two, "added"), (two, one, "removed")):
-        diff = await shop.store.diff(before.context_id, after.context_id)
+        diff = await shop.store.records.diff(before.context_id, after.context_id)
         assert (item(diff, "b").change, item(diff, "b").flipped) == (change, False)
 
 
 @pytest.mark.parametrize("other", ["a\nb\n", "a\r\nb", "a\u2028b", "a\x0cb", "a\rb"])
 async def test_texts_that_differ_in_line_breaks_alone_differ(shop: Shop, other: str) -> None:
     one, two = await shop.plain("a\nb"), await shop.plain(other)
-    diff = await shop.store.diff(one.context_id, two.context_id)
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
     assert not diff.same_content
     assert diff.text
-    same = await shop.store.diff(two.context_id, two.context_id)
+    same = await shop.store.records.diff(two.context_id, two.context_id)
     assert same.text == ""

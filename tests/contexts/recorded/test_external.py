@@ -81,7 +81,7 @@ async def test_what_was_recorded_too_late_is_there_once_and_whole(
     # Records are kept in order, so what was on its way has come through.
     assert (await shop.plain("after")).meta["recorded"] is True
     assert len(await database.run("SELECT context_id FROM {records}")) == 3
-    assert (await shop.store.verify_record(late.context_id)).ok
+    assert (await shop.store.records.verify(late.context_id)).ok
     assert (await shop.store.get_context_at(late.context_id)).content == "late"
 
 
@@ -121,7 +121,7 @@ async def test_nothing_is_found_by_what_no_store_can_keep(
     shop: Shop, wanted: dict[str, Any]
 ) -> None:
     await shop.asks()
-    assert (await shop.store.find_contexts(**wanted)).contexts == []
+    assert (await shop.store.records.find(**wanted)).contexts == []
 
 
 @pytest.mark.parametrize("hours", [10, -10])

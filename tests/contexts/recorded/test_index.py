@@ -9,6 +9,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.contexts.recorder import Index, _known_key
+from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
@@ -29,25 +30,25 @@ async def test_every_store_has_an_index_key_of_its_own(
     one = opens()
     await one.asks()
     before = await keys_of(database)
-    log = (await one.store.open()).backends.records
+    log = (await runtime_of(one.store).open()).backends.records
     key = await log.index_key()
     assert len(key) == 32
     await one.store.close()
     again = opens()
     await again.asks()
     assert await keys_of(database) == before
-    assert await (await again.store.open()).backends.records.index_key() == key
+    assert await (await runtime_of(again.store).open()).backends.records.index_key() == key
     elsewhere = settings.replace(
         home=tmp_path,
         redis={"prefix": settings.redis.prefix + "-b"},
         postgres={"schema": settings.postgres.schema + "_b"},
     )
     async with FeatureStore(settings=elsewhere, clock=clock) as other:
-        assert await (await other.open()).backends.records.index_key() != key
+        assert await (await runtime_of(other).open()).backends.records.index_key() != key
 
 
 async def test_those_who_make_the_index_key_at_once_have_the_same(opens: Opens) -> None:
-    logs = [(await opens().store.open()).backends.records for _ in range(4)]
+    logs = [(await runtime_of(opens().store).open()).backends.records for _ in range(4)]
     assert (
         len({bytes(key) for key in await asyncio.gather(*(log.index_key() for log in logs))}) == 1
     )
@@ -63,9 +64,9 @@ async def test_a_key_of_the_settings_wins_and_what_was_recorded_before_is_found(
     shop = opens(record={"index_key": "x" * 100}, signing_key="k:correct horse battery")
     new = await shop.asks()
     assert len(await keys_of(database)) == 2 * len(own)
-    page = await shop.store.find_contexts(feature="total", entity_id="u1")
+    page = await shop.store.records.find(feature="total", entity_id="u1")
     assert {each.context_id for each in page.contexts} == {old.context_id, new.context_id}
-    page = await before.store.find_contexts(feature="total", entity_id="u1")
+    page = await before.store.records.find(feature="total", entity_id="u1")
     assert [each.context_id for each in page.contexts] == [old.context_id]
 
 
@@ -78,7 +79,7 @@ async def test_a_signing_key_that_is_exchanged_or_taken_away_leaves_all_to_be_fo
     before = opens(signing_key="k1:the very first one")
     await before.spends("u1", 5)
     old = await before.asks()
-    page = await opens(**changes).store.find_contexts(entity="User", entity_id="u1")
+    page = await opens(**changes).store.records.find(entity="User", entity_id="u1")
     assert [each.context_id for each in page.contexts] == [old.context_id]
 
 

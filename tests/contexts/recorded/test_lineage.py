@@ -7,7 +7,7 @@ import pytest
 
 from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent, context, entity, retriever
 from headwater.declarations import ContextFunction
-from headwater.declarations.features import feature
+from headwater.declarations.feature_decorators import feature
 from headwater.records.lineage import Context, ContextLineage
 from headwater.testing import ManualClock, temporary
 

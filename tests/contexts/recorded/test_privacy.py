@@ -51,8 +51,8 @@ async def test_without_content_nothing_is_in_clear_in_the_records_and_the_log(
     shop = opens(record={"include_content": False})
     made = await ask_secretly(shop)
     past = await shop.store.get_context_at(made.context_id)
-    told = await shop.store.explain(made.context_id)
-    await shop.store.verify_record(made.context_id)
+    told = await shop.store.records.explain(made.context_id)
+    await shop.store.records.verify(made.context_id)
     stored = await database.everything()
     assert made.context_id.encode() in stored
     written = capfd.readouterr()
@@ -74,11 +74,11 @@ async def test_without_content_a_section_is_withheld_like_any_text(
 
     made = await letter()
     assert b"Zerlina" not in await database.everything()
-    (item,) = (await shop.store.explain(made.context_id)).items
+    (item,) = (await shop.store.records.explain(made.context_id)).items
     assert item.section is None
     assert "/items/0/section" in (await shop.store.get_context_at(made.context_id)).withheld
     again = await letter()
-    (compared,) = (await shop.store.diff(made.context_id, again.context_id)).items
+    (compared,) = (await shop.store.records.diff(made.context_id, again.context_id)).items
     assert (compared.before is None, compared.after is None) == (False, False)
 
 
@@ -155,7 +155,7 @@ async def test_without_content_what_a_kept_search_read_is_found_all_the_same(ope
         return (await look_up("quibbledash?"))[0].text
 
     made = [(await asks()).context_id for _ in range(2)]
-    page = await shop.store.find_contexts(feature="total", entity_id="u-marzipan")
+    page = await shop.store.records.find(feature="total", entity_id="u-marzipan")
     assert [summary.context_id for summary in page.contexts] == made[::-1]
 
 
@@ -198,7 +198,7 @@ async def test_without_content_contexts_are_found_all_the_same(
         {"entity_id": "u-marzipan"},
         {"chunk": "d-kumquat", "entity_id": "u-marzipan"},
     ):
-        page = await shop.store.find_contexts(**asked)  # type: ignore[arg-type]
+        page = await shop.store.records.find(**asked)  # type: ignore[arg-type]
         assert [summary.context_id for summary in page.contexts] == [made.context_id]
 
 
@@ -206,14 +206,14 @@ async def test_full_private_and_redacted_copies_hold_under_one_hash(shop: Shop) 
     await shop.spends("u1", 5)
     made = await shop.asks()
     full = await shop.store.get_record(made.context_id)
-    redacted = await shop.store.redact(
+    redacted = await shop.store.records.redact(
         made.context_id, "/features/0/value", reason="erasure request 17", by="Kim"
     )
     for copy in (full, full.private(), redacted, load(export(redacted))):
         assert copy.record_hash == made.record_hash
         assert verify(copy, expect=made.record_hash).ok
     assert await shop.store.get_record(made.context_id) == redacted
-    report = await shop.store.verify_record(made.context_id)
+    report = await shop.store.records.verify(made.context_id)
     assert report.ok
     assert "/features/0/value" in report.of("disclosures").detail
 
@@ -228,7 +228,7 @@ async def test_a_redacted_value_is_gone_and_a_note_says_why(
         return ContextItem("Dear customer")
 
     made = await letter("a quibbledash")
-    await shop.store.redact(made.context_id, "/inputs/text", reason="asked to", by="Kim")
+    await shop.store.records.redact(made.context_id, "/inputs/text", reason="asked to", by="Kim")
     assert b"quibbledash" not in await database.everything()
     past = await shop.store.get_context_at(made.context_id)
     assert (past.inputs, past.redacted, past.withheld) == (
@@ -245,9 +245,9 @@ async def test_a_redacted_value_is_gone_and_a_note_says_why(
 async def test_a_text_is_erased_from_the_output_and_from_its_item(shop: Shop) -> None:
     made = await shop.plain("a quibbledash")
     for pointer in ("/output/content", "/items/0/content", "/inputs/text"):
-        await shop.store.redact(made.context_id, pointer, reason="asked to")
-    assert "quibbledash" not in repr(await shop.store.explain(made.context_id))
-    report = await shop.store.verify_record(made.context_id)
+        await shop.store.records.redact(made.context_id, pointer, reason="asked to")
+    assert "quibbledash" not in repr(await shop.store.records.explain(made.context_id))
+    report = await shop.store.records.verify(made.context_id)
     assert report.ok
     assert (report.of("content").ok, report.of("reassembly").ok) == (None, None)
 
@@ -256,17 +256,17 @@ async def test_a_text_is_erased_everywhere_in_one_step(shop: Shop) -> None:
     made = await shop.plain("a quibbledash")
     pointers = ["/inputs/text", "/items/0/content", "/output/content"]
     with pytest.raises(RedactionError):
-        await shop.store.redact(made.context_id, *pointers, "/nowhere", reason="asked to")
+        await shop.store.records.redact(made.context_id, *pointers, "/nowhere", reason="asked to")
     with pytest.raises(InvalidInputError, match="which value"):
-        await shop.store.redact(made.context_id, reason="asked to")
+        await shop.store.records.redact(made.context_id, reason="asked to")
     assert (await shop.store.get_record(made.context_id)).redactions == ()
-    redacted = await shop.store.redact(
+    redacted = await shop.store.records.redact(
         made.context_id, "/inputs/text", reason="asked to", everywhere=True
     )
     assert sorted(note.pointer for note in redacted.redactions) == pointers
     assert await shop.store.get_record(made.context_id) == redacted
     assert b"quibbledash" not in export(redacted)
-    assert (await shop.store.verify_record(made.context_id)).ok
+    assert (await shop.store.records.verify(made.context_id)).ok
 
 
 async def test_two_who_redact_at_once_both_succeed(shop: Shop) -> None:
@@ -274,19 +274,22 @@ async def test_two_who_redact_at_once_both_succeed(shop: Shop) -> None:
     made = await shop.asks()
     pointers = [f"/items/{place}/content" for place in range(4)]
     await asyncio.gather(
-        *(shop.store.redact(made.context_id, pointer, reason="asked to") for pointer in pointers)
+        *(
+            shop.store.records.redact(made.context_id, pointer, reason="asked to")
+            for pointer in pointers
+        )
     )
     record = await shop.store.get_record(made.context_id)
     assert sorted(note.pointer for note in record.redactions) == pointers
-    assert (await shop.store.verify_record(made.context_id)).ok
+    assert (await shop.store.records.verify(made.context_id)).ok
 
 
 async def test_what_is_not_there_cannot_be_redacted(shop: Shop) -> None:
     made = await shop.plain("a")
     with pytest.raises(RedactionError, match="did you mean '/inputs/text'"):
-        await shop.store.redact(made.context_id, "/input/text", reason="asked to")
+        await shop.store.records.redact(made.context_id, "/input/text", reason="asked to")
     with pytest.raises(InvalidInputError, match="reason"):
-        await shop.store.redact(made.context_id, "/inputs/text", reason=" ")
-    await shop.store.redact(made.context_id, "/inputs/text", reason="asked to")
+        await shop.store.records.redact(made.context_id, "/inputs/text", reason=" ")
+    await shop.store.records.redact(made.context_id, "/inputs/text", reason="asked to")
     with pytest.raises(RedactionError):
-        await shop.store.redact(made.context_id, "/inputs/text", reason="again")
+        await shop.store.records.redact(made.context_id, "/inputs/text", reason="again")

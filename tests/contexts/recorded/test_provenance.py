@@ -38,7 +38,7 @@ class Depths:
 
     async def found(self, **wanted: Any) -> list[str]:
         """The contexts that something went into, the oldest first."""
-        page = await self.store.find_contexts(**wanted)
+        page = await self.store.records.find(**wanted)
         return [summary.context_id for summary in page.contexts][::-1]
 
     def reads(self, name: str) -> ContextFunction[[str]]:

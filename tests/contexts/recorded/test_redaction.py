@@ -125,10 +125,10 @@ async def test_a_feature_is_erased_wherever_a_template_wrote_it(
     made = await told("u1")
     places = {read.feature: at for at, read in enumerate(made.lineage.features)}
     secret, blurb = (f"/features/{places[name]}/value" for name in ("secret", "blurb"))
-    redacted = await own.redact(made.context_id, secret, reason="asked to", everywhere=True)
+    redacted = await own.records.redact(made.context_id, secret, reason="asked to", everywhere=True)
     gone = {secret, blurb, "/items/0/content", "/items/1/content", "/output/content"}
     assert {note.pointer for note in redacted.redactions} == gone
-    assert (await own.verify_record(made.context_id)).ok
+    assert (await own.records.verify(made.context_id)).ok
 
 
 async def test_an_input_is_erased_wherever_it_stands_in_json(own: FeatureStore) -> None:
@@ -143,7 +143,9 @@ async def test_an_input_is_erased_wherever_it_stands_in_json(own: FeatureStore) 
         ]
 
     made = await told(QUOTED, BORN)
-    redacted = await own.redact(made.context_id, "/inputs/name", reason="asked to", everywhere=True)
+    redacted = await own.records.redact(
+        made.context_id, "/inputs/name", reason="asked to", everywhere=True
+    )
     assert [note.pointer for note in redacted.redactions] == [
         "/inputs/name",
         "/items/0/content",
@@ -187,12 +189,12 @@ async def test_an_output_that_is_erased_everywhere_cannot_be_put_together_again(
     before = await own.get_record(made.context_id)
     texts = ["/inputs/said", "/items/0/content", "/items/1/content", "/items/1/emitted"]
     assert also_disclosed(before, "/output/content") == texts
-    redacted = await own.redact(
+    redacted = await own.records.redact(
         made.context_id, "/output/content", reason="asked to", everywhere=everywhere
     )
     gone = ["/output/content", *(texts if everywhere else [])]
     assert [note.pointer for note in redacted.redactions] == gone
-    assert (await own.verify_record(made.context_id)).ok
+    assert (await own.records.verify(made.context_id)).ok
     if everywhere:
         with pytest.raises(ReplayError, match="/items/0/content"):
             await own.replay(made.context_id, "reassemble")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headwater import ContextItem, FeatureStore, context, retriever
 from headwater.contexts.recorded.replay import Mode
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     FreshnessSLAError,
     InvalidInputError,
@@ -186,8 +187,8 @@ async def test_a_function_that_has_changed_is_said_to_have(
     shop = opens()
     made = await shop.plain("a")
     later = opens()
-    changed = later.store.registry.contexts["plain"]
-    later.store.registry.contexts["plain"] = msgspec.structs.replace(
+    changed = runtime_of(later.store).registry.contexts["plain"]
+    runtime_of(later.store).registry.contexts["plain"] = msgspec.structs.replace(
         changed, function=lambda text: text * 2, definition="sha256:other"
     )
     again = await later.store.replay(made.context_id, "as_of")
@@ -206,11 +207,11 @@ async def test_a_function_that_is_gone_or_takes_other_inputs_says_so(opens: Open
     shop = opens()
     made = await shop.plain("a")
     later = opens()
-    definition = later.store.registry.contexts.pop("plain")
+    definition = runtime_of(later.store).registry.contexts.pop("plain")
     with pytest.raises(UnknownNameError, match="plain"):
         await later.store.replay(made.context_id, "live")
-    other = later.store.registry.contexts["outer"]
-    later.store.registry.contexts["plain"] = msgspec.structs.replace(
+    other = runtime_of(later.store).registry.contexts["outer"]
+    runtime_of(later.store).registry.contexts["plain"] = msgspec.structs.replace(
         definition, signature=other.signature
     )
     with pytest.raises(InvalidInputError, match="'text', which its function no longer takes"):
@@ -245,7 +246,7 @@ async def test_a_store_that_keeps_no_content_replays_what_was_kept_before(opens:
 async def test_a_redacted_input_takes_the_replays_that_need_it(shop: Shop) -> None:
     await shop.spends("u1", 5)
     made = await shop.asks()
-    await shop.store.redact(made.context_id, "/inputs/question", reason="asked to")
+    await shop.store.records.redact(made.context_id, "/inputs/question", reason="asked to")
     assert (await shop.store.replay(made.context_id, "reassemble")).matches is True
     with pytest.raises(ReplayError) as caught:
         await shop.store.replay(made.context_id, "as_of")
@@ -288,7 +289,7 @@ async def test_reassembling_reproduces_the_text_of_every_context(
     generated: FeatureStore, data: st.DataObject
 ) -> None:
     given_items = data.draw(st.lists(items, max_size=8))
-    generated.registry.contexts.pop("anything", None)
+    runtime_of(generated).registry.contexts.pop("anything", None)
 
     @context(
         generated,
@@ -310,4 +311,4 @@ async def test_reassembling_reproduces_the_text_of_every_context(
     assert again.content == made.content
     assert again.differences is not None
     assert {item.change for item in again.differences.items} <= {"same"}
-    assert (await generated.verify_record(made.context_id)).of("reassembly").ok in (True, None)
+    assert (await generated.records.verify(made.context_id)).of("reassembly").ok in (True, None)

@@ -13,6 +13,7 @@ import pytest
 from headwater import ContextItem, ServiceEvent, context, feature, retriever
 from headwater.contexts.recorded.replay import Mode
 from headwater.declarations import ContextFunction
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, ReplayWriteError
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
@@ -25,7 +26,7 @@ async def kept(shop: Shop) -> int:
 
 
 async def waiting(shop: Shop) -> int:
-    return sum(part.waiting for part in await shop.store.lag())
+    return sum(part.waiting for part in await shop.store.admin.lag())
 
 
 # What was read
@@ -254,7 +255,7 @@ async def _again(shop: Shop, kind: type) -> str | None:
 
     def declared(kind: type) -> ContextFunction[Any]:
         asked.__annotations__["question"] = kind
-        shop.store.registry.contexts.pop("asked", None)
+        runtime_of(shop.store).registry.contexts.pop("asked", None)
         return context(shop.store)(asked)
 
     made = await declared(Recorded)(Recorded("Why?", "2026-01-15T09:30:00Z", Narrow("Why?")))
@@ -270,11 +271,11 @@ Change = Callable[[Shop], Awaitable[object]]
 CHANGES: dict[str, Change] = {
     "set_feature": lambda shop: shop.store.set_feature("total", "u1", 777),
     "publish": lambda shop: shop.store.publish("buy", "u1", {"amount": 777}),
-    "redrive": lambda shop: shop.store.redrive("nobody"),
-    "discard": lambda shop: shop.store.discard("nobody"),
+    "redrive": lambda shop: shop.store.dead_letters.redrive("nobody"),
+    "discard": lambda shop: shop.store.dead_letters.discard("nobody"),
     "drain": lambda shop: shop.store.drain(),
-    "rebuild": lambda shop: shop.store.rebuild(),
-    "redact": lambda shop: shop.store.redact("nobody", "/inputs/a", reason="none"),
+    "rebuild": lambda shop: shop.store.admin.rebuild(),
+    "redact": lambda shop: shop.store.records.redact("nobody", "/inputs/a", reason="none"),
 }
 
 
@@ -428,5 +429,5 @@ async def test_a_replay_leaves_no_trace_in_the_context_around_it(shop: Shop, mod
     assert quoted.content == made.content
     lineage = quoted.lineage
     assert (lineage.contexts, lineage.features, lineage.retrievers) == ([], [], [])
-    found = await shop.store.find_contexts(entity_id="u1")
+    found = await shop.store.records.find(entity_id="u1")
     assert [each.context_id for each in found.contexts] == [made.context_id]

@@ -9,6 +9,7 @@ import pytest
 
 from headwater import ContextItem, ServiceEvent, context, entity, feature
 from headwater.contexts.recorded import ContextPage
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     AmbiguousRefError,
     InvalidInputError,
@@ -87,7 +88,7 @@ async def test_an_explanation_says_why_each_item_is_there_or_not(shop: Shop) -> 
     await shop.spends("u1", 5)
     shop.documents.append(shop.documents[0].__class__(text="Long. " * 100, id="d3"))
     made = await shop.asks()
-    told = await shop.store.explain(made.context_id[:-2])
+    told = await shop.store.records.explain(made.context_id[:-2])
     assert [item.decision for item in told.items] == [i.decision for i in made.lineage.items]
     assert told.items[0].why == "kept, because it is required"
     dropped = next(item for item in told.items if item.source_ref == "d3")
@@ -177,7 +178,7 @@ async def test_contexts_are_found_by_feature_entity_and_chunk(shop: Shop) -> Non
     shop.documents = [shop.documents[1]]
     three = (await shop.asks("u1")).context_id
     await shop.plain("u1")
-    find = shop.store.find_contexts
+    find = shop.store.records.find
     assert ids(await find(feature="total")) == [three, two, one]
     assert ids(await find(feature="total", entity_id="u1")) == [three, one]
     assert ids(await find(feature="name", entity_id="u2")) == [two]
@@ -190,7 +191,7 @@ async def test_contexts_are_found_by_feature_entity_and_chunk(shop: Shop) -> Non
     with pytest.raises(InvalidInputError, match="feature, entity_id or chunk"):
         await find()
     # What was declared then need not be declared now.
-    shop.store.registry.features.clear()
+    runtime_of(shop.store).registry.features.clear()
     assert ids(await find(feature="total", entity_id="u2")) == [two]
     assert ids(await find(entity_id="u1")) == [three, one]
 
@@ -210,10 +211,10 @@ async def test_entities_with_numbers_for_ids_are_found_by_number_and_by_text(sho
 
     made = await delivery(17)
     for entity_id in (17, "17"):
-        page = await shop.store.find_contexts(feature="carrier", entity_id=entity_id)
+        page = await shop.store.records.find(feature="carrier", entity_id=entity_id)
         assert ids(page) == [made.context_id]
-    del shop.store.registry.features["carrier"]
-    assert ids(await shop.store.find_contexts(feature="carrier", entity_id=17)) == [made.context_id]
+    del runtime_of(shop.store).registry.features["carrier"]
+    assert ids(await shop.store.records.find(feature="carrier", entity_id=17)) == [made.context_id]
 
 
 async def test_pages_of_what_is_found_go_on_while_new_contexts_come(shop: Shop) -> None:
@@ -227,7 +228,7 @@ async def test_pages_of_what_is_found_go_on_while_new_contexts_come(shop: Shop) 
     seen: list[str] = []
     cursor = None
     while True:
-        page = await shop.store.find_contexts(entity_id="u1", chunk="d1", limit=2, cursor=cursor)
+        page = await shop.store.records.find(entity_id="u1", chunk="d1", limit=2, cursor=cursor)
         seen += ids(page)
         await shop.asks("u1")
         if (cursor := page.next_cursor) is None:
@@ -259,13 +260,13 @@ async def test_every_verb_has_a_form_for_code_that_cannot_await(shop: Shop) -> N
         made = sync.assemble("plain", {"text": "a"})
         other = sync.record_external(name="elsewhere", content="b")
         assert sync.get_context_at(made.context_id).content == "a"
-        assert sync.explain(made.context_id).content == "a"
+        assert sync.records.explain(made.context_id).content == "a"
         assert ids(sync.list_contexts()) == [other.context_id, made.context_id]
-        assert ids(sync.find_contexts(chunk="d1")) == []
-        assert sync.verify_record(made.context_id).ok
+        assert ids(sync.records.find(chunk="d1")) == []
+        assert sync.records.verify(made.context_id).ok
         assert sync.replay(made.context_id, "live").matches
-        assert sync.diff(made.context_id, other.context_id).text
-        redacted = sync.redact(made.context_id, "/inputs/text", reason="asked to")
+        assert sync.records.diff(made.context_id, other.context_id).text
+        redacted = sync.records.redact(made.context_id, "/inputs/text", reason="asked to")
         assert sync.get_record(made.context_id) == redacted
         sync.close()
 

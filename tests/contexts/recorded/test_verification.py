@@ -12,6 +12,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.contexts.recorder import Recorder
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     ConfigError,
     DamagedRecordError,
@@ -35,16 +36,16 @@ PUBLIC = "ed25519-pub:e1:A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="
 DEEP = b"[" * 50_000 + b"]" * 50_000
 ASKING: tuple[Callable[[FeatureStore, str], Awaitable[object]], ...] = (
     FeatureStore.get_context_at,
-    FeatureStore.explain,
+    lambda store, ref: store.records.explain(ref),
     FeatureStore.replay,
-    lambda store, ref: store.diff(ref, ref),
+    lambda store, ref: store.records.diff(ref, ref),
     lambda store, ref: store.replay(ref, "live"),
 )
 
 
 async def broken(shop: Shop, ref: str) -> dict[str, str]:
     """The rungs of a record's ladder that do not hold, and why."""
-    report = await shop.store.verify_record(ref)
+    report = await shop.store.records.verify(ref)
     assert report.ok == (not [check for check in report.checks if check.ok is False])
     return {check.check: check.detail for check in report.checks if check.ok is False}
 
@@ -63,7 +64,7 @@ async def test_an_untouched_record_holds_on_every_rung(opens: Opens) -> None:
     shop = opens(**SIGNED)
     await shop.spends("u1", 5)
     made = await shop.asks()
-    report = await shop.store.verify_record(made.context_id)
+    report = await shop.store.records.verify(made.context_id)
     assert [(check.check, check.ok) for check in report.checks] == [
         ("hash", True),
         ("signature", True),
@@ -161,16 +162,16 @@ async def test_a_removed_signature_is_named_where_one_is_required(
     shop = opens(**SIGNED, signature_mode="required")
     said = "the record is not signed, although there are keys to check one"
     assert (await broken(shop, made.context_id))["signature"] == said
-    optional = await opens(**SIGNED).store.verify_record(made.context_id)
+    optional = await opens(**SIGNED).store.records.verify(made.context_id)
     assert (optional.ok, optional.signed) == (True, False)
     assert optional.of("signature").detail == said
-    insisted = await opens(**SIGNED).store.verify_record(made.context_id, signed=True)
+    insisted = await opens(**SIGNED).store.records.verify(made.context_id, signed=True)
     assert insisted.of("signature").ok is False
 
 
 async def test_a_record_is_held_against_the_hash_that_was_handed_out(shop: Shop) -> None:
     one, two = await shop.plain("a"), await shop.plain("b")
-    verify = shop.store.verify_record
+    verify = shop.store.records.verify
     for expect in (one.record_hash, str(one.record_hash)[7:].upper(), one.context_id):
         assert (await verify(one.context_id, expect=expect)).ok
     for expect in (two.record_hash, "sha256:00", ""):
@@ -248,7 +249,7 @@ async def test_a_record_in_the_place_of_another_is_not_shown(
 
 async def test_a_record_never_becomes_another_one(shop: Shop) -> None:
     made = await shop.plain("a")
-    log = (await shop.store.open()).backends.records
+    log = (await runtime_of(shop.store).open()).backends.records
     stored = await log.get(made.context_id)
     assert stored is not None
     other = msgspec.structs.replace(stored, record_hash="sha256:" + "0" * 64, core=b"{}")
@@ -268,7 +269,7 @@ async def test_records_are_signed_when_there_is_a_key_and_not_when_that_is_off(
     assert (await shop.store.get_context_at(signed.context_id)).signed_by == "k1"
     for made in (unsigned, off):
         assert (await shop.store.get_record(made.context_id)).signature is None
-        assert (await shop.store.verify_record(made.context_id)).of("signature").ok is None
+        assert (await shop.store.records.verify(made.context_id)).of("signature").ok is None
 
 
 async def test_old_records_hold_by_the_old_key_after_a_rotation(opens: Opens) -> None:
@@ -280,12 +281,12 @@ async def test_old_records_hold_by_the_old_key_after_a_rotation(opens: Opens) ->
     assert await broken(shop, old.context_id) == await broken(shop, new.context_id) == {}
     later = opens(signing_key="k2:the second secret")
     assert await broken(later, new.context_id) == {}
-    report = await later.store.verify_record(old.context_id)
+    report = await later.store.records.verify(old.context_id)
     assert (report.ok, report.of("signature").ok) == (True, None)
     assert report.verdict == "Nothing is broken, but its signature was not checked."
-    asked = await later.store.verify_record(old.context_id, signed=True)
+    asked = await later.store.records.verify(old.context_id, signed=True)
     strict = opens(signing_key="k2:the second secret", signature_mode="required")
-    for refused in (asked, await strict.store.verify_record(old.context_id)):
+    for refused in (asked, await strict.store.records.verify(old.context_id)):
         assert refused.of("signature").fault == "unchecked"
         assert "'k1' is not in the keyring, which has 'k2'" in refused.of("signature").detail
 
@@ -299,7 +300,7 @@ async def test_contexts_are_found_after_a_rotation_of_the_signing_key(
     clock.advance("1s")
     after = opens(signing_key="k2:the second secret,k1:the very first one")
     new = await after.asks()
-    page = await after.store.find_contexts(feature="total", entity_id="u1")
+    page = await after.store.records.find(feature="total", entity_id="u1")
     assert [each.context_id for each in page.contexts] == [new.context_id, old.context_id]
 
 
@@ -338,12 +339,12 @@ async def test_public_keys_are_enough_to_read_and_to_verify_but_not_to_record(
     auditor = opens(signing_key=PUBLIC, signature_mode="required")
     assert (await auditor.store.get_context_at(made.context_id)).content == "a"
     assert await broken(auditor, made.context_id) == {}
-    assert (await auditor.store.verify_record(made.context_id)).of("signature").ok is True
+    assert (await auditor.store.records.verify(made.context_id)).of("signature").ok is True
     assert (await auditor.store.replay(made.context_id, "live")).matches is True
     with pytest.raises(SignatureError, match="no key that signs is configured"):
         await auditor.plain("b")
     with pytest.raises(ConfigError, match="none of the keys in HEADWATER_SIGNING_KEY signs"):
-        await (await auditor.store.open()).assembler.warm_up()
+        await (await runtime_of(auditor.store).open()).assembler.warm_up()
     assert len((await auditor.store.list_contexts()).contexts) == 1
 
 
@@ -352,7 +353,7 @@ async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
 ) -> None:
     made = await shop.plain("a")
     core = open_core(await shop.store.get_record(made.context_id))
-    log = (await shop.store.open()).backends.records
+    log = (await runtime_of(shop.store).open()).backends.records
     with pytest.raises(SignatureError, match="HEADWATER_SIGNING_KEY"):
         Recorder(log, settings.replace(signature_mode="required")).seal(core)
 

@@ -13,6 +13,7 @@ import msgspec
 from headwater.cli.demo.printer import RecordedCall, Shift, Story, show
 from headwater.cli.demo.server import DemoError, Response, Shop
 from headwater.cli.output import counted
+from headwater.declarations.runtime import runtime_of
 from headwater.ports import DeadLetter
 
 _PATIENCE_SECONDS = 20.0
@@ -209,14 +210,14 @@ class Tour:
 
     async def _first_letter(self) -> DeadLetter:
         async with self._shop.store() as store:
-            dead_letters = (await store.open()).backends.dead_letters
+            dead_letters = (await runtime_of(store).open()).backends.dead_letters
             (letter,) = await _wait_for("a dead letter", lambda: dead_letters.letters(limit=1))
         return letter
 
     async def _crash(self, body: bytes) -> tuple[Response, float]:
         """Sends events and kills the server while it counts them; how far it had come."""
         async with self._shop.store() as store:
-            online = (await store.open()).backends.online
+            online = (await runtime_of(store).open()).backends.online
 
             async def spent() -> float:
                 # Looked up beside the server: an answer of its own would come too late.
@@ -231,7 +232,7 @@ class Tour:
 
     async def _redrive(self, letter: DeadLetter) -> None:
         async with self._shop.store() as store:
-            await (await store.open()).backends.dead_letters.redrive([letter.id])
+            await (await runtime_of(store).open()).backends.dead_letters.redrive([letter.id])
 
 
 async def _wait_for(what: str, condition: Callable[[], Awaitable[T]]) -> T:

@@ -1,0 +1,63 @@
+"""The internals of a FeatureStore: declarations, settings, clock and open engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwater.contexts.recorded import current_replay, track_search
+from headwater.core.clock import Clock
+from headwater.declarations import Chunk, ContextDef, Overrides, RetrieverDef
+from headwater.declarations.registry import Registry
+from headwater.engine.engine import Engine, Engines
+from headwater.records.lineage import Context
+from headwater.settings.schema import Settings
+from headwater.store.sync import SyncLoop
+
+
+class Runtime:
+    """Declarations bound to settings and a clock, and the engines opened for them."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.registry = Registry()
+        self.sync_loop = SyncLoop()
+        self._engines = Engines()
+
+    def current(self) -> Engine | None:
+        """Return the engine for the running event loop, or None if it is not open."""
+        return self._engines.current()
+
+    async def open(self) -> Engine:
+        """Return the engine for the running event loop; open it if necessary."""
+        return await self._engines.open(self.registry, self.settings, self.clock)
+
+    async def close(self) -> None:
+        """Close the engines of the running event loop and of the loop of ``store.sync``."""
+        await self._engines.close(self.sync_loop.loop)
+
+    async def rebind(self, settings: Settings, clock: Clock) -> None:
+        """Close the engines; the next use opens new ones with these settings and this clock."""
+        await self.close()
+        self.settings, self.clock, self._engines = settings, clock, Engines()
+
+    async def assemble(
+        self,
+        context: ContextDef,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        overrides: Overrides,
+    ) -> Context:
+        """Assemble a declared context."""
+        engine = await self.open()
+        run = current_replay() or engine.assembler.run
+        return await run(context, arguments, named, overrides)
+
+    async def retrieve(
+        self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> list[Chunk]:
+        """Run a declared retriever."""
+        track_search(retriever.name)
+        engine = await self.open()
+        return await engine.retrieve.run(retriever, arguments, named)
