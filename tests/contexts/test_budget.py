@@ -303,7 +303,7 @@ def test_the_error_names_the_items_and_the_remedy() -> None:
     with pytest.raises(TokenBudgetError) as caught:
         fit(items, BudgetPolicy(3), GPT)
     assert str(caught.value) == (
-        "the required items need max_tokens=4, and it is 3 (item 1 has 4); raise it, require less, "
+        "the required items need max_tokens=4, but it is 3 (item 1 has 4); raise it, require less, "
         "or mark an item truncate=True"
     )
 

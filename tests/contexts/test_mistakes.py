@@ -46,7 +46,11 @@ Mistake = Callable[[FeatureStore], object]
 MISTAKES: list[tuple[Mistake, type[HeadwaterError], str]] = [
     (lambda store: store.get_feature("plam", "u1"), UnknownNameError, "did you mean 'plan'?"),
     (lambda store: store.get_feature("plan", ""), InvalidInputError, "a text that is not empty"),
-    (lambda store: store.get_context_at(UNRECORDED), UnknownContextError, "shows those there are"),
+    (
+        lambda store: store.get_context_at(UNRECORDED),
+        UnknownContextError,
+        "see `headwater context list`",
+    ),
     (lambda _: ContextItem.template("{plam}"), UnknownReferenceError, "did you mean 'plan'?"),
     (lambda _: ContextItem.template("{"), TemplateError, "for the brace itself, double it"),
     (lambda _: None, InvalidInputError, "must return ContextItems or text, not NoneType"),

@@ -96,7 +96,7 @@ async def test_an_unknown_feature_is_said_with_the_nearest_and_where(
     line = made.function.__code__.co_firstlineno
     assert isinstance(caught.value.raised, UnknownReferenceError)
     assert str(caught.value.raised) == (
-        f"{__file__}:{line}: a template of context 'made' names the unknown feature 'plans'; "
+        f"{__file__}:{line}: a template of context 'made' refers to unknown feature 'plans'; "
         "did you mean 'plan'?"
     )
 

@@ -52,7 +52,7 @@ async def test_an_async_function_that_does_not_end_is_cancelled_and_named(
         return "never"
 
     with pytest.raises(
-        ContextTimeoutError, match=r"'hangs' failed: .*longer than 0\.2 s"
+        ContextTimeoutError, match=r"'hangs' failed: .*timed out after 0\.2 s"
     ) as caught:
         await hangs()
     assert "HEADWATER_CONTEXT_TIMEOUT" in str(caught.value)

@@ -111,7 +111,7 @@ def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None
     [
         ({"triger": "x"}, "unknown option 'triger'; did you mean 'trigger'?"),
         ({"refesh": "5m"}, "unknown option 'refesh'; did you mean 'refresh'?"),
-        ({"colour": "red"}, "unknown option 'colour'; there is default, entity, "),
+        ({"colour": "red"}, "unknown option 'colour'; choose one of default, entity, "),
         ({"refresh": "5 parsecs"}, "refresh: '5 parsecs' is not a duration"),
         ({"refresh": "-5m"}, "refresh: '-5m' is not a duration"),
         ({"refresh": timedelta(0)}, "is not a duration"),

@@ -30,7 +30,7 @@ def test_a_reference_to_nothing_names_the_nearest_with_file_and_line(
     with pytest.raises(UnknownReferenceError) as caught:
         store.graph()
     problem = str(caught.value)
-    assert "feature 'greeting' names the unknown feature 'nmae'; did you mean 'name'?" in problem
+    assert "feature 'greeting' refers to unknown feature 'nmae'; did you mean 'name'?" in problem
     assert problem.startswith(f"{__file__}:")
 
 

@@ -236,7 +236,7 @@ async def test_a_handler_that_runs_too_long_fails_and_is_retried(
     assert await store.get_feature("quick", "u1") == 2
     (letter,) = await store.dead_letters.list()
     assert letter.error == (
-        "HandlerTimeoutError: feature 'slow' failed for 'u1': it ran longer than 0.05 s"
+        "HandlerTimeoutError: feature 'slow' failed for 'u1': it timed out after 0.05 s"
     )
 
 

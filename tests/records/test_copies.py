@@ -46,7 +46,7 @@ def test_what_is_not_disclosed_cannot_be_redacted() -> None:
         with pytest.raises(RedactionError) as refused:
             redact(copy, "/inputs/question", at=NOON, reason="again")
         assert str(refused.value) == (
-            "the value at '/inputs/question' is gone already: it was erased at "
+            "the value at '/inputs/question' was already erased at "
             "2026-01-02T12:00:00.250000Z, because: asked for"
         )
     by_dpo = redact(RECORD, "/inputs/question", at=NOON, reason="asked for", by="dpo")

@@ -1,53 +1,53 @@
 """Every error Headwater raises, as one tree.
 
 HeadwaterError
-├── DeclarationError            a features file declares something that cannot hold
+├── DeclarationError            invalid declaration in a features file
 │   ├── DuplicateNameError      two declarations share a name
-│   ├── UnknownReferenceError   a {reference} or option names nothing that exists
-│   ├── CycleError              features depend on each other in a circle
-│   ├── TemplateError           a template is not one
-│   └── FeaturesFileError       a features file is not there, fails, or has no single store
-├── ConfigError                 a setting is wrong or missing
-│   ├── UnknownSettingError     headwater.toml has a key that no setting reads
-│   ├── MissingExtraError       an optional driver is not installed
-│   └── SigningKeyError         a signing key is not one
-├── InvalidInputError           a caller passed something that cannot be used
-│   ├── DurationError           a duration is not one
-│   ├── EventError              an event is not valid
-│   ├── FeatureValueError       a value does not fit its feature's annotated type
-│   ├── RecordValueError        a value has no exact form in a record
-│   ├── RecordDocumentError     a text is not a record's document
-│   ├── RedactionError          a record has nothing to redact there
-│   ├── AmbiguousRefError       the beginning of an id is that of several contexts
-│   ├── ReplayError             a record withholds what a replay needs
-│   └── ReplayWriteError          a function that is replayed would change something
-├── NotFoundError               a caller named something that does not exist
+│   ├── UnknownReferenceError   unknown name in a {reference} or an option
+│   ├── CycleError              features depend on each other
+│   ├── TemplateError           invalid template
+│   └── FeaturesFileError       features file missing, failing, or without exactly one store
+├── ConfigError                 invalid or missing setting
+│   ├── UnknownSettingError     unknown key in headwater.toml
+│   ├── MissingExtraError       optional driver not installed
+│   └── SigningKeyError         invalid signing key
+├── InvalidInputError           invalid argument
+│   ├── DurationError           invalid duration
+│   ├── EventError              invalid event
+│   ├── FeatureValueError       value does not fit its feature's annotated type
+│   ├── RecordValueError        value cannot be represented exactly in a record
+│   ├── RecordDocumentError     invalid record document
+│   ├── RedactionError          nothing to redact at this pointer
+│   ├── AmbiguousRefError       several contexts match this prefix of an id
+│   ├── ReplayError             record withholds values that a replay needs
+│   └── ReplayWriteError        replayed function tried to write
+├── NotFoundError               not found
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
 │   └── UnknownDeadLetterError  … among the dead letters
-├── FeatureFailedError          a feature's own function raised
-│   ├── FunctionRaisedError     … what, it says
-│   ├── HandlerTimeoutError     … or ran longer than it may
-│   └── HungHandlerError        … and cannot be stopped, so its worker has to end
-├── RetrieverFailedError        a retriever's own function raised
-│   └── RetrieverTimeoutError   … or ran longer than it may
-├── ContextFailedError          a context's own function raised, or made a mistake
-│   └── ContextTimeoutError     … or ran longer than it may
-├── FreshnessSLAError           a context that must be fresh is not
-├── RecordingError              a context's record could not be kept, and must be
-├── TokenBudgetError            what a context requires does not fit its budget
-├── CommitError                 a batch was not committed and will be read again
-│   ├── LeaseLostError          another worker owns the partition now
-│   └── VersionConflictError    an entity changed while the batch ran
-├── ImmutableRecordError        a record exists already and says something else
-├── DamagedRecordError          a record in the log can no longer be read
-├── SignatureError              a record cannot be signed, or its signature cannot be read
-└── BackendError                a store cannot be used
-    ├── HomeError               the embedded store's folder: read-only, full, corrupt or newer
-    ├── BackendUnavailableError  a server cannot be reached at present
-    ├── SchemaError             the tables in Postgres are missing, older or newer
+├── FeatureFailedError          feature function failed
+│   ├── FunctionRaisedError     … it raised an exception
+│   ├── HandlerTimeoutError     … it timed out
+│   └── HungHandlerError        … it timed out and cannot be stopped; its worker must exit
+├── RetrieverFailedError        retriever function failed
+│   └── RetrieverTimeoutError   … it timed out
+├── ContextFailedError          context function failed
+│   └── ContextTimeoutError     … it timed out
+├── FreshnessSLAError           context does not meet its freshness requirement
+├── RecordingError              required record could not be stored
+├── TokenBudgetError            required items exceed the token budget
+├── CommitError                 batch was not committed and will be read again
+│   ├── LeaseLostError          another worker holds the partition
+│   └── VersionConflictError    entity changed while the batch ran
+├── ImmutableRecordError        different record already stored under this id
+├── DamagedRecordError          stored record is unreadable
+├── SignatureError              record cannot be signed, or its signature cannot be read
+└── BackendError                store unusable
+    ├── HomeError               embedded store: read-only, full, corrupt, or another version
+    ├── BackendUnavailableError  server unreachable
+    ├── SchemaError             Postgres tables missing or of another version
     ├── StoreMismatchError      Postgres and Redis belong to different stores
-    └── ClosedError             the store was closed, or opened before a fork
+    └── ClosedError             store closed, or opened before a fork
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ from typing import Any
 
 from headwater.errors.hints import Location, closest, nearest
 
+_TIMED_OUT = "it timed out after {:g} s; raise its timeout= or HEADWATER_CONTEXT_TIMEOUT"
+
 
 class HeadwaterError(Exception):
-    """The root of every error that Headwater raises on purpose."""
+    """The base class of all Headwater errors."""
 
 
 class DeclarationError(HeadwaterError):
-    """A features file declares something that cannot hold."""
+    """An invalid declaration in a features file."""
 
     def __init__(self, problem: str, location: Location | None = None) -> None:
         self.problem = problem
@@ -72,27 +74,26 @@ class DeclarationError(HeadwaterError):
 
 
 class DuplicateNameError(DeclarationError):
-    """Two declarations share a name."""
+    """Two declarations with the same name."""
 
     def __init__(self, kind: str, name: str, location: Location, first: Location) -> None:
         self.name = name
-        problem = f"{kind} {name!r} is already declared at {first}; rename one of them"
-        super().__init__(problem, location)
+        super().__init__(f"{kind} {name!r} is already declared at {first}; rename one", location)
 
 
 class UnknownReferenceError(DeclarationError):
-    """A reference or an option names nothing that exists."""
+    """An unknown name in a reference or an option."""
 
     def __init__(
         self, owner: str, kind: str, name: str, known: Iterable[str], location: Location | None
     ) -> None:
         self.name = name
-        problem = f"{owner} names the unknown {kind} {name!r}; {nearest(name, known)}"
+        problem = f"{owner} refers to unknown {kind} {name!r}; {nearest(name, known)}"
         super().__init__(problem, location)
 
 
 class CycleError(DeclarationError):
-    """Features depend on each other in a circle."""
+    """Features that depend on each other."""
 
     def __init__(self, cycle: Sequence[str], location: Location | None) -> None:
         self.cycle = tuple(cycle)
@@ -100,19 +101,19 @@ class CycleError(DeclarationError):
 
 
 class TemplateError(DeclarationError):
-    """A template is not one."""
+    """An invalid template."""
 
 
 class FeaturesFileError(DeclarationError):
-    """A features file is not there, fails, or has no single store."""
+    """A features file that is missing, fails, or does not define exactly one store."""
 
 
 class ConfigError(HeadwaterError):
-    """A setting is wrong or missing."""
+    """An invalid or missing setting."""
 
 
 class UnknownSettingError(ConfigError):
-    """The configuration file has a key that no setting reads."""
+    """An unknown key in the configuration file."""
 
     def __init__(self, key: str, file: str, known: Iterable[str]) -> None:
         self.key = key
@@ -120,45 +121,40 @@ class UnknownSettingError(ConfigError):
 
 
 class MissingExtraError(ConfigError):
-    """An optional driver is not installed."""
+    """An optional driver that is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
+    def __init__(self, user: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(
-            f"{what} needs the extra {extra!r}: `pip install 'headwater[{extra}]'`, or from a "
-            f"clone `pip install '.[{extra}]'`"
-        )
+        commands = f"`pip install 'headwater[{extra}]'`, or from a clone `pip install '.[{extra}]'`"
+        super().__init__(f"{user} needs the extra {extra!r}: {commands}")
 
 
 class SigningKeyError(ConfigError):
-    """A signing key is not one; the message never shows it."""
+    """An invalid signing key; the message never shows the key."""
 
-    def __init__(self, which: str, problem: str) -> None:
-        self.which = which
+    def __init__(self, key: str, problem: str) -> None:
         super().__init__(
-            f"signing key {which} {problem}; write 'key_id:secret', "
+            f"signing key {key} {problem}; write 'key_id:secret', "
             "'ed25519:key_id:<base64 of the 32 byte seed>' or "
-            "'ed25519-pub:key_id:<base64 of the 32 byte public key>', several with commas between"
+            "'ed25519-pub:key_id:<base64 of the 32 byte public key>', separated by commas"
         )
 
 
 class InvalidInputError(HeadwaterError):
-    """A caller passed something that cannot be used."""
+    """An invalid argument."""
 
 
 class DurationError(InvalidInputError, ValueError):
-    """A duration is not one."""
+    """An invalid duration."""
 
-    def __init__(self, given: object) -> None:
-        self.given = given
-        super().__init__(
-            f"{given!r} is not a duration; write a number above zero and a unit, one of ms, s, m, "
-            "h, d (for example '500ms' or '1.5h'), or pass a timedelta"
-        )
+    def __init__(self, value: object) -> None:
+        self.value = value
+        remedy = "write a number above zero and one of ms, s, m, h, d, as in '1.5h', or a timedelta"
+        super().__init__(f"{value!r} is not a duration; {remedy}")
 
 
 class EventError(InvalidInputError, ValueError):
-    """An event is not valid."""
+    """An invalid event; ``index`` is its position in the batch."""
 
     def __init__(self, problem: str, index: int | None = None) -> None:
         self.problem = problem
@@ -167,7 +163,7 @@ class EventError(InvalidInputError, ValueError):
 
 
 class FeatureValueError(InvalidInputError, ValueError):
-    """A value does not fit its feature's annotated type."""
+    """A value that does not fit its feature's annotated type."""
 
     def __init__(self, feature: str, problem: str) -> None:
         self.feature = feature
@@ -175,7 +171,7 @@ class FeatureValueError(InvalidInputError, ValueError):
 
 
 class RecordValueError(InvalidInputError, ValueError):
-    """A value has no exact form in a record."""
+    """A value that cannot be represented exactly in a record."""
 
     def __init__(self, pointer: str, problem: str) -> None:
         self.pointer = pointer
@@ -184,69 +180,61 @@ class RecordValueError(InvalidInputError, ValueError):
 
 
 class RecordDocumentError(InvalidInputError, ValueError):
-    """A text is not a record's document."""
+    """A text that is not a valid record document."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(
-            f"this is not the document of a record: {problem}; "
-            "`headwater context export ID` writes one"
-        )
+        remedy = "`headwater context export ID` writes one"
+        super().__init__(f"this is not the document of a record: {problem}; {remedy}")
 
 
 class RedactionError(InvalidInputError, ValueError):
-    """A record has nothing to redact there."""
+    """A pointer at which a record has nothing to redact."""
 
     def __init__(self, pointer: str, known: Iterable[str], erased: str | None = None) -> None:
         self.pointer = pointer
         pointers = list(known)
-        if erased is not None:
-            super().__init__(f"the value at {pointer!r} is gone already: it was erased {erased}")
-            return
-        others = nearest(pointer, pointers) if pointers else "the record withholds every value"
-        super().__init__(f"nothing is disclosed at {pointer!r}; {others}")
+        hint = nearest(pointer, pointers) if pointers else "the record withholds every value"
+        absent = f"no value is disclosed at {pointer!r}; {hint}"
+        gone = f"the value at {pointer!r} was already erased {erased}"
+        super().__init__(absent if erased is None else gone)
 
 
 class AmbiguousRefError(InvalidInputError, LookupError):
-    """The beginning of an id is that of several contexts."""
+    """A prefix that matches the ids of several contexts."""
 
     def __init__(self, ref: str, ids: Sequence[str]) -> None:
         self.ref = ref
         self.ids = tuple(ids)
-        several = ", ".join(ids)
-        super().__init__(f"several contexts begin with {ref!r}: {several}; give more of the id")
+        super().__init__(f"{', '.join(ids)} all begin with {ref!r}; give more of the id")
 
 
 class ReplayError(InvalidInputError):
-    """A record withholds what a replay needs."""
+    """A record that withholds values which a replay needs."""
 
     def __init__(self, context_id: str, mode: str, withheld: Sequence[str]) -> None:
         self.context_id = context_id
         self.mode = mode
         self.withheld = tuple(withheld)
         shown = ", ".join(self.withheld[:4]) + (", …" if len(self.withheld) > 4 else "")
-        super().__init__(
-            f"context {context_id} cannot be replayed in mode {mode!r}, because its record "
-            f"withholds {shown}; `headwater context show {context_id}` shows what there is"
-        )
+        problem = f"context {context_id} cannot be replayed in mode {mode!r}: it withholds {shown}"
+        super().__init__(f"{problem}; `headwater context show {context_id}` shows its record")
 
 
 class ReplayWriteError(InvalidInputError):
-    """A function that is replayed would change something."""
+    """A write from a context function that is being replayed."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
-        super().__init__(
-            f"a replay runs a context's function again and must change nothing, so {verb} is "
-            "refused in it; call it beside the function, where the context is used"
-        )
+        problem = f"{verb} is not allowed in a replay, which must not change anything"
+        super().__init__(f"{problem}; call it outside the context function")
 
 
 class NotFoundError(HeadwaterError):
-    """A caller named something that does not exist."""
+    """Not found."""
 
 
 class UnknownNameError(NotFoundError, LookupError):
-    """A caller named a declaration that does not exist."""
+    """A name under which nothing is declared."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind = kind
@@ -257,28 +245,24 @@ class UnknownNameError(NotFoundError, LookupError):
 
 
 class UnknownContextError(NotFoundError, LookupError):
-    """No context that was recorded has this id or this record hash."""
+    """An id or record hash that matches no recorded context."""
 
     def __init__(self, ref: str) -> None:
         self.ref = ref
-        super().__init__(
-            f"no recorded context {ref!r}; give a context id, at least 8 characters of its "
-            "beginning, or a record hash; `headwater context list` shows those there are"
-        )
+        remedy = "give a context id, its first 8 or more characters, or a record hash"
+        super().__init__(f"no recorded context {ref!r}; {remedy}; see `headwater context list`")
 
 
 class UnknownDeadLetterError(NotFoundError, LookupError):
-    """No dead letter has this id."""
+    """An id that matches no dead letter."""
 
     def __init__(self, letter_id: str) -> None:
         self.letter_id = letter_id
-        super().__init__(
-            f"no dead letter {letter_id!r}; `headwater dlq list` shows those there are"
-        )
+        super().__init__(f"no dead letter {letter_id!r}; see `headwater dlq list`")
 
 
 class FeatureFailedError(HeadwaterError):
-    """A feature's own function raised."""
+    """A feature function that failed."""
 
     def __init__(self, feature: str, entity_id: str, problem: str) -> None:
         self.feature = feature
@@ -287,7 +271,7 @@ class FeatureFailedError(HeadwaterError):
 
 
 class FunctionRaisedError(FeatureFailedError):
-    """A feature's own function raised this."""
+    """A feature function that raised an exception."""
 
     def __init__(self, feature: str, entity_id: str, raised: Exception) -> None:
         self.raised = raised
@@ -295,25 +279,22 @@ class FunctionRaisedError(FeatureFailedError):
 
 
 class HandlerTimeoutError(FeatureFailedError):
-    """A feature's function ran longer than it may."""
+    """A feature function that timed out."""
 
     def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
-        super().__init__(feature, entity_id, f"it ran longer than {seconds:g} s")
+        super().__init__(feature, entity_id, f"it timed out after {seconds:g} s")
 
 
 class HungHandlerError(FeatureFailedError):
-    """A sync handler ran longer than it may; nothing but the end of its process stops it."""
+    """A sync handler that timed out and blocks its thread; only ending the process stops it."""
 
     def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
-        problem = (
-            f"it has run for {seconds:g} s in a thread that cannot be stopped; the worker ends, "
-            "and the next one counts how often this event did that"
-        )
-        super().__init__(feature, entity_id, problem)
+        problem = f"it has blocked its thread for {seconds:g} s and cannot be stopped"
+        super().__init__(feature, entity_id, f"{problem}; the worker exits, the event is retried")
 
 
 class RetrieverFailedError(HeadwaterError):
-    """A retriever's own function raised this."""
+    """A retriever function that failed."""
 
     def __init__(self, retriever: str, raised: Exception) -> None:
         self.retriever = retriever
@@ -322,15 +303,15 @@ class RetrieverFailedError(HeadwaterError):
 
 
 class RetrieverTimeoutError(RetrieverFailedError):
-    """A retriever's own function ran longer than it may."""
+    """A retriever function that timed out."""
 
     def __init__(self, retriever: str, seconds: float) -> None:
         self.seconds = seconds
-        super().__init__(retriever, TimeoutError(_too_long(seconds)))
+        super().__init__(retriever, TimeoutError(_TIMED_OUT.format(seconds)))
 
 
 class ContextFailedError(HeadwaterError):
-    """A context's own function raised this, or named or gave what makes us raise it."""
+    """A context function that raised an exception, used an unknown name or an invalid value."""
 
     def __init__(self, context: str, raised: Exception) -> None:
         self.context = context
@@ -339,44 +320,35 @@ class ContextFailedError(HeadwaterError):
 
 
 class ContextTimeoutError(ContextFailedError):
-    """A context's own function ran longer than it may."""
+    """A context function that timed out."""
 
     def __init__(self, context: str, seconds: float) -> None:
         self.seconds = seconds
-        super().__init__(context, TimeoutError(_too_long(seconds)))
-
-
-def _too_long(seconds: float) -> str:
-    return (
-        f"it ran longer than {seconds:g} s; make it quicker, or give it more time: by timeout= "
-        "where it is declared, or for all by HEADWATER_CONTEXT_TIMEOUT"
-    )
+        super().__init__(context, TimeoutError(_TIMED_OUT.format(seconds)))
 
 
 class FreshnessSLAError(HeadwaterError):
-    """A context that must be fresh is not; ``violations`` says what is too old or missing."""
+    """A context that does not meet its freshness requirement; ``violations`` lists why."""
 
     def __init__(self, context: str, violations: Sequence[Any]) -> None:
         self.context = context
         self.violations = violations
         worst = ", ".join(f"{v.kind} {v.name!r} is {v.reason}" for v in violations[:3])
         more = f" and {len(violations) - 3} more" if len(violations) > 3 else ""
-        super().__init__(f"context {context!r} is not as fresh as it must be: {worst}{more}")
+        super().__init__(f"context {context!r} is not fresh enough: {worst}{more}")
 
 
 class RecordingError(HeadwaterError):
-    """A context was assembled but its record could not be kept, and must be."""
+    """A context whose required record could not be stored."""
 
     def __init__(self, context_id: str, problem: str) -> None:
         self.context_id = context_id
-        super().__init__(
-            f"context {context_id} was not recorded: {problem}; unset HEADWATER_RECORD_REQUIRED to "
-            "go on without"
-        )
+        remedy = "unset HEADWATER_RECORD_REQUIRED to continue without a record"
+        super().__init__(f"context {context_id} was not recorded: {problem}; {remedy}")
 
 
 class TokenBudgetError(HeadwaterError):
-    """What a context requires does not fit its budget."""
+    """Required items that exceed the token budget."""
 
     def __init__(self, needed: int, available: int, items: Mapping[int, int]) -> None:
         self.needed = needed
@@ -384,26 +356,24 @@ class TokenBudgetError(HeadwaterError):
         self.items = dict(items)
         shown = [f"item {place} has {count}" for place, count in self.items.items()]
         tokens = ", ".join(shown[:8]) + (", …" if len(shown) > 8 else "")
-        super().__init__(
-            f"the required items need max_tokens={needed}, and it is {available} ({tokens}); raise "
-            "it, require less, or mark an item truncate=True"
-        )
+        problem = f"the required items need max_tokens={needed}, but it is {available} ({tokens})"
+        super().__init__(f"{problem}; raise it, require less, or mark an item truncate=True")
 
 
 class CommitError(HeadwaterError):
-    """A batch was not committed and will be read again."""
+    """A batch that was not committed and will be read again."""
 
 
 class LeaseLostError(CommitError):
-    """Another worker owns the partition now."""
+    """A partition that another worker holds."""
 
     def __init__(self, partition: int, owner: str) -> None:
         self.partition = partition
-        super().__init__(f"partition {partition} is no longer held by worker {owner}")
+        super().__init__(f"worker {owner} lost its lease on partition {partition}")
 
 
 class VersionConflictError(CommitError):
-    """An entity changed while the batch ran."""
+    """An entity that changed while the batch ran."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -411,76 +381,68 @@ class VersionConflictError(CommitError):
 
 
 class ImmutableRecordError(HeadwaterError):
-    """A record exists already and says something else."""
+    """A different record that is already stored under the same id."""
 
     def __init__(self, context_id: str, stored: str, given: str) -> None:
         self.context_id = context_id
         self.stored = stored
         self.given = given
-        super().__init__(
-            f"context {context_id} is already recorded as {stored} and cannot become {given}; "
-            "a record never changes: assemble again to get a new one"
-        )
+        problem = f"context {context_id} is already recorded as {stored} and cannot become {given}"
+        super().__init__(f"{problem}; records never change: assemble again to get a new one")
 
 
 class DamagedRecordError(HeadwaterError):
-    """A record in the log can no longer be read."""
+    """A stored record that is unreadable."""
 
     def __init__(self, context_id: str, part: str, problem: str) -> None:
         self.context_id = context_id
         self.part = part
-        super().__init__(
-            f"the {part} of context {context_id} cannot be read: {problem}; "
-            f"`headwater context verify {context_id}` says what still holds"
-        )
+        remedy = f"`headwater context verify {context_id}` lists the intact parts"
+        super().__init__(f"the {part} of context {context_id} cannot be read: {problem}; {remedy}")
 
 
 class SignatureError(HeadwaterError):
-    """A record cannot be signed, or its signature cannot be read."""
+    """A record that cannot be signed, or whose signature cannot be read."""
 
 
 class BackendError(HeadwaterError):
-    """A store cannot be used."""
+    """A store that cannot be used."""
 
 
 class HomeError(BackendError):
-    """The embedded store's folder is read-only, full, corrupt or of a newer version."""
+    """An embedded store that is read-only, full, corrupt or of another version."""
 
     def __init__(self, home: str, problem: str, remedy: str) -> None:
-        self.home = home
         super().__init__(f"the store in {home} {problem}; {remedy}")
 
 
 class BackendUnavailableError(BackendError):
-    """A server cannot be reached at present."""
+    """A server that cannot be reached."""
 
 
 class SchemaError(BackendError):
-    """The tables in Postgres are missing, or of an older or a newer version."""
+    """Postgres tables that are missing or of another version."""
 
     def __init__(self, schema: str, problem: str, remedy: str) -> None:
-        self.schema = schema
         super().__init__(f"the tables in the Postgres schema {schema!r} {problem}; {remedy}")
 
 
 class StoreMismatchError(BackendError):
-    """Postgres holds the history of another store, or another Postgres that of this one."""
+    """A Postgres that belongs to another store than Redis; ``owner`` is the other store."""
 
     def __init__(self, owner: str | None) -> None:
         self.owner = owner
         if owner is None:
-            problem = "the history of this store is in another Postgres than in this one"
-            remedy = "postgres.url and postgres.schema are right"
-            outcome = "goes on with this one and leaves there what the other has"
+            problem = "the history of this store is in another Postgres database"
+            outcome = "continues with this database and leaves the other history where it is"
         else:
             problem = f"Postgres holds the history of another store ({owner})"
-            remedy = "redis.url, redis.prefix, postgres.url and postgres.schema are right"
-            outcome = "makes it the history of this one and takes it away from the other"
+            outcome = "assigns that history to this store and takes it from the other one"
         super().__init__(
-            f"{problem}, so nothing is taken there and nothing is read from there; see that "
-            f"{remedy}; if they are, `headwater rebuild --adopt` {outcome}"
+            f"{problem}, so it is neither read nor written; check the redis.* and postgres.* "
+            f"settings; if they are correct, `headwater rebuild --adopt` {outcome}"
         )
 
 
 class ClosedError(BackendError):
-    """The store was closed, or was opened before a fork."""
+    """A store that was closed, or was opened before a fork."""

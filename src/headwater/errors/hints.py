@@ -1,4 +1,4 @@
-"""Names that people write: where one was declared, and which one a wrong one may have meant."""
+"""Parts of error messages about names: source locations and "did you mean" hints."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Location(NamedTuple):
 
 
 def closest(name: str, candidates: Iterable[str]) -> str | None:
-    """The known name that comes nearest to a wrong one, if any comes near."""
+    """Return the candidate most similar to the name, or None if none is similar."""
     return next(iter(get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)), None)
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Says which known name comes nearest to a wrong one, or which names there are."""
+    """Return a hint for an unknown name: the most similar candidate, or a list of them."""
     known = sorted(candidates)
     close = closest(name, known)
     if close is not None:
         return f"did you mean {close!r}?"
     shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-    return f"there is {shown}" if known else "none is declared"
+    return f"choose one of {shown}" if known else "none is declared"

@@ -127,7 +127,7 @@ async def test_a_store_that_has_another_past_leaves_a_new_one_alone(
     outbox.now = StoreIdentity("a", "elsewhere", "known")
     outbox.put(value_row(1))
     past = await opening_for(outbox)
-    with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
+    with pytest.raises(StoreMismatchError, match="is in another Postgres database"):
         await past.offline.maintain()
     assert await database.fetchval("SELECT store_id FROM _meta") is None
     assert await outbox.filled() == {0}

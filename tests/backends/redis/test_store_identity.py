@@ -249,7 +249,7 @@ async def test_a_mistyped_schema_takes_nothing_of_the_store_and_reads_nothing(
     await store.drain()
     mistyped = await shop(postgres={"schema": settings.postgres.schema + "_typo"})
     for verb in (mistyped.admin.audit, mistyped.admin.rebuild):
-        with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
+        with pytest.raises(StoreMismatchError, match="is in another Postgres database"):
             await verb()
     assert await well(mistyped) == [True, False]
     assert await past(store, "total") == [5, 6]
@@ -264,7 +264,7 @@ async def test_a_store_that_went_on_with_another_past_is_done_with_the_one_befor
     await moved.admin.rebuild(adopt=True)
     await buy(moved, 1)
     assert await past(moved, "total") == [6]
-    with pytest.raises(StoreMismatchError, match="is in another Postgres than in this one"):
+    with pytest.raises(StoreMismatchError, match="is in another Postgres database"):
         await maintain(await shop())
 
 

@@ -295,7 +295,7 @@ async def test_a_function_that_is_replayed_is_refused_what_changes_something(
     await shop.spends("u1", 3)
     made = await meddling("u1")
     replayed = True
-    with pytest.raises(ReplayWriteError, match=f"{verb} is refused in it; call it beside"):
+    with pytest.raises(ReplayWriteError, match=f"{verb} is not allowed in a replay"):
         await shop.store.replay(made.context_id, mode)
     assert await shop.store.get_feature("total", "u1") == 3
     assert await waiting(shop) == 0
