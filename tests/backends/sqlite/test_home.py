@@ -1,4 +1,4 @@
-"""A home that cannot be used says what is wrong and what to do, and loses nothing."""
+"""A home that cannot be used: the error names the problem and the remedy, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
+from headwater.backends.sqlite.home import SCHEMA_VERSION, Home
 from headwater.errors import ConfigError, HomeError
 from headwater.settings.schema import Settings
 from tests.engine.support import backlog
@@ -151,17 +152,48 @@ async def test_a_home_that_is_damaged_in_the_middle_says_so(home: Path) -> None:
         await publish(home)
 
 
-async def test_a_home_of_a_newer_version_says_so_and_is_left_alone(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        (SCHEMA_VERSION + 1, r"newer Headwater \(schema \d+.*upgrade headwater.*HEADWATER_HOME"),
+        (SCHEMA_VERSION - 1, r"older Headwater \(schema \d+.*install the older.*HEADWATER_HOME"),
+    ],
+)
+async def test_a_home_of_another_version_is_refused_and_left_alone(
+    home: Path, version: int, problem: str
+) -> None:
     await publish(home, 3)
     database = home / "headwater.db"
     with closing(sqlite3.connect(database)) as connection:
-        (known,) = connection.execute("PRAGMA user_version").fetchone()
-        connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(HomeError, match=r"newer Headwater \(schema 99.*upgrade headwater"):
+        connection.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(HomeError, match=problem):
         await publish(home)
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute(f"PRAGMA user_version = {known}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     assert await waiting(home) == 3
+
+
+async def test_concurrent_openings_create_one_home(home: Path) -> None:
+    await asyncio.gather(*(asyncio.to_thread(asyncio.run, publish(home / "new")) for _ in range(5)))
+    assert await waiting(home / "new") == 5
+
+
+async def test_a_database_with_other_tables_is_refused_and_left_alone(home: Path) -> None:
+    def tables() -> list[tuple[str]]:
+        with closing(sqlite3.connect(home / "headwater.db")) as database:
+            return database.execute("SELECT sql FROM sqlite_master").fetchall()
+
+    with closing(sqlite3.connect(home / "headwater.db")) as database:
+        database.execute("CREATE TABLE waiting_keys (mine INTEGER)")
+    before = tables()
+    with pytest.raises(HomeError, match="already exists"):
+        await publish(home)
+    assert tables() == before
+
+
+def test_errors_of_the_sqlite3_module_are_translated_too(home: Path) -> None:
+    error = sqlite3.ProgrammingError("Cannot operate on a closed database.")
+    assert "failed: Cannot operate on a closed database." in str(Home(home, 4).translate(error))
 
 
 async def test_the_number_of_partitions_is_fixed_when_a_home_is_made(home: Path) -> None:

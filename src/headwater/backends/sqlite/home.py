@@ -1,10 +1,9 @@
-"""The embedded store's folder: made private, opened safely, and its troubles told in words."""
+"""The embedded store's folder: create it private, open it safely, translate SQLite's errors."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,23 +14,34 @@ from typing import Any
 
 from headwater.errors import BackendError, ClosedError, ConfigError, HomeError
 
-
-def _parts() -> dict[int, str]:
-    schema = files(__package__).joinpath("schema.sql").read_text()
-    _, *parts = re.split(r"^-- Version (\d+)$", schema, flags=re.MULTILINE)
-    return {int(version): sql for version, sql in zip(parts[::2], parts[1::2], strict=True)}
-
-
-_PARTS = _parts()
-SCHEMA_VERSION = max(_PARTS)
-"""The version of the tables that this version of Headwater works with."""
+SCHEMA_VERSION = 3
+"""The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20
 BUSY_SECONDS = 30.0
 
+_SCHEMA = files(__package__).joinpath("schema.sql").read_text()
+
+# Problem and remedy by the beginning of SQLite's error name; the first match applies.
+_PROBLEMS = (
+    (("SQLITE_FULL",), "has no space left", "free some space; acknowledged writes are safe"),
+    (
+        ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"),
+        "cannot be written: {}",
+        "make it writable, or set HEADWATER_HOME",
+    ),
+    (
+        ("SQLITE_CORRUPT", "SQLITE_NOTADB"),
+        "is damaged: {}",
+        "stop all processes, keep a copy of the folder, and restore it from a backup or "
+        "with `sqlite3 headwater.db .recover`",
+    ),
+    (("",), "failed: {}", "see the cause above; nothing was written"),
+)
+
 
 class WriteLock:
-    """Held around every write transaction and checkpoint, one process at a time.
+    """Held around every write transaction and checkpoint, by one process at a time.
 
     SQLite's own busy waiting lets one writer starve another for seconds; a lock that the kernel
     queues does not.
@@ -51,7 +61,7 @@ class WriteLock:
 
 
 class Home:
-    """One folder: the database, its lock, the running workers' files and the segments."""
+    """A folder with the database, its lock, the sockets of running workers, and segments."""
 
     def __init__(self, path: Path, partitions: int) -> None:
         self.path = path
@@ -67,7 +77,7 @@ class Home:
         self._closed = False
 
     def open(self) -> None:
-        """Makes the folder and the tables, or what they lack; refuses those of another kind."""
+        """Create the folder and the tables if needed; refuse tables of another version."""
         try:
             for folder in (self.path, self.segments, self.workers, self.scratch):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,37 +90,41 @@ class Home:
             lock,
             closing(self.connect()) as connection,
         ):
-            self._upgrade(connection)
+            self._ensure_schema(connection)
             self._check_partitions(connection)
 
-    def _upgrade(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")
+    def _ensure_schema(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
+        if version not in (0, SCHEMA_VERSION):
+            other, remedy = (
+                ("a newer", "upgrade headwater")
+                if version > SCHEMA_VERSION
+                else ("an older", "install the older version")
+            )
             raise HomeError(
                 str(self.path),
-                f"is of a newer Headwater (schema {version}, this one knows {SCHEMA_VERSION})",
-                "upgrade headwater, or use another HEADWATER_HOME; nothing was changed",
+                f"was made by {other} Headwater (schema {version}; this one uses {SCHEMA_VERSION})",
+                f"{remedy}, or set HEADWATER_HOME to another folder; nothing was changed",
             )
-        missing = "".join(sql for number, sql in _PARTS.items() if number > version)
+        connection.execute("PRAGMA journal_mode = WAL")
         if version == 0:
-            missing += f"INSERT INTO meta VALUES ('partitions', '{self.partitions}');\n"
-        if missing:
             connection.executescript(
-                f"BEGIN IMMEDIATE;\n{missing}PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+                f"BEGIN IMMEDIATE;\n{_SCHEMA}"
+                f"INSERT INTO meta VALUES ('partitions', '{self.partitions}');\n"
+                f"PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
             )
 
     def _check_partitions(self, connection: sqlite3.Connection) -> None:
         (count,) = connection.execute("SELECT value FROM meta WHERE key = 'partitions'").fetchone()
         if int(count) != self.partitions:
             raise ConfigError(
-                f"the store in {self.path} was made with {count} partitions, the settings say "
-                f"{self.partitions}; the number is fixed when a store is made: set "
+                f"the store in {self.path} was created with {count} partitions, but the settings "
+                f"say {self.partitions}; the number cannot change later: set "
                 f"HEADWATER_PARTITIONS={count}, or use another HEADWATER_HOME"
             )
 
     def connect(self) -> sqlite3.Connection:
-        """A new connection with the settings that every connection here has."""
+        """Return a new connection with the common settings."""
         connection = sqlite3.connect(
             self.database,
             timeout=BUSY_SECONDS,
@@ -121,7 +135,7 @@ class Home:
         # Checkpoints run only under the write lock (see Writer): SQLite before 3.51.3 can lose a
         # WAL reset that races with another process's checkpoint.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        # A restarted WAL is cut back to this size, so a larger one means there is work to do.
+        # A restarted WAL is truncated to this size, so a larger one needs a checkpoint.
         connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -65536")
@@ -129,18 +143,18 @@ class Home:
         return connection
 
     def check_open(self) -> None:
-        """Refuses use after the end, and in a child process: no connection survives a fork."""
+        """Raise ClosedError after close, and in a forked child: connections do not survive."""
         if self._pid != os.getpid():
             raise ClosedError(
                 "this store was opened before a fork and cannot be used in the child process; "
-                "make a FeatureStore there"
+                "create a FeatureStore there"
             )
         if self._closed:
             raise ClosedError("this store is closed")
 
     @property
     def reader(self) -> sqlite3.Connection:
-        """This thread's connection for reading; a read is quicker than a hop to another thread."""
+        """This thread's read connection; reading inline is faster than using another thread."""
         if self._closed or self._pid != os.getpid():
             self.check_open()
         try:
@@ -152,56 +166,39 @@ class Home:
         return connection
 
     def read(self, sql: str, arguments: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         try:
             return self.reader.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
     def write_lock(self) -> WriteLock:
-        """A handle on the lock that all writers of all processes share."""
+        """Return a handle on the lock shared by the writers of all processes."""
         return WriteLock(self._lock_file)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turns SQLite's errors into ours."""
+        """Raise HomeError in place of SQLite's errors."""
         try:
             yield
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
     def translate(self, error: sqlite3.Error) -> BackendError:
-        """Our error for one of SQLite's, with what to do about it."""
-        failure = self._translation(error)
-        failure.__cause__ = error
-        return failure
-
-    def _translation(self, error: sqlite3.Error) -> BackendError:
-        home, text = str(self.path), str(error)
-        name = error.sqlite_errorname if error.sqlite_errorcode is not None else ""
-        if name.startswith("SQLITE_FULL"):
-            return HomeError(home, "has no space left", "free some; what was acknowledged is safe")
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            return HomeError(
-                home, f"cannot be written: {text}", "make it writable, or set HEADWATER_HOME"
-            )
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return HomeError(
-                home,
-                f"is damaged: {text}",
-                "stop all processes, keep a copy of the folder, and restore it from a backup or "
-                "with `sqlite3 headwater.db .recover`",
-            )
-        return HomeError(home, f"failed: {text}", "see the cause above; nothing was written")
+        """Return the HomeError for an error of SQLite, with a remedy."""
+        # Only errors raised by SQLite itself, not by the Python module, have a name.
+        name = vars(error).get("sqlite_errorname", "")
+        problem, remedy = next((p, r) for names, p, r in _PROBLEMS if name.startswith(names))
+        return self._failure(problem.format(error), remedy, error)
 
     def translate_os(self, error: OSError) -> BackendError:
-        """Our error for one of the file system's."""
-        failure = HomeError(
-            str(self.path),
-            f"cannot be used: {error.strerror}",
-            "make it a writable folder with free space, or set HEADWATER_HOME to one",
-        )
-        failure.__cause__ = error
+        """Return the HomeError for an error of the file system."""
+        remedy = "make it a writable folder with free space, or set HEADWATER_HOME to one"
+        return self._failure(f"cannot be used: {error.strerror}", remedy, error)
+
+    def _failure(self, problem: str, remedy: str, cause: Exception) -> BackendError:
+        failure = HomeError(str(self.path), problem, remedy)
+        failure.__cause__ = cause
         return failure
 
     def close(self) -> None:

@@ -1,16 +1,13 @@
--- What happens now, and the records of contexts, in one file. Times are microseconds since the epoch, UTC.
---
--- Each version's part is run once: on a new home all of them, on an older one those it lacks. So a
--- part stays as it is, and a change is a part of its own.
+-- The embedded store: events, current values, recent history and records of contexts.
+-- Times are microseconds since the epoch, UTC. SCHEMA_VERSION in home.py numbers this schema.
 
--- Version 1
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- AUTOINCREMENT: trimming the log must never let a sequence number come back, or cursors would
--- skip the event that got it.
+-- AUTOINCREMENT: a sequence number must never be reused after the log was trimmed, or cursors
+-- would skip the event that got it.
 CREATE TABLE events (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     partition    INTEGER NOT NULL,
@@ -30,8 +27,8 @@ CREATE TABLE seen (
     expires_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- How far each partition is done, and who may go on. The attempt columns count the runs of an
--- event that may have killed its worker.
+-- The last processed event of each partition, and the worker that holds its lease. The attempt
+-- columns count the runs of an event that may have killed its worker.
 CREATE TABLE cursors (
     consumer_group TEXT NOT NULL,
     partition      INTEGER NOT NULL,
@@ -54,7 +51,7 @@ CREATE TABLE entities (
 );
 CREATE INDEX entities_by_partition ON entities (entity, partition, entity_id);
 
--- The newest history, until it is rolled into a segment.
+-- Recent history, until it is moved into a segment.
 CREATE TABLE history (
     seq        INTEGER PRIMARY KEY AUTOINCREMENT,
     feature    TEXT NOT NULL,
@@ -87,8 +84,8 @@ CREATE TABLE ticks (
     due     INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- The Parquet files that hold what was rolled out of history and events. A retired one has been
--- merged into another and is unlinked when no reader can hold it any more.
+-- The Parquet files with the rows moved out of history and events. A retired segment was merged
+-- into another and is unlinked when no reader can be using it.
 CREATE TABLE segments (
     name       TEXT PRIMARY KEY,
     kind       TEXT NOT NULL,
@@ -96,10 +93,8 @@ CREATE TABLE segments (
     retired_at INTEGER
 ) WITHOUT ROWID;
 
--- Version 2
-
--- Records of contexts, byte for byte. Small columns first: a list of records then reads none of
--- the pages that hold their texts.
+-- Records of contexts, byte for byte. Small columns come first, so that listing records does not
+-- read the pages with their texts.
 CREATE TABLE records (
     context_id       TEXT NOT NULL PRIMARY KEY,
     record_hash      TEXT NOT NULL UNIQUE,
@@ -116,7 +111,7 @@ CREATE INDEX records_by_time ON records (created_at, context_id);
 CREATE INDEX records_by_name ON records (name, created_at, context_id);
 CREATE INDEX records_by_freshness ON records (freshness_status, created_at, context_id);
 
--- What each record was made of, as keys to find it by.
+-- The keys under which a record is found: the values and chunks it was made of.
 CREATE TABLE record_keys (
     key        BLOB NOT NULL,
     created_at INTEGER NOT NULL,
@@ -124,7 +119,7 @@ CREATE TABLE record_keys (
     PRIMARY KEY (key, created_at, context_id)
 ) WITHOUT ROWID;
 
--- What may be lost: the results of searches, for as long as they may be given again.
+-- Cached results of retrievers; losing them costs time, nothing else.
 CREATE TABLE cache (
     key        TEXT NOT NULL PRIMARY KEY,
     kept_at    INTEGER NOT NULL,
@@ -134,15 +129,14 @@ CREATE TABLE cache (
 );
 CREATE INDEX cache_by_end ON cache (expires_at, size);
 
--- Version 3
--- Where keys wait, in the order in which they come, until they are put in their places together: one
--- after the other, each takes a page of its own to write, and a commit twice as long.
+-- Keys not yet in record_keys. They are moved there in batches: inserted one by one, each would
+-- dirty another page and make a commit take twice as long.
 CREATE TABLE waiting_keys (
     key        BLOB NOT NULL,
     created_at INTEGER NOT NULL,
     context_id TEXT NOT NULL
 );
-CREATE TRIGGER waiting_keys_are_many AFTER INSERT ON waiting_keys WHEN new.rowid >= 512
+CREATE TRIGGER move_waiting_keys AFTER INSERT ON waiting_keys WHEN new.rowid >= 512
 BEGIN
     INSERT OR IGNORE INTO record_keys (key, created_at, context_id)
     SELECT key, created_at, context_id FROM waiting_keys ORDER BY key, created_at, context_id;
