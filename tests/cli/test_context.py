@@ -673,9 +673,7 @@ def test_whoever_cannot_replay_is_told_what_shows_the_rest(
     redacted(run, made, "--reason", "r", "--everywhere")
     refused = run("context", "replay", made.context_id, "--mode", mode)
     assert refused.code == 1
-    assert refused.err.endswith(
-        f"; `headwater context show {made.context_id}` shows what there is\n"
-    )
+    assert refused.err.endswith(f"; `headwater context show {made.context_id}` shows its record\n")
     shown = run("context", "show", made.context_id)
     assert (shown.code, f"it hashes to {made.content_hash}" in shown.out) == (0, True)
 

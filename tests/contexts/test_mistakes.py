@@ -52,7 +52,7 @@ MISTAKES: list[tuple[Mistake, type[HeadwaterError], str]] = [
         "see `headwater context list`",
     ),
     (lambda _: ContextItem.template("{plam}"), UnknownReferenceError, "did you mean 'plan'?"),
-    (lambda _: ContextItem.template("{"), TemplateError, "for the brace itself, double it"),
+    (lambda _: ContextItem.template("{"), TemplateError, "double it for a literal brace"),
     (lambda _: None, InvalidInputError, "must return ContextItems or text, not NoneType"),
     (
         lambda _: ContextItem("text", priority="high"),  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ MISTAKES: list[tuple[Mistake, type[HeadwaterError], str]] = [
     (
         lambda _: ContextItem("text", source=object()),
         RecordValueError,
-        "/items/0/source/ref: a builtins.object has no exact form",
+        "/items/0/source/ref: records do not support the type builtins.object",
     ),
     (lambda _: "half a character: \ud83d", RecordValueError, "with errors='replace'"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core.partitioning import wanted_by
+from headwater.core.partitioning import assigned_partitions
 
 workers = st.sets(st.text("abcdef0123456789", min_size=1, max_size=8), min_size=1, max_size=9)
 
@@ -14,7 +14,7 @@ workers = st.sets(st.text("abcdef0123456789", min_size=1, max_size=8), min_size=
 def test_partitions_are_shared_evenly_and_each_has_one_owner(
     living: list[str], partitions: int
 ) -> None:
-    shares = [wanted_by(worker, living, partitions) for worker in living]
+    shares = [assigned_partitions(worker, living, partitions) for worker in living]
     assert sorted(p for share in shares for p in share) == list(range(partitions))
     sizes = [len(share) for share in shares]
     assert max(sizes) - min(sizes) <= 1
@@ -22,13 +22,13 @@ def test_partitions_are_shared_evenly_and_each_has_one_owner(
 
 def test_most_partitions_stay_where_they_are_when_a_worker_comes() -> None:
     living = [f"host-{number}" for number in range(4)]
-    before = {p: worker for worker in living for p in wanted_by(worker, living, 1_000)}
+    before = {p: worker for worker in living for p in assigned_partitions(worker, living, 1_000)}
     more = sorted([*living, "host-9"])
-    after = {p: worker for worker in more for p in wanted_by(worker, more, 1_000)}
+    after = {p: worker for worker in more for p in assigned_partitions(worker, more, 1_000)}
     moved = sum(before[p] != after[p] for p in range(1_000))
     assert 200 <= moved < 300
 
 
 def test_who_is_not_among_the_living_is_to_have_none() -> None:
-    assert wanted_by("a", ["b"], 5) == frozenset()
-    assert wanted_by("a", [], 5) == frozenset()
+    assert assigned_partitions("a", ["b"], 5) == frozenset()
+    assert assigned_partitions("a", [], 5) == frozenset()

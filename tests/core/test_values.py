@@ -55,10 +55,10 @@ def test_new_ids_sort_by_time() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "must be a text that is not empty"),
-        (5, "must be a text that is not empty"),
-        (None, "must be a text that is not empty"),
-        (b"u1", "must be a text that is not empty"),
+        ("", "must be a non-empty text"),
+        (5, "must be a non-empty text"),
+        (None, "must be a non-empty text"),
+        (b"u1", "must be a non-empty text"),
         ("x" * (LONGEST_ID + 1), "is longer than"),
         ("a\nb", "cannot be printed"),
         ("a\x00", "cannot be printed"),
@@ -98,7 +98,7 @@ def test_a_timestamp_without_a_time_zone_is_refused(timestamp: Any) -> None:
 
 
 def test_an_event_from_json_is_checked_in_the_same_words() -> None:
-    with pytest.raises(msgspec.ValidationError, match="entity_id must be a text that is not empty"):
+    with pytest.raises(msgspec.ValidationError, match="entity_id must be a non-empty text"):
         msgspec.json.decode(b'{"event_type":"purchase","entity_id":""}', type=ServiceEvent)
 
 

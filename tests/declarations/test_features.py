@@ -206,12 +206,12 @@ def test_a_return_annotation_that_cannot_be_resolved_is_refused(user: type) -> N
 @pytest.mark.parametrize(
     ("template", "problem"),
     [
-        ("{user.name}", "without attributes, indexes or formats"),
-        ("{items[0]}", "without attributes, indexes or formats"),
-        ("{total:>10}", "without attributes, indexes or formats"),
-        ("{total!r}", "without attributes, indexes or formats"),
+        ("{user.name}", "without attributes, indexes or format"),
+        ("{items[0]}", "without attributes, indexes or format"),
+        ("{total:>10}", "without attributes, indexes or format"),
+        ("{total!r}", "without attributes, indexes or format"),
         ("{}", "is not a feature's name"),
-        ("{__class__.__mro__}", "without attributes, indexes or formats"),
+        ("{__class__.__mro__}", "without attributes, indexes or format"),
         ("open {", "lone '{'"),
         ("close }", "lone '}'"),
     ],
@@ -251,5 +251,5 @@ def test_a_source_is_declared_once_under_a_name_that_is_free(store: FeatureStore
         store.source("orders", "other.parquet")
     with pytest.raises(DeclarationError, match="not a plain identifier"):
         store.source("my orders", "orders.parquet")
-    with pytest.raises(DeclarationError, match="is always there"):
+    with pytest.raises(DeclarationError, match="is built in"):
         store.source("events", "events.parquet")

@@ -50,7 +50,7 @@ class Key(msgspec.Struct, frozen=True):
 
 @pytest.mark.parametrize("value", [{Key(1)}, frozenset({Key(1)}), {Key(1): 2}, {(1, Key(2))}])
 def test_what_could_not_come_back_into_a_set_or_as_a_key_is_refused(value: Any) -> None:
-    with pytest.raises(RecordValueError, match=r"^/x: a \w+ in a set or as a key"):
+    with pytest.raises(RecordValueError, match=r"^/x: a \w+ is not hashable when read"):
         to_tagged(value, "/x")
 
 
@@ -88,7 +88,7 @@ def test_the_order_of_sets_and_dicts_leaves_no_trace() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (object(), "builtins.object has no exact form"),
+        (object(), "do not support the type builtins.object"),
         (1j, "complex"),
         (time(12), "datetime.time"),
         (range(3), "range"),
@@ -103,7 +103,7 @@ def test_the_order_of_sets_and_dicts_leaves_no_trace() -> None:
         ("\ud800", "lone surrogate"),
         ({"\udfff": 1}, "lone surrogate"),
         (10**5000, "too long"),
-        (Point, "has no exact form"),
+        (Point, "do not support the type"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -138,7 +138,7 @@ def test_what_is_nested_too_deeply_or_holds_itself_is_refused() -> None:
         to_tagged([deep])
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(RecordValueError, match="holds itself"):
+    with pytest.raises(RecordValueError, match="contains itself"):
         to_tagged(endless)
 
 
@@ -180,5 +180,5 @@ def test_what_is_nested_too_deeply_or_holds_itself_is_refused() -> None:
     ids=repr,
 )
 def test_what_the_grammar_would_not_write_is_refused(tagged: Any) -> None:
-    with pytest.raises(RecordValueError, match=r"^/x: it is not a value of CRS-001"):
+    with pytest.raises(RecordValueError, match=r"^/x: it is not a valid CRS-001 value"):
         from_tagged(tagged, "/x")

@@ -340,10 +340,10 @@ def test_importing_settings_loads_no_driver_and_no_web_framework() -> None:
     [
         ('[prices]\nfoo = "a"', "prices: 'a' for 'foo' is not a whole number of nano-USD for"),
         ("[prices]\nfoo = -1", "prices: -1 for 'foo' is not a whole number of nano-USD for"),
-        ('[sources]\norders = "x.txt"', "sources: source 'orders' is 'x.txt', which is no kind"),
-        ('[sources]\norders = "x"', "sources: source 'orders' is 'x', which is no kind of file"),
+        ('[sources]\norders = "x.txt"', "sources: source 'orders' is 'x.txt', which is not"),
+        ('[sources]\norders = "x"', "sources: source 'orders' is 'x', which is not a"),
         ('[sources]\n"a b" = "x.csv"', "sources: source name 'a b' is not a plain identifier"),
-        ('[sources]\nevents = "x.csv"', "sources: source 'events' is always there and cannot"),
+        ('[sources]\nevents = "x.csv"', "sources: source 'events' is built in and cannot"),
     ],
 )
 def test_prices_and_sources_are_checked_when_they_are_read(

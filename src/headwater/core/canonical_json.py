@@ -1,8 +1,8 @@
-"""One text for one value: canonical JSON (RFC 8785), and tags for what JSON cannot say.
+"""Canonical JSON (RFC 8785), with tags for values that JSON cannot express.
 
-JSON here is a subset in which every language agrees: no floats, integers within ±(2^53-1), no
-lone surrogates, no key twice. Everything else a record may hold has a tag, such as
-``{"$decimal": "1.10"}``; what has none is refused, never coerced.
+The JSON is a subset that every parser reads the same way: no floats, integers within ±(2^53-1),
+no lone surrogates, no duplicate keys. Every other supported type has a tag, such as
+``{"$decimal": "1.10"}``; unsupported types are refused, never coerced.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import msgspec
 from headwater.errors import RecordValueError
 
 LARGEST = 2**53 - 1
-"""The largest integer that every JSON reader keeps exact."""
+"""The largest integer that every JSON parser keeps exact."""
 
 DEEPEST = 64
-"""How many levels of containers a value may have."""
+"""The maximum nesting depth of a value."""
 
 DEEPEST_TEXT = 256
-"""How many a JSON text may have: as many as a value's take, and fewer than break a stack."""
+"""The maximum nesting depth of a JSON text: tagged values are deeper than plain ones."""
 
 _TOO_DEEP = f"it is nested deeper than {DEEPEST_TEXT} levels"
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
@@ -44,11 +44,11 @@ _LAST_OF_16_BITS = re.compile(rb"[\xee\xef]")
 
 
 class JsonError(ValueError):
-    """A text is not JSON of the subset; the message says why."""
+    """A text outside the JSON subset."""
 
 
 def canonical(value: Any) -> bytes:
-    """The RFC 8785 text of what `to_tagged` or `parse` gave, or of Structs of that."""
+    """Return the RFC 8785 text of a result of `to_tagged` or `parse`, or of Structs of them."""
     text = _ENCODE_SORTED(value)
     # RFC 8785 orders keys by UTF-16. That is the order of UTF-8, except between a character that
     # takes two UTF-16 units and one from U+E000 to U+FFFF.
@@ -68,7 +68,7 @@ def _utf16(text: str) -> bytes:
 
 
 def parse(text: bytes | str) -> Any:
-    """What a JSON text says, refused where another reader could understand something else."""
+    """Parse a JSON text of the subset; raise JsonError where parsers could disagree."""
     try:
         value = json.loads(
             text.decode() if isinstance(text, bytes) else text,
@@ -82,7 +82,7 @@ def parse(text: bytes | str) -> Any:
     except UnicodeDecodeError as error:
         raise JsonError(f"byte {error.start} is not UTF-8") from error
     except UnicodeEncodeError as error:
-        raise JsonError("a lone surrogate is no character") from error
+        raise JsonError("a lone surrogate is not a character") from error
     except json.JSONDecodeError as error:
         raise JsonError(f"{error.msg} at character {error.pos}") from error
     except RecursionError as error:
@@ -91,12 +91,12 @@ def parse(text: bytes | str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise JsonError(f"the key {twice!r} is there twice")
-    return found
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise JsonError(f"the key {duplicate!r} occurs twice")
+    return members
 
 
 def _check_json_depth(value: Any, levels: int) -> None:
@@ -112,34 +112,34 @@ def _check_number(text: str) -> NoReturn:
 
 
 def _integer(text: str) -> int:
-    # The length is looked at first: Python refuses to read an integer of very many digits.
+    # Check the length first: Python refuses to parse an integer of very many digits.
     if len(text) > 17 or text == "-0" or int(text) not in _EXACT:
-        raise JsonError(f"the number {text[:24]} is not exact in every reader")
+        raise JsonError(f"the number {text[:24]} is not exact in every parser")
     return int(text)
 
 
 def to_base64(raw: bytes) -> str:
-    """Base64url without padding."""
+    """Encode as base64url without padding."""
     return b2a_base64(raw, newline=False).translate(_URLSAFE, b"=").decode()
 
 
 def from_base64(text: str) -> bytes:
-    """The bytes of base64url without padding, refused unless `to_base64` writes them so."""
+    """Decode base64url without padding; raise ValueError unless `to_base64` gives the text."""
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if to_base64(raw) != text:
-        raise ValueError("it is not base64url without padding")
+        raise ValueError("invalid base64url without padding")
     return raw
 
 
 def child(pointer: str, key: str | int) -> str:
-    """The RFC 6901 pointer of a member or an element."""
+    """Return the RFC 6901 pointer of a member or an element."""
     if isinstance(key, str) and ("~" in key or "/" in key):
         key = key.replace("~", "~0").replace("/", "~1")
     return f"{pointer}/{key}"
 
 
 def to_tagged(value: object, pointer: str = "") -> Any:
-    """The value as JSON of the subset; the pointer says in an error where it was to stand."""
+    """Return the value in the JSON subset; errors name the pointer."""
     return _tag(value, pointer, 0)
 
 
@@ -154,30 +154,30 @@ def _tag(value: object, pointer: str, depth: int) -> Any:
         return _tag_dict(msgspec.structs.asdict(value), pointer, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _tag_dict(_fields(value), pointer, depth)
-    raise RecordValueError(pointer, _why_not(value))
+    raise RecordValueError(pointer, _explain_unsupported(value))
 
 
 def _fields(value: Any) -> dict[str, object]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def _why_not(value: object) -> str:
+def _explain_unsupported(value: object) -> str:
     kind = type(value)
     if isinstance(value, Enum):
-        return f"{kind.__qualname__} is an Enum, which no record can give back; pass its .value"
+        return f"{kind.__qualname__} is an Enum, which records do not support; pass its .value"
     for base in _TAGGERS:
         if issubclass(kind, base):
             return (
-                f"{kind.__module__}.{kind.__qualname__} is a kind of {base.__name__} that no "
-                f"record can give back; turn it into a plain {base.__name__}"
+                f"{kind.__module__}.{kind.__qualname__} is a subclass of {base.__name__}, which "
+                f"records do not support; convert it to a plain {base.__name__}"
             )
     return (
-        f"a {kind.__module__}.{kind.__qualname__} has no exact form in a record; pass text, "
+        f"records do not support the type {kind.__module__}.{kind.__qualname__}; pass text, "
         "numbers, dates, bytes, lists, dicts, dataclasses or Structs of them"
     )
 
 
-def _tag_as_is(value: Any, pointer: str, depth: int) -> Any:
+def _tag_unchanged(value: Any, pointer: str, depth: int) -> Any:
     return value
 
 
@@ -188,7 +188,7 @@ def _tag_str(value: str, pointer: str, depth: int) -> str:
         except UnicodeEncodeError as error:
             raise RecordValueError(
                 pointer,
-                f"character {error.start} is a lone surrogate, which UTF-8 cannot hold; "
+                f"character {error.start} is a lone surrogate, which UTF-8 cannot encode; "
                 "decode the text with errors='replace'",
             ) from error
     return value
@@ -214,7 +214,7 @@ def _tag_float(value: float, pointer: str, depth: int) -> Any:
 def _tag_datetime(value: datetime, pointer: str, depth: int) -> Any:
     if value.utcoffset() is None:
         raise RecordValueError(
-            pointer, "a datetime without a time zone is ambiguous; pass one with, such as UTC"
+            pointer, "a datetime without a time zone is ambiguous; add one, such as UTC"
         )
     return {"$datetime": value.isoformat()}
 
@@ -256,15 +256,15 @@ def _tag_members(value: Iterable[Any], pointer: str, depth: int) -> list[Any]:
 
 
 def _tag_key(value: Any, pointer: str, depth: int) -> Any:
-    """A key, or a member of a set, refused where what comes back could not be one."""
+    """Tag a dict key or a set member; refuse a value that would be unhashable when read."""
     tagged = _tag(value, pointer, depth + 1)
     try:
         hash(_untag(tagged))
     except TypeError as error:
         raise RecordValueError(
             pointer,
-            f"a {type(value).__qualname__} in a set or as a key comes back as something that can "
-            "be neither; pass text, numbers or tuples of them",
+            f"a {type(value).__qualname__} is not hashable when read from a record; use text, "
+            "numbers or tuples of them as dict keys and set members",
         ) from error
     return tagged
 
@@ -272,7 +272,7 @@ def _tag_key(value: Any, pointer: str, depth: int) -> Any:
 def _check_depth(pointer: str, depth: int) -> None:
     if depth >= DEEPEST:
         raise RecordValueError(
-            pointer, f"it is nested deeper than {DEEPEST} levels, or holds itself; flatten it"
+            pointer, f"it is nested deeper than {DEEPEST} levels, or contains itself; flatten it"
         )
 
 
@@ -281,8 +281,8 @@ def _tagged_text(tag: str, text: Callable[[Any], str]) -> _Tagger:
 
 
 _TAGGERS: dict[type, _Tagger] = {
-    NoneType: _tag_as_is,
-    bool: _tag_as_is,
+    NoneType: _tag_unchanged,
+    bool: _tag_unchanged,
     str: _tag_str,
     int: _tag_int,
     float: _tag_float,
@@ -300,8 +300,8 @@ _TAGGERS: dict[type, _Tagger] = {
 }
 
 
-# What the types below raise for a text that is none of theirs, or for something else than text.
-_NOT_A_VALUE = (
+# Raised by the untaggers below for content that is invalid or not text.
+_UNTAG_ERRORS = (
     ValueError,
     TypeError,
     AttributeError,
@@ -313,16 +313,16 @@ _NOT_A_VALUE = (
 
 
 def from_tagged(tagged: Any, pointer: str = "") -> Any:
-    """The value that a tagged one stands for, refused unless it is the only way to write it."""
+    """Return the value of a tagged one; refuse a form that `to_tagged` would not write."""
     if type(tagged) is str:
         return tagged
     try:
         value = _untag(tagged)
-        same = canonical(to_tagged(value, pointer)) == canonical(tagged)
-    except _NOT_A_VALUE as error:
-        raise RecordValueError(pointer, f"it is not a value of CRS-001: {error!r}") from error
-    if not same:
-        raise RecordValueError(pointer, "it is not a value of CRS-001 as CRS-001 writes it")
+        is_canonical = canonical(to_tagged(value, pointer)) == canonical(tagged)
+    except _UNTAG_ERRORS as error:
+        raise RecordValueError(pointer, f"it is not a valid CRS-001 value: {error!r}") from error
+    if not is_canonical:
+        raise RecordValueError(pointer, "it is not a valid CRS-001 value: not in canonical form")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What time it is: always aware, always UTC, and replaceable in tests."""
+"""The clock: aware UTC times, replaceable in tests."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """The source of the present moment and of pauses between retries."""
+    """The source of the current time, and of pauses between retries."""
 
     def now(self) -> datetime: ...
 
     def micros(self) -> int:
-        """The present moment as the stores keep it: microseconds since the epoch."""
+        """Return the current time as microseconds since the epoch, the unit of the stores."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -37,10 +37,10 @@ class SystemClock:
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since the epoch, exact, as the stores keep time."""
+    """Return the exact number of microseconds since the epoch."""
     return (moment - EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    """The aware UTC moment of so many microseconds since the epoch."""
+    """Return the aware UTC time that is this many microseconds after the epoch."""
     return EPOCH + micros * MICROSECOND

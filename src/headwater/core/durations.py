@@ -1,4 +1,4 @@
-"""Durations: a number and a unit to milliseconds, and milliseconds back to words."""
+"""Parse and format durations such as ``30s`` and ``1h 30m``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headwater.errors import DurationError
 Duration = timedelta | str
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_FORM = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)", re.ASCII)
+_PATTERN = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)", re.ASCII)
 _LONGEST_MS = timedelta.max // timedelta(milliseconds=1)
 
 
 def parse_duration(text: str) -> int:
-    """The milliseconds of a duration such as ``500ms``, ``30s``, ``5m``, ``1.5h`` or ``1d``."""
-    match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+    """Return the milliseconds of a duration such as ``500ms``, ``1.5h`` or ``1d``."""
+    match = _PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise DurationError(text)
     exact = Decimal(match[1]) * _UNITS[match[2]]
@@ -27,7 +27,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Milliseconds in words that a person reads at a glance: ``1h 30m``, ``2.5s``, ``40ms``."""
+    """Format milliseconds for people: ``1h 30m``, ``2.5s``, ``40ms``."""
     if milliseconds < 0:
         return "-" + format_duration(-milliseconds)
     if milliseconds < 1_000:
@@ -44,7 +44,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def to_timedelta(duration: Duration) -> timedelta:
-    """The positive timedelta that a timedelta or a duration string stands for."""
+    """Return the timedelta of a duration; raise DurationError unless it is positive."""
     if isinstance(duration, timedelta):
         span = duration
     else:

@@ -1,4 +1,4 @@
-"""Which partition an entity is in, and which worker should have which partition."""
+"""Assignment of entities to partitions, and of partitions to workers."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from hashlib import blake2b
 
 
 def partition_of(entity_id: str, partitions: int) -> int:
-    """The partition of an entity: the same in every process and for ever."""
+    """Return the partition of an entity: the same in every process and version."""
     return zlib.crc32(entity_id.encode()) % partitions
 
 
-def wanted_by(worker: str, living: Sequence[str], partitions: int) -> frozenset[int]:
-    """The partitions a worker should have among the living ones: as many as any other, or one more.
+def assigned_partitions(worker: str, workers: Sequence[str], partitions: int) -> frozenset[int]:
+    """Return the partitions that a worker should hold: an equal share, or one more.
 
-    All workers come to the same answer from the same list. Each partition goes to the worker
-    that weighs most for it and has room left, so most stay where they are when one comes or goes.
+    Every worker computes the same assignment from the same list of live workers. By rendezvous
+    hashing with a capacity, each partition goes to the worker with the highest weight for it that
+    is not full, so most partitions stay where they are when a worker joins or leaves.
     """
-    owners = _owners(tuple(living), partitions) if living else []
+    owners = _owners(tuple(workers), partitions) if workers else []
     return frozenset(partition for partition, owner in enumerate(owners) if owner == worker)
 
 
 @lru_cache(16)
-def _owners(living: tuple[str, ...], partitions: int) -> list[str]:
-    fewest, with_one_more = divmod(partitions, len(living))
-    room = dict.fromkeys(living, fewest)
+def _owners(workers: tuple[str, ...], partitions: int) -> list[str]:
+    share, extra = divmod(partitions, len(workers))
+    capacity = dict.fromkeys(workers, share)
     owners: list[str] = []
     for partition in range(partitions):
-        able = [worker for worker in living if room[worker] > (-1 if with_one_more else 0)]
-        owner = max(able, key=lambda worker: (_weight(worker, partition), worker))
-        with_one_more -= not room[owner]
-        room[owner] -= 1
+        available = [worker for worker in workers if capacity[worker] > (-1 if extra else 0)]
+        owner = max(available, key=lambda worker: (_weight(worker, partition), worker))
+        extra -= not capacity[owner]
+        capacity[owner] -= 1
         owners.append(owner)
     return owners
 
 
 def _weight(worker: str, partition: int) -> bytes:
-    # Not a checksum: those of similar names differ alike for every partition, and one worker
-    # would be given nearly all of them.
+    # A checksum such as CRC would not do: the checksums of two similar names differ in the same
+    # way for every partition, so one worker would get nearly all partitions.
     return blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest()

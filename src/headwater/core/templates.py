@@ -12,21 +12,21 @@ from headwater.errors import TemplateError
 from headwater.errors.hints import Location
 
 MARK = " …"
-"""What a shortened text ends with."""
+"""The end of a shortened text."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_AS_THEY_ARE = frozenset({str, int, float, bool})
+_PLAIN_TYPES = frozenset({str, int, float, bool})
 
 
 class Template(msgspec.Struct, frozen=True):
-    """Literal pieces with a reference between each two of them."""
+    """Literal texts, with a reference between every two of them."""
 
     literals: tuple[str, ...]
     references: tuple[str, ...]
 
     def render(self, values: Mapping[str, str]) -> str:
-        """Puts each reference's text in its place; that text is never parsed again."""
+        """Replace each reference by its text, which is not parsed again."""
         parts = [self.literals[0]]
         for reference, literal in zip(self.references, self.literals[1:], strict=True):
             parts += (values[reference], literal)
@@ -34,7 +34,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def parse_template(text: str, location: Location | None = None) -> Template:
-    """Parses ``{name}`` references; ``{{`` and ``}}`` stand for the braces themselves."""
+    """Parse ``{name}`` references; ``{{`` and ``}}`` are literal braces."""
     literals = [""]
     references: list[str] = []
     end = 0
@@ -46,7 +46,7 @@ def parse_template(text: str, location: Location | None = None) -> Template:
             literals[-1] += token[0]
         elif match[1] is None:
             raise TemplateError(
-                f"lone {token!r} in the template {text!r}; for the brace itself, double it",
+                f"lone {token!r} in the template {text!r}; double it for a literal brace",
                 location,
             )
         else:
@@ -59,19 +59,19 @@ def parse_template(text: str, location: Location | None = None) -> Template:
 def _reference(name: str, text: str, location: Location | None) -> str:
     if not _NAME.fullmatch(name):
         raise TemplateError(
-            f"{{{name}}} in the template {text!r} is not a feature's name; only plain names are "
-            "resolved, without attributes, indexes or formats",
+            f"{{{name}}} in the template {text!r} is not a feature's name; use a plain name "
+            "without attributes, indexes or format specifications",
             location,
         )
     return name
 
 
 def as_text(value: object) -> str:
-    """How a value reads inside a text."""
+    """Format a value for use in a text."""
     if isinstance(value, datetime):
         return value.isoformat()
-    # Enums, dates, decimals and the like are texts or numbers in JSON, and here without its quotes.
-    plain = value if type(value) in _AS_THEY_ARE else msgspec.to_builtins(value)
+    # Enums, dates, decimals and similar types become the text or number of their JSON form.
+    plain = value if type(value) in _PLAIN_TYPES else msgspec.to_builtins(value)
     if isinstance(plain, str | int | float):
         return str(plain)
     return msgspec.json.encode(value).decode()

@@ -1,7 +1,7 @@
-"""Events and stored values: the frozen things that every other room passes around.
+"""Events and stored values: the frozen types that every package uses.
 
-Those made for every event are ``gc=False``: they are never part of a cycle, and a worker makes so
-many that the collector would spend a tenth of its time on them.
+Types created for every event are ``gc=False``: they are never part of a reference cycle, and a
+worker creates so many that the garbage collector would take a tenth of its time.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.errors import EventError
 
 INTERNAL = "headwater."
-"""What the types of Headwater's own events begin with."""
+"""The prefix of the types of Headwater's own events."""
 
 MALFORMED = f"{INTERNAL}malformed"
-"""The type of what was found in the log and is no event."""
+"""The type given to an entry of the log that cannot be decoded as an event."""
 
 LONGEST_NAME = 256
 LONGEST_ID = 1024
+OUT_OF_RANGE = f"out of range: the year must be between {MINYEAR + 1} and {MAXYEAR - 1}"
 
 Source = Literal["online", "computed", "default", "missing"]
 EntityKey = tuple[str, str]
 """An entity's declared name and one entity's id."""
 
 Part = tuple[str, ...]
-"""What something was made of: ``("feature", entity, feature, entity_id)``, ``("chunk", id)``."""
+"""A source of a value: ``("feature", entity, feature, entity_id)`` or ``("chunk", id)``."""
 
 
 def new_id() -> str:
-    """A fresh, time-sortable UUIDv7."""
+    """Return a new, time-sortable UUIDv7."""
     return str(uuid7())
 
 
@@ -52,7 +53,7 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         a, b, c = self.event_type, self.entity_id, self.event_id
-        # One look for what is fine, as nearly all is: a worker makes very many of these.
+        # Nearly all events are valid, so check everything at once first: this is a hot path.
         if (
             type(a) is type(b) is type(c) is str
             and a
@@ -63,7 +64,7 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             and type(self.payload) is dict
             and type(self.timestamp) is datetime
             and self.timestamp.tzinfo is not None
-            and is_moment(self.timestamp)
+            and has_supported_year(self.timestamp)
         ):
             return
         _check_text("event_type", a, LONGEST_NAME)
@@ -75,26 +76,26 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             raise EventError(
                 "timestamp must be a datetime with a time zone, for example datetime.now(UTC)"
             )
-        if not is_moment(self.timestamp):
-            raise EventError(f"timestamp {self.timestamp.isoformat()} is no moment of any calendar")
+        if not has_supported_year(self.timestamp):
+            raise EventError(f"timestamp {self.timestamp.isoformat()} is {OUT_OF_RANGE}")
 
 
-def is_moment(at: datetime) -> bool:
-    """Says whether a moment can be written in every time zone."""
+def has_supported_year(at: datetime) -> bool:
+    """Return True if the time can be expressed in every time zone."""
     return MINYEAR < at.year < MAXYEAR
 
 
 def _check_text(field: str, text: object, longest: int) -> None:
     if type(text) is not str or not text:
-        raise EventError(f"{field} must be a text that is not empty")
+        raise EventError(f"{field} must be a non-empty text")
     if len(text) > longest:
         raise EventError(f"{field} is longer than {longest} characters")
     if not text.isprintable():
-        raise EventError(f"{field} has characters that cannot be printed")
+        raise EventError(f"{field} contains characters that cannot be printed")
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One feature's value of one entity as the online store keeps it; times in microseconds."""
+    """A feature's value of one entity in the online store; times in microseconds."""
 
     value: msgspec.Raw
     as_of: int
@@ -102,7 +103,7 @@ class Cell(msgspec.Struct, frozen=True, gc=False, array_like=True):
     expires_at: int | None = None
 
     def expired(self, now: int) -> bool:
-        """Says whether the value's time to live is over: it then counts as absent everywhere."""
+        """Return True if the time to live is over; an expired value counts as absent."""
         return self.expires_at is not None and self.expires_at <= now
 
 
@@ -110,10 +111,10 @@ Cells = dict[str, Cell]
 """All values of one entity, by feature."""
 
 
-def merged(before: Cells, new: Cells) -> Cells:
-    """Values with new ones on top, except where the old one speaks of a later moment.
+def merge_cells(before: Cells, new: Cells) -> Cells:
+    """Return the values updated with new ones, except where the old one has a later as_of.
 
-    Of one moment the one written last counts, as in history, whoever's clock is ahead.
+    Of two values with the same as_of, the one written last wins, as in history.
     """
     return before | {
         name: cell
@@ -124,17 +125,17 @@ def merged(before: Cells, new: Cells) -> Cells:
     }
 
 
-def restored(before: Cells, past: Cells) -> Cells:
-    """Values with those of history where there is none, or one that history has outlived.
+def restore_cells(before: Cells, past: Cells) -> Cells:
+    """Return the values updated with those of history that are missing or newer.
 
-    Of one moment the one written last counts, and history may not have it yet: an online value
-    gives way to an older one never, and to one as old neither.
+    Of two values with the same as_of, the one written last wins, and history may not have it yet:
+    history never replaces an online value that is as new or newer.
     """
     return before | {
         name: cell
         for name, cell in past.items()
-        if (own := before.get(name)) is None
-        or (own.as_of, own.written_at) < (cell.as_of, cell.written_at)
+        if (old := before.get(name)) is None
+        or (old.as_of, old.written_at) < (cell.as_of, cell.written_at)
     }
 
 
@@ -143,9 +144,9 @@ decode_cells = msgspec.json.Decoder(Cells).decode
 
 
 class FeatureValue(msgspec.Struct, frozen=True, gc=False):
-    """A feature's value as a reader gets it: what, how old, and where from.
+    """A feature's value as a reader gets it: the value, its age and its source.
 
-    What was computed knows what it was ``made_of``, down to what is stored.
+    ``provenance`` of a computed value lists the stored values and chunks it was computed from.
     """
 
     value: Any
@@ -155,12 +156,12 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     provenance: frozenset[Part] = frozenset()
 
     def age_ms(self, now: datetime) -> int | None:
-        """Milliseconds between the moment the value speaks of and now."""
+        """Return the milliseconds since ``as_of``, or None if there is no value."""
         if self.as_of is None:
             return None
         return max(0, (to_micros(now) - to_micros(self.as_of)) // 1_000)
 
 
 def as_of_time(cell: Cell) -> datetime:
-    """The moment a stored value speaks of."""
+    """Return the ``as_of`` of a stored value as a datetime."""
     return from_micros(cell.as_of)

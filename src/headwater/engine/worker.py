@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from headwater.core.logging import Outage, log
-from headwater.core.partitioning import wanted_by
+from headwater.core.partitioning import assigned_partitions
 from headwater.core.values import new_id
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.batch import give_up, run_batch
@@ -350,7 +350,7 @@ class Worker:
         if self._stopping.is_set():
             return
         # One partition beyond the entities' own carries the ticks of SQL features.
-        share = self._share = wanted_by(self.name, living, bus.partitions + 1)
+        share = self._share = assigned_partitions(self.name, living, bus.partitions + 1)
         surplus = [
             lane
             for partition, lane in self._lanes.items()

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.core.codec import Kind
-from headwater.core.values import Cell, Cells, EntityKey, merged
+from headwater.core.values import Cell, Cells, EntityKey, merge_cells
 
 
 class EntityState(msgspec.Struct, frozen=True, gc=False):
@@ -48,7 +48,7 @@ def newest(changes: Iterable[Change]) -> Cells:
     """One entity's values after its changes: of each feature the one of the latest moment."""
     cells: Cells = {}
     for change in changes:
-        cells = merged(cells, {change.feature: change.cell})
+        cells = merge_cells(cells, {change.feature: change.cell})
     return cells
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from headwater.contexts.recorded import ContextPage, ExternalContext, check_not_replaying
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.clock import Clock, SystemClock, to_micros
-from headwater.core.values import ServiceEvent, is_moment
+from headwater.core.values import OUT_OF_RANGE, ServiceEvent, has_supported_year
 from headwater.declarations import Overrides, graph
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
@@ -219,8 +219,8 @@ class FeatureStore:
     def _given(self, as_of: datetime) -> int:
         if as_of.tzinfo is None:
             raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
-        if not is_moment(as_of):
-            raise InvalidInputError(f"as_of {as_of.isoformat()} is no moment of any calendar")
+        if not has_supported_year(as_of):
+            raise InvalidInputError(f"as_of {as_of.isoformat()} is {OUT_OF_RANGE}")
         if as_of > self.clock.now() + self.settings.ingest.future_tolerance:
             raise InvalidInputError(f"as_of {as_of.isoformat()} lies in the future")
         return to_micros(as_of)

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from headwater import FeatureStore
-from headwater.declarations.runtime import runtime_of
 from headwater.backends.sqlite.home import SCHEMA_VERSION, Home
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import ConfigError, HomeError
 from headwater.settings.schema import Settings
 from tests.engine.support import backlog

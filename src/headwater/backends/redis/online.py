@@ -19,7 +19,14 @@ from headwater.backends.redis.stream_codec import (
     written_state,
 )
 from headwater.core.partitioning import partition_of
-from headwater.core.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
+from headwater.core.values import (
+    Cells,
+    EntityKey,
+    decode_cells,
+    encode_cells,
+    merge_cells,
+    restore_cells,
+)
 from headwater.ports import Change, EntityState, by_entity, newest
 
 
@@ -85,7 +92,7 @@ class RedisOnlineStore:
                 # The version is what running batches compare; a cached computation leaves it alone.
                 if any(change.authoritative for change in own):
                     write.steps.add(key)
-        await self._apply(writes, merged)
+        await self._apply(writes, merge_cells)
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
         writes: dict[int, _Write] = {}
@@ -93,7 +100,7 @@ class RedisOnlineStore:
             write = self._write(writes, entity_id, Sender())
             write.values[entity, entity_id] = cells
             write.steps.add((entity, entity_id))
-        await self._apply(writes, restored)
+        await self._apply(writes, restore_cells)
 
     def _write(self, writes: dict[int, _Write], entity_id: str, sender: Sender) -> _Write:
         partition = partition_of(entity_id, self._keys.partitions)

@@ -12,7 +12,14 @@ from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.partitioning import partition_of
-from headwater.core.values import Cells, EntityKey, decode_cells, encode_cells, merged, restored
+from headwater.core.values import (
+    Cells,
+    EntityKey,
+    decode_cells,
+    encode_cells,
+    merge_cells,
+    restore_cells,
+)
 from headwater.ports import Change, EntityState, by_entity, newest
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
@@ -59,7 +66,7 @@ class SqliteOnlineStore:
             for key, own in by_entity(changes).items():
                 # The version is what running batches compare; a cached computation leaves it alone.
                 step = any(change.authoritative for change in own)
-                self._write(db, key, merged(self._cells(db, key), newest(own)), step=step)
+                self._write(db, key, merge_cells(self._cells(db, key), newest(own)), step=step)
             bulk.insert(db, HISTORY, change_rows(changes))
 
         await self._writer.run(job)
@@ -68,7 +75,7 @@ class SqliteOnlineStore:
         def job(db: sqlite3.Connection) -> None:
             for entity_id, past in values.items():
                 before = self._cells(db, (entity, entity_id))
-                cells = restored(before, past)
+                cells = restore_cells(before, past)
                 if cells != before:
                     self._write(db, (entity, entity_id), cells, step=True)
 
