@@ -686,6 +686,7 @@ def test_redaction_asks_on_a_terminal_only(
         "context", "redact", made.context_id, "/inputs/question", "--reason", "r", stdin="n"
     )
     assert asked.code == 1
+    assert f"Also found at {' '.join(ELSEWHERE)}: add those to erase" in asked.err
     assert run("context", "show", made.context_id, "--json").json["redacted"] == []
     done = redacted(run, made, "--reason", "asked by the customer")
     assert "Erased from" in done.out

@@ -38,7 +38,7 @@ from headwater.records.document import export as to_document
 from headwater.records.document import load as from_document
 from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.record import Record
-from headwater.records.redaction import also_disclosed
+from headwater.records.redaction_search import also_disclosed
 from headwater.records.signing import parse_keyring
 from headwater.records.verify import VerificationReport
 from headwater.records.verify import verify as verify_record
@@ -333,7 +333,12 @@ def redact(
     store = bare_store(file)
     others = also_disclosed(run(store, lambda store: store.get_record(ref)), *pointers)
     erased = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
+    left = [] if everywhere else others
     if not yes:
+        if left:
+            note(
+                f"Also found at {' '.join(map(quote, left))}: add those to erase, or --everywhere."
+            )
         typer.confirm(f"erase {erased} of {ref} for good?", abort=True)
     record = run(
         store,
@@ -341,7 +346,6 @@ def redact(
             ref, *pointers, reason=reason, by=by, everywhere=everywhere
         ),
     )
-    left = [] if everywhere else others
     if as_json:
         print_json(
             {

@@ -27,7 +27,8 @@ from headwater.records.core import Core
 from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context, ContextTrace, PastContext
 from headwater.records.record import Record, encode_disclosures, encode_redactions
-from headwater.records.redaction import also_disclosed, redact
+from headwater.records.redaction import redact
+from headwater.records.redaction_search import also_disclosed
 from headwater.records.verify import VerificationReport
 from headwater.settings.schema import Settings
 
