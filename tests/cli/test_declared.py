@@ -78,7 +78,7 @@ def test_a_file_without_contexts_says_so(folder: Path, run: Run) -> None:
 
 
 def test_who_lists_or_draws_features_is_told_where_contexts_are(run: Run) -> None:
-    where = "`headwater context declared` lists the file's 1 context and 1 retriever.\n"
+    where = "The file also declares 1 context and 1 retriever: see `headwater context declared`.\n"
     listed = run("features", "list")
     assert (listed.out, listed.err) == ("No features.\n", where)
     assert run("graph").err == where
@@ -89,7 +89,7 @@ def test_a_context_is_assembled_recorded_and_printed(folder: Path, run: Run) -> 
     made = run("context", "assemble", "answer", "question=why", "pages=3", "deep=true")
     assert (made.code, made.out) == (0, "'why' 3 True None")
     new, told = made.err.splitlines()
-    assert new == f"made a new store in {folder / '.headwater'}"
+    assert new == f"Created a new store in {folder / '.headwater'}."
     context_id, _, rest = told.partition(": ")
     assert run("context", "show", context_id, "--content").out == made.out
     record_hash = run("context", "show", context_id, "--json").json["record_hash"]
@@ -132,12 +132,12 @@ def test_an_interaction_may_be_named_with_the_parameters(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["answr"], 1, "did you mean 'answer'? (features.py was looked in; pass --file to"),
+        (["answr"], 1, "did you mean 'answer'? (searched features.py; pass --file to"),
         (["answer"], 1, "context 'answer' needs the parameter 'question'"),
         (["answer", "question=a", "page=1"], 1, "did you mean 'pages'?"),
         (["answer", "question=a", "pages=many"], 1, "'pages': Expected `int`, got `str`"),
         (["answer", "question=a", "--freshness-sla", "soon"], 1, "'soon'"),
-        (["answer", "question"], 2, "'question' is no parameter; write key=value pairs"),
+        (["answer", "question"], 2, "'question' is not a parameter; write key=value pairs"),
         (["answer", "question=\udcff"], 2, "is not UTF-8 text; nothing was assembled"),
         (["answer", "question=a", "--max-tokens", "0"], 2, "0 is not in the range"),
     ],
@@ -162,7 +162,7 @@ def test_a_replay_whose_context_is_not_declared_names_the_file_and_the_option(
         refused = run("context", "replay", made["context_id"], "--mode", mode)
         assert (refused.code, refused.out) == (1, "")
         assert "unknown context 'support'; " in refused.err
-        assert "(features.py was looked in; pass --file to name another)" in refused.err
+        assert "(searched features.py; pass --file to use another file)" in refused.err
         again = run("context", "replay", made["context_id"], "--mode", mode, "-f", "desk.py")
         assert again.out == made["content"]
 
@@ -176,7 +176,7 @@ def test_an_export_replaces_a_file_only_when_told_to(folder: Path, run: Run, opt
     refused = run(*asked, "kept")
     assert refused.code == 1
     assert refused.err == (
-        "error: kept is there already; name another file, or pass --force to replace it\n"
+        "error: kept exists already; name another file, or pass --force to replace it\n"
     )
     assert kept.read_text() == "mine"
     assert run(*asked, "kept", "--force").code == 0

@@ -45,7 +45,7 @@ def test_a_value_that_was_lost_is_not_said_to_have_never_been_there(
         assert "u1: Postgres holds history of a store that Redis does not have" in lost.err
         assert "headwater rebuild" in lost.err
     rebuilt = run("rebuild")
-    assert rebuilt.out.startswith("The online store has the last ")
+    assert rebuilt.out.startswith("Restored the last ")
     assert " 3.0 " in run("features", "get", "total_spend", "u1").out
     assert "nothing has computed" in run("features", "get", "total_spend", "u2").err
 
@@ -76,8 +76,8 @@ def test_history_of_another_store_is_refused_unless_it_is_to_be_adopted(
 def test_a_person_is_asked_before_history_is_taken_from_another_store(
     run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
-    monkeypatch.setattr(rebuild_verb, "on_terminal", lambda: True)
+    monkeypatch.setattr(rebuild_verb, "is_interactive", lambda: True)
     asked = run("rebuild", stdin=f"{answer}\n")
     assert asked.code == code
     assert "Adopt it now?" in asked.out
-    assert ("The online store has" in asked.out) == (code == 0)
+    assert ("Restored the last" in asked.out) == (code == 0)

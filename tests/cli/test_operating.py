@@ -1,4 +1,4 @@
-"""The verbs of whoever operates a store: lag, rebuild, audit, migrate, dead letters by filter."""
+"""Commands for operators: lag, rebuild, audit, migrate, dead letters by filter."""
 
 import sqlite3
 import sys
@@ -62,7 +62,7 @@ def test_lag_is_watched_at_a_terminal_until_ctrl_c(
             raise KeyboardInterrupt
         return [ConsumerLag(0, "somebody", 70 + len(looks), None)]
 
-    monkeypatch.setattr(lag_verb, "on_terminal", lambda: True)
+    monkeypatch.setattr(lag_verb, "is_interactive", lambda: True)
     monkeypatch.setattr(lag_verb, "_WATCH_SECONDS", 0)
     monkeypatch.setattr(AdminVerbs, "lag", interrupted)
     shown = run("lag", "--watch")
@@ -73,7 +73,7 @@ def test_lag_is_watched_at_a_terminal_until_ctrl_c(
 
 @pytest.mark.usefixtures("bought")
 def test_a_lost_online_store_is_noticed_and_rebuilt(folder: Path, run: Run) -> None:
-    assert run("audit").out == "4 values of 2 entities: all as in history.\n"
+    assert run("audit").out == "No differences: compared 4 values of 2 entities.\n"
     lose_online(folder)
     differs = run("audit", "features.py")
     assert differs.code == 1
@@ -123,7 +123,7 @@ def test_what_is_kept_as_a_cache_is_said_not_to_be_compared(folder: Path, run: R
     assert run("features", "get", "shout", "u1").code == 0
     shown = run("audit")
     assert shown.code == 0
-    assert "Not compared, because what is kept of them is a cache: shout." in shown.err
+    assert "Not compared, because their stored values are only a cache: shout." in shown.err
 
 
 @pytest.mark.usefixtures("bought")
@@ -140,7 +140,7 @@ def test_progress_is_drawn_on_a_terminal_only(run: Run, monkeypatch: pytest.Monk
 
 def test_the_embedded_store_has_nothing_to_migrate(run: Run) -> None:
     assert run("migrate").out == (
-        "Nothing to migrate: the embedded store sees to its tables itself.\n"
+        "Nothing to migrate: the embedded store creates its own tables.\n"
     )
     assert run("migrate", "--json").json == {"versions": []}
 
@@ -182,17 +182,19 @@ def test_a_dead_letter_is_shown_with_its_place_in_the_log(run: Run, letters: lis
     shown = run("dlq", "show", letters[0]).out
     assert f"\npartition     {whole['partition']}\n" in shown
     assert f"\nposition      {whole['position']}\n" in shown
-    for told in ("total_spend", "KeyError: 'amount'", "attempts", "first failed", "given up"):
+    for told in ("total_spend", "KeyError: 'amount'", "attempts", "first failed", "dead at"):
         assert told in shown
     assert "Traceback" in shown
 
 
 def test_dead_letters_are_settled_by_filter(run: Run, letters: list[str]) -> None:
     none = run("dlq", "discard", "--all", "--before", "1h", "--yes")
-    assert none.out == "0 dead letters discarded.\n"
-    assert run("dlq", "redrive", "--all", "--entity-id", "u2").out.startswith("1 dead letter ")
+    assert none.out == "Discarded 0 dead letters.\n"
+    assert run("dlq", "redrive", "--all", "--entity-id", "u2").out.startswith(
+        "Queued 1 dead letter"
+    )
     discarded = run("dlq", "discard", "--all", "--since", "1h", "--entity-id", "u1", "--yes")
-    assert discarded.out == "2 dead letters discarded.\n"
+    assert discarded.out == "Discarded 2 dead letters.\n"
     assert run("dlq", "list").out == "No dead letters.\n"
 
 
@@ -202,8 +204,7 @@ def test_a_feature_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
     slip = run("dlq", "list", "--feature", "total_spent")
     assert (slip.code, slip.out) == (0, "No dead letters.\n")
     assert slip.err == (
-        "No feature 'total_spent' is declared now, and one that is gone is found by its old name; "
-        "did you mean 'total_spend'?\n"
+        "features.py declares no feature 'total_spent'; did you mean 'total_spend'?\n"
     )
     slip = run("dlq", "list", "--feature", "total_spent", "--json")
     assert slip.json == []
@@ -219,7 +220,7 @@ def test_a_feature_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
     ("when", "told"),
     [
         ("yesterday", "neither a duration such as 2h nor a time"),
-        ("2026-01-31T12:00:00", "a time with its zone"),
+        ("2026-01-31T12:00:00", "a time with a time zone"),
         ("999999999d", "neither a duration"),
     ],
 )
@@ -247,7 +248,7 @@ def test_the_verbs_work_the_same_on_servers(folder: Path, run: Run) -> None:
     refused = run("lag")
     assert refused.code == 1
     assert "headwater migrate" in refused.err
-    assert run("migrate").out.startswith("The tables are at version ")
+    assert run("migrate").out.startswith("Migrated the tables to version ")
     assert run("migrate").out == "Nothing to migrate: the tables are up to date.\n"
     for user in ("u1", "u2"):
         run("events", "publish", "purchase", user, "amount=2.5")
@@ -260,4 +261,4 @@ def test_the_verbs_work_the_same_on_servers(folder: Path, run: Run) -> None:
     assert run("rebuild", "--json").json["values"] == run("audit", "--json").json["values"]
     (letter,) = run("dlq", "list", "--entity-id", "u3", "--since", "1h", "--json").json
     assert f"position      {letter['position']}\n" in run("dlq", "show", letter["id"]).out
-    assert run("dlq", "discard", letter["id"]).out == "1 dead letter discarded.\n"
+    assert run("dlq", "discard", letter["id"]).out == "Discarded 1 dead letter.\n"

@@ -139,7 +139,7 @@ def test_a_second_signal_ends_a_worker_at_once(folder: Path, run: Run, start: St
 
 
 @pytest.mark.parametrize("verb", [("worker",), ("serve", "--port", "0")], ids=" ".join)
-def test_whoever_waits_for_a_handler_says_so_and_how_to_end_at_once(
+def test_a_process_that_waits_for_a_handler_says_how_to_end_at_once(
     folder: Path, run: Run, start: Start, verb: tuple[str, ...]
 ) -> None:
     (folder / "features.py").write_text(STUCK)
@@ -182,7 +182,7 @@ def test_a_mistake_while_reloading_waits_for_the_next_change(folder: Path, start
     right = features.read_text()
     features.write_text("1 / 0\n")
     server = start("serve", "--reload", "--port", "0")
-    said = server.errors_until("waiting for a change")
+    said = server.errors_until("waiting for a file to change")
     assert "features.py:1: ZeroDivisionError" in said
     features.write_text(right)
     assert server.next_line()["url"]
@@ -206,10 +206,9 @@ def test_a_server_says_where_it_is_and_what_to_try(
     monkeypatch.setattr("headwater.cli.serve.serve_http", serve)
     monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
     said = run("serve", "--no-worker").out
-    assert "Headwater serves the features of features.py at http://127.0.0.1:8000" in said
-    assert "start `headwater worker features.py`" in said
-    assert "http://127.0.0.1:8000/ingest/purchase" in said
-    assert "headwater features get total_spend 1 --file features.py" in said
-    assert "contexts" not in said
-    assert "X-API-Key" in said
+    assert "Serving features.py at http://127.0.0.1:8000 (data in .headwater)." in said
+    assert "start one: headwater worker features.py" in said
+    assert "headwater events publish purchase ID KEY=VALUE --file features.py" in said
+    assert "headwater features get total_spend ID --file features.py" in said
+    assert "context" not in said
     assert "sesame" not in said

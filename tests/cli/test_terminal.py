@@ -102,7 +102,7 @@ def test_ctrl_c_at_the_question_ends_it_and_changes_nothing(
     run: Run, letter: str, terminal: Callable[..., Terminal], verb: str
 ) -> None:
     asked = terminal("dlq", verb, "--all")
-    asked.until(f"{verb} 1 dead letter? [y/N]: ")
+    asked.until(f"{verb.capitalize()} 1 dead letter? [y/N]: ")
     asked.press(CTRL_C)
     asked.until("Aborted")  # without Enter
     code, shown = asked.rest()
@@ -118,5 +118,5 @@ def test_yes_at_the_question_does_it(
     asked.press(b"y\n")
     code, shown = asked.rest()
     assert code == 0
-    assert "1 dead letter discarded." in shown
+    assert "Discarded 1 dead letter." in shown
     assert run("dlq", "list", "--json").json == []

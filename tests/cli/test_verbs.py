@@ -8,7 +8,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.cli import dlq
-from headwater.cli.output import counted
+from headwater.cli.output import pluralize
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 
@@ -64,10 +64,18 @@ def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> Non
 @pytest.mark.parametrize(
     ("name", "source", "why"),
     [
-        ("total_spend", "missing", "computed when a worker handles purchase"),
-        ("visits", "default", "computed when a worker handles visit or click"),
+        (
+            "total_spend",
+            "missing",
+            "no worker has computed total_spend yet; a worker computes it on purchase",
+        ),
+        (
+            "visits",
+            "default",
+            "no worker has computed visits yet; a worker computes it on visit or click",
+        ),
         ("orders", "missing", "no refresh has written orders yet"),
-        ("blurb", "missing", "blurb needs total_spend, without a value so far; `headwater"),
+        ("blurb", "missing", "blurb needs total_spend, with no value yet; `headwater"),
     ],
 )
 def test_a_value_that_nothing_has_computed_is_said_to_be_so(
@@ -76,7 +84,7 @@ def test_a_value_that_nothing_has_computed_is_said_to_be_so(
     shown = run("features", "get", name, "u1", "u2")
     assert shown.code == 0
     assert shown.out.count(source) == 2
-    assert f"u1, u2: {why}" in shown.err.replace(f"nothing has computed {name} yet; it is ", "")
+    assert f"u1, u2: {why}" in shown.err
 
 
 def test_a_template_names_what_it_lacks_for_each_entity(folder: Path, run: Run) -> None:
@@ -92,9 +100,9 @@ def summary(user_id: str) -> str: ...
     shown = run("features", "get", "summary", "u1", "u 2", "u3")
     assert shown.out.count("default") == 2
     assert shown.err == (
-        "\nu1: summary has the default of visits in it\n"
-        "u 2, u3: summary needs total_spend, orders, without a value so far; `headwater features "
-        "get total_spend 'u 2'` says why\n"
+        "\nu1: summary contains the default of visits\n"
+        "u 2, u3: summary needs total_spend, orders, with no value yet; `headwater features get "
+        "total_spend ID` explains why\n"
     )
 
 
@@ -115,13 +123,13 @@ def test_events_that_wait_are_named_before_anything_else(run: Run) -> None:
     run("events", "publish", "purchase", "u1", "amount=2.5")
     for name in ("total_spend", "orders"):
         told = run("features", "get", name, "u1").err
-        assert "u1: 1 event still to be handled, as `headwater lag` shows; no" in told
+        assert "u1: 1 event waiting (see `headwater lag`); no " in told
 
 
 @pytest.mark.usefixtures("home")
 def test_a_scheduled_feature_says_where_failures_are_told(run: Run) -> None:
     told = run("features", "get", "orders", "u1").err
-    assert "if it fails their log says why, as `refresh failed`" in told
+    assert "log `refresh failed` on errors" in told
 
 
 @pytest.mark.usefixtures("home")
@@ -129,7 +137,7 @@ def test_a_value_with_an_end_is_not_said_to_have_never_been_there(folder: Path, 
     mended = (folder / "features.py").read_text().replace("max_retries=0", 'ttl="1h"')
     (folder / "features.py").write_text(mended)
     told = run("features", "get", "total_spend", "u1").err
-    assert "nothing has computed total_spend within its ttl of 1h;" in told
+    assert "no worker has computed total_spend within its ttl of 1h;" in told
 
 
 def test_a_feature_for_its_effects_alone_never_has_a_value(folder: Path, run: Run) -> None:
@@ -161,7 +169,7 @@ def test_a_feature_that_fails_and_one_that_is_unknown_are_errors(run: Run) -> No
     assert failed.err.startswith("error: feature 'broken' failed for 'u1': ZeroDivisionError")
     unknown = run("features", "get", "totl_spend", "u1")
     assert unknown.code == 1
-    assert "did you mean 'total_spend'? (features.py was looked in; pass --file" in unknown.err
+    assert "did you mean 'total_spend'? (searched features.py; pass --file" in unknown.err
 
 
 def test_a_mistake_in_the_file_is_told_with_file_and_line(folder: Path, run: Run) -> None:
@@ -204,7 +212,7 @@ def test_a_batch_is_read_from_stdin(folder: Path, run: Run) -> None:
 def test_an_empty_batch_is_said_to_be_empty(folder: Path, run: Run) -> None:
     nothing = run("events", "publish", "-", stdin="\n\n")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err == "Nothing was read from stdin, and nothing published.\n"
+    assert nothing.err == "stdin is empty; no events were published.\n"
     assert run("events", "publish", "-", "--json").json == []
     assert not (folder / ".headwater").exists()
 
@@ -221,11 +229,11 @@ def test_a_line_that_is_not_utf_8_is_named(folder: Path, run: Run) -> None:
     refused = run("events", "publish", "-", stdin=line + line.replace(b"u1", b"\xff"))
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == (
-        "error: line 2: it is not UTF-8 (byte 0xff at 38); convert the events to UTF-8; nothing "
-        "was published\n"
+        "error: line 2: not UTF-8 (byte 0xff at 38); convert the events to UTF-8; nothing was "
+        "published\n"
     )
     assert run("events", "publish", "-", stdin="x\n".encode("utf-16")).err.startswith(
-        "error: line 1: it is not UTF-8 (byte 0xff at 0)"
+        "error: line 1: not UTF-8 (byte 0xff at 0)"
     )
     assert not (folder / ".headwater").exists()
 
@@ -264,18 +272,18 @@ def test_one_bad_line_refuses_the_batch(folder: Path, run: Run, line: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["purchase"], "name the entity"),
+        (["purchase"], "missing ENTITY_ID"),
         (["purchase", "u1", "amount"], "write key=value pairs"),
         (["purchase", "u1", "{no json"], "the payload is not JSON"),
-        (["purchase", "u1", "--timestamp", "yesterday"], "'yesterday' is no time"),
+        (["purchase", "u1", "--timestamp", "yesterday"], "'yesterday' is not a time"),
         (["purchase", "u1", "--timestamp", "2026-01-31T12:00:00"], "as in 2026-01-31T12:00:00Z"),
-        (["purchase", "u1", "temp=1", "temp=2"], "'temp' is given twice"),
-        (["purchase", "u1", "amount=1e400"], "'amount': Number out of range; give another value"),
+        (["purchase", "u1", "temp=1", "temp=2"], "'temp' appears twice"),
+        (["purchase", "u1", "amount=1e400"], "'amount': Number out of range; use another value"),
         (["purchase", "u1", "amount=[1e400]"], "'amount': Number out of range - at `$[0]`"),
         (["purchase", "u1", "amount=" + "[" * 10_000], "'amount': maximum recursion depth"),
         (["purchase", "u1", "a=\udcff"], r"'a=\xff' is not UTF-8 text; nothing was published"),
         (["purchase", "\udcff"], r"'\xff' is not UTF-8 text; nothing was published"),
-        (["-", "u1"], "takes the whole events from stdin"),
+        (["-", "u1"], "takes no other arguments"),
     ],
 )
 def test_an_event_that_is_not_one_is_a_usage_error(
@@ -307,24 +315,24 @@ def test_a_redriven_letter_is_run_again(folder: Path, run: Run, letter: str) -> 
 
 
 def test_all_letters_are_redriven_or_discarded_at_once(folder: Path, run: Run, letter: str) -> None:
-    assert run("dlq", "redrive", "--all").out.startswith("1 dead letter will be run again")
+    assert run("dlq", "redrive", "--all").out.startswith("Queued 1 dead letter ")
     drain(folder)
     assert (
         run("dlq", "discard", "--all", "--feature", "visits", "--yes").out
-        == "0 dead letters discarded.\n"
+        == "Discarded 0 dead letters.\n"
     )
     discarded = run("dlq", "discard", "--all", "--file", "features.py", "--yes")
-    assert discarded.out.startswith("1 dead letter ")
+    assert discarded.out.startswith("Discarded 1 dead letter")
     assert run("dlq", "list", "--json").json == []
 
 
 def test_on_a_terminal_discarding_is_asked_for(
     run: Run, letter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlq, "on_terminal", lambda: True)
+    monkeypatch.setattr(dlq, "is_interactive", lambda: True)
     refused = run("dlq", "discard", letter, stdin="n\n")
     assert refused.code == 1
-    assert "discard 1 dead letter?" in refused.out
+    assert "Discard 1 dead letter?" in refused.out
     assert len(run("dlq", "list", "--json").json) == 1
     assert run("dlq", "discard", letter, "--yes").code == 0
     assert run("dlq", "discard", letter, stdin="y\n").code == 1
@@ -333,19 +341,19 @@ def test_on_a_terminal_discarding_is_asked_for(
 def test_all_letters_are_not_discarded_where_nobody_can_be_asked(run: Run, letter: str) -> None:
     refused = run("dlq", "discard", "--all")
     assert refused.code == 2
-    assert "nobody can be asked without a terminal; pass --yes" in refused.err
+    assert "without a terminal; pass --yes" in refused.err
     assert [listed["id"] for listed in run("dlq", "list", "--json").json] == [letter]
-    assert run("dlq", "discard", letter).out == "1 dead letter discarded.\n"
+    assert run("dlq", "discard", letter).out == "Discarded 1 dead letter.\n"
 
 
 def test_which_letters_must_be_said_in_one_way(run: Run, letter: str) -> None:
     neither = run("dlq", "redrive")
     assert neither.code == 2
-    assert "name the dead letters by id, or pass --all" in neither.err
+    assert "no dead letters selected; pass their ids, or --all" in neither.err
     for verb in ("redrive", "discard"):
         both = run("dlq", verb, letter, "--all")
         assert both.code == 2
-        assert "both ids and --all were given; give only one of them" in both.err
+        assert "cannot combine ids with --all; pass one of them" in both.err
     assert run("dlq", "discard", letter, "--feature", "visits").code == 2
     unknown = run("dlq", "show", "4711")
     assert unknown.code == 1
@@ -361,7 +369,7 @@ def test_the_graph_is_mermaid_or_json(run: Run) -> None:
 def test_settings_are_shown_with_their_origin_and_without_secrets(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "All are defaults" in run("config", "show").err
+    assert "All values are defaults" in run("config", "show").err
     monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
     (folder / "headwater.toml").write_text("[http]\nport = 9000\n")
     shown = run("config", "show")
@@ -375,8 +383,8 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
     ("number", "said"), [(0, "0 entities"), (1, "1 entity"), (2, "2 entities")]
 )
 def test_numbers_of_things_are_said_as_people_do(number: int, said: str) -> None:
-    assert counted(number, "entity", "entities") == said
-    assert counted(number, "value") == f"{number} value{'' if number == 1 else 's'}"
+    assert pluralize(number, "entity", "entities") == said
+    assert pluralize(number, "value") == f"{number} value{'' if number == 1 else 's'}"
 
 
 def test_a_table_is_framed_on_a_terminal_and_plain_elsewhere(

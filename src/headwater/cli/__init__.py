@@ -1,4 +1,4 @@
-"""The command line: verbs that translate, call the store and translate back."""
+"""The command line: parse arguments, call the store, print the result."""
 
 import errno
 import os
@@ -7,30 +7,30 @@ import sys
 import typer
 
 from headwater.cli.app import app
-from headwater.cli.utf8_args import as_typed, is_utf8
+from headwater.cli.utf8_args import is_utf8, quote_bytes
 from headwater.errors import HeadwaterError
 
-# What the system says when nothing more can be written, wherever the output goes.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+# Errors of a full disk, an exceeded quota or a broken device.
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main() -> None:
-    """Runs the verb that the command line names; an error of ours is one line, not a traceback."""
+    """Run the command; print errors of Headwater as one line instead of a traceback."""
     try:
         app(prog_name="headwater")
     except HeadwaterError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
     except UnicodeEncodeError:
-        given = [word for word in sys.argv if not is_utf8(word)]
-        if not given:
+        invalid = [argument for argument in sys.argv if not is_utf8(argument)]
+        if not invalid:
             raise
-        typer.echo(f"error: {as_typed(given[0])} is not UTF-8 text", err=True)
+        typer.echo(f"error: {quote_bytes(invalid[0])} is not UTF-8 text", err=True)
         sys.exit(1)
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in _WRITE_ERRORS:
             raise
-        # What waits to be written would fail once more at the end of the process.
+        # The interpreter flushes stdout at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        typer.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+        typer.echo(f"error: cannot write the output: {error.strerror}", err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The first word of every command, its one-line help, and the module that is loaded for it."""
+"""The list of commands; the module of a command is imported when the command runs."""
 
 from importlib import import_module
 from importlib.metadata import version
@@ -8,27 +8,26 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-# Each is a module of this package. Only the one that is used is imported, so that `--help` does
-# not wait for a web framework.
+# Each name is a module of this package. Importing only the one in use keeps `--help` fast.
 VERBS = {
-    "demo": "Show events changing features and a context being proved.",
-    "serve": "Serve a features file: API, worker and scheduler in one process.",
-    "worker": "Add a worker process to the store of a features file.",
+    "demo": "Show a short tour of Headwater on a real server.",
+    "serve": "Serve a features file: API, worker and scheduler.",
+    "worker": "Run one more worker process for a features file.",
     "features": "Read and list features.",
     "events": "Publish events.",
     "context": "Assemble, show, verify, export and compare contexts.",
-    "dlq": "Look at dead letters, run them again or discard them.",
-    "lag": "Show how many events wait, and for how long.",
+    "dlq": "List, show, redrive and discard dead letters.",
+    "lag": "Show how many events are waiting, and for how long.",
     "rebuild": "Restore online values from history.",
     "audit": "Compare online values with history.",
-    "migrate": "Bring the tables of Postgres up to date.",
-    "graph": "Print what depends on what, as Mermaid.",
-    "config": "Show the settings and where each comes from.",
+    "migrate": "Create or update the Postgres tables.",
+    "graph": "Print the dependency graph as Mermaid.",
+    "config": "Show the settings and where each value comes from.",
 }
 
 
 class LazyCommands(TyperGroup):
-    """The group that knows its verbs by name and loads the one that is called."""
+    """A group that imports the module of a command when the command is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
@@ -37,7 +36,7 @@ class LazyCommands(TyperGroup):
 
 app = typer.Typer(
     cls=LazyCommands,
-    help="Events keep features fresh; contexts are made of them, and can be proved.",
+    help="Keep features fresh with events, and assemble contexts that can be verified later.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -45,8 +44,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
-    if asked:
+def _print_version(requested: bool) -> None:  # noqa: FBT001 - the signature that typer calls
+    if requested:
         typer.echo(f"headwater {version('headwater')}")
         raise typer.Exit
 
@@ -57,16 +56,16 @@ def headwater(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Holds the options that come before a verb."""
+    """Accept the options that come before a command."""
 
 
-def _listed() -> None:
-    """Stands for a verb in the list until its module is loaded."""
+def _placeholder() -> None:
+    """Stand in for a command in the list until its module is imported."""
 
 
 for _name, _help in VERBS.items():
-    app.command(_name, help=_help)(_listed)
+    app.command(_name, help=_help)(_placeholder)

@@ -1,60 +1,60 @@
-"""`headwater audit`: whether online values and history agree."""
+"""`headwater audit`: compare online values with history."""
 
 from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
-from headwater.cli.output import counted, note, print_json, print_table, progress_bar
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
+from headwater.cli.output import note, pluralize, print_json, print_table, progress_bar
 from headwater.cli.runner import run
 from headwater.features.reconcile import AuditReport, Seen
 
-app = verbs("Compare online values with history.")
+app = command_group("Compare online values with history.")
 
 
 @app.command()
 def audit(
     file: FileArgument = None,
     *,
-    limit: Annotated[int, typer.Option(min=1, help="Stop after so many differences.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Stop after this many differences.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the online values of every declared feature with the last ones in history.
+    """Compare the online value of every declared feature with the latest value in history.
 
-    Exits with 1 if they differ. It may run beside workers: a difference counts only if it is
-    still there when both sides are read again.
+    Exit with 1 if values differ. It is safe to run this while workers are running: a difference
+    counts only if it is still there after a second read.
     """
-    with progress_bar("Comparing") as tell:
-        done = run(
-            declared_store(file), lambda store: store.admin.audit(limit=limit, progress=tell)
+    with progress_bar("Comparing") as progress:
+        report = run(
+            declared_store(file), lambda store: store.admin.audit(limit=limit, progress=progress)
         )
     if as_json:
-        print_json(done)
+        print_json(report)
     else:
-        _print(done)
-    raise typer.Exit(1 if done.differences else 0)
+        _print(report)
+    raise typer.Exit(1 if report.differences else 0)
 
 
-def _print(done: AuditReport) -> None:
-    if done.differences:
+def _print(report: AuditReport) -> None:
+    if report.differences:
         rows = [
-            (d.entity, d.entity_id, d.feature, *_sides(d.online), *_sides(d.history))
-            for d in done.differences
+            (d.entity, d.entity_id, d.feature, *_cells(d.online), *_cells(d.history))
+            for d in report.differences
         ]
         columns = ("entity", "entity id", "feature", "online", "as of", "history", "as of")
         print_table(columns, rows)
     else:
-        entities = counted(done.entity_ids, "entity", "entities")
-        typer.echo(f"{counted(done.values, 'value')} of {entities}: all as in history.")
-    if done.not_compared:
-        names = ", ".join(done.not_compared)
-        note(f"Not compared, because what is kept of them is a cache: {names}.")
-    if not done.complete:
-        shown = counted(len(done.differences), "difference")
-        note(f"There are more than {shown}; --limit shows more.")
-    if done.differences:
-        note("`headwater rebuild` brings what history has and online has not.")
+        entities = pluralize(report.entity_ids, "entity", "entities")
+        typer.echo(f"No differences: compared {pluralize(report.values, 'value')} of {entities}.")
+    if report.not_compared:
+        names = ", ".join(report.not_compared)
+        note(f"Not compared, because their stored values are only a cache: {names}.")
+    if not report.complete:
+        listed = pluralize(len(report.differences), "difference")
+        note(f"There are more than {listed}; pass --limit to list more.")
+    if report.differences:
+        note("Run `headwater rebuild` to restore values that are missing or older online.")
 
 
-def _sides(seen: Seen | None) -> tuple[object, object]:
+def _cells(seen: Seen | None) -> tuple[object, object]:
     return (None, None) if seen is None else (bytes(seen.value).decode(), seen.as_of)

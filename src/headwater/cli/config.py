@@ -1,22 +1,22 @@
-"""`headwater config`: the settings and where each was written."""
+"""`headwater config`: show the settings."""
 
 import typer
 
-from headwater.cli.options import AsJson, verbs
+from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json, print_table
 from headwater.settings.loading import describe, load_with_origins
 
-app = verbs("Show the settings and where each comes from.")
+app = command_group("Show the settings and where each value comes from.")
 
 
 @app.callback()
 def config() -> None:
-    """Show the settings and where each comes from."""
+    """Show the settings and where each value comes from."""
 
 
 @app.command()
 def show(*, as_json: AsJson = False) -> None:
-    """Show every setting: its value, whether a file or a variable set it, and what it is for."""
+    """Show every setting: its value, whether a file or a variable set it, and its meaning."""
     settings = list(describe(load_with_origins()))
     if as_json:
         print_json([setting._asdict() for setting in settings])
@@ -24,4 +24,8 @@ def show(*, as_json: AsJson = False) -> None:
     rows = [(s.path, s.value, s.origin, s.variable, s.description) for s in settings]
     print_table(("setting", "value", "from", "variable", "meaning"), rows)
     if not any(setting.origin != "default" for setting in settings):
-        typer.echo("\nAll are defaults; set a variable, or write headwater.toml here.", err=True)
+        typer.echo(
+            "\nAll values are defaults. To change one, set its variable or write headwater.toml "
+            "in this folder.",
+            err=True,
+        )

@@ -1,4 +1,4 @@
-"""`headwater context`: what models were given, and the proof of it."""
+"""`headwater context`: assemble, show, verify, export and compare contexts."""
 
 from pathlib import Path
 from shlex import quote
@@ -10,26 +10,26 @@ from headwater.cli.context_assemble import assemble
 from headwater.cli.context_bundle import bundle
 from headwater.cli.context_declared import declared
 from headwater.cli.context_output import (
-    absence,
+    missing_reason,
     print_contexts,
     print_diff,
-    print_ladder,
+    print_report,
     print_trace,
 )
-from headwater.cli.not_found_hints import Named, note_doubts, note_doubts_at_hand
+from headwater.cli.context_yaml import document_to_yaml
+from headwater.cli.hints import note_unknown_names
 from headwater.cli.options import (
     AsJson,
     FileOption,
     StoreOption,
     bare_store,
+    command_group,
     declared_store,
-    looked_up_in,
-    moment,
-    verbs,
+    named_in,
+    parse_when,
 )
-from headwater.cli.output import STANDARD, note, on_terminal, print_json, write
+from headwater.cli.output import STANDARD_STREAM, is_interactive, note, print_json, write
 from headwater.cli.runner import run
-from headwater.cli.yaml import for_people
 from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, ContextQuery
 from headwater.contexts.recorded.replay import Mode
 from headwater.errors import InvalidInputError
@@ -47,25 +47,26 @@ from headwater.store.feature_store import FeatureStore
 
 _ZIP = b"PK\x03\x04"
 
-app = verbs("Assemble, show, verify, export and compare contexts.")
+app = command_group("Assemble, show, verify, export and compare contexts.")
 app.command()(assemble)
 app.command()(declared)
 
 _REF = (
-    "A context id, a record hash, or the beginning of an id: 8 characters at least, and more where "
-    "contexts were made within a minute."
+    "Context id, record hash, or the first 8 or more characters of an id. Ids of the same minute "
+    "start alike and need more."
 )
 Ref = Annotated[
     str,
     typer.Argument(metavar="REF", help=_REF),
 ]
-Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="How many at most.")]
+Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="Maximum number.")]
 Cursor = Annotated[
-    str | None, typer.Option(metavar="ID", help="Go on after this context of an earlier list.")
+    str | None,
+    typer.Option(metavar="ID", help="Continue after this context id of an earlier page."),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to the output."),
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout."),
 ]
 
 
@@ -74,17 +75,17 @@ def show(
     ref: Ref,
     *,
     content: Annotated[
-        bool, typer.Option("--content", help="Print the text that was assembled, and nothing else.")
+        bool, typer.Option("--content", help="Print only the text of the context.")
     ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a context: its text, what became of each item, what it was made of, and when."""
+    """Show a context: its items, the values it read, its freshness, cost and text."""
     store = bare_store(file)
     if content:
         write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
         return
-    trace, record = run(store, lambda store: _explained(store, ref))
+    trace, record = run(store, lambda store: _explain(store, ref))
     if as_json:
         print_json(plain(trace))
     else:
@@ -94,25 +95,31 @@ def show(
 @app.command("list")
 def list_(
     *,
-    name: Annotated[str | None, typer.Option(help="Only those of this context.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only contexts with this name.")] = None,
     freshness_status: Annotated[
-        FreshnessStatus | None, typer.Option(help="Only those of this status.")
+        FreshnessStatus | None, typer.Option(help="Only contexts with this status.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only those since: 2h ago, or a time.")
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="Only if created since: a duration such as 2h, or a time."
+        ),
     ] = None,
     before: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only those before: 2h ago, or a time.")
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="Only if created before: a duration such as 2h, or a time."
+        ),
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """List recorded contexts, the newest first."""
+    """List recorded contexts, newest first."""
     store = bare_store(file)
     now = store.clock.now()
-    start, end = (None if text is None else moment(text, now) for text in (since, before))
+    start, end = (None if text is None else parse_when(text, now) for text in (since, before))
     page = run(
         store,
         lambda store: store.list_contexts(
@@ -121,42 +128,44 @@ def list_(
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
-        note_doubts_at_hand(Named(context=name), file)
+        note_unknown_names(file, context=name)
 
 
 @app.command()
 def find(
     *,
-    feature: Annotated[str | None, typer.Option(help="Those that this feature went into.")] = None,
+    feature: Annotated[
+        str | None, typer.Option(help="Only contexts that read this feature.")
+    ] = None,
     entity: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What --entity-id is the id of.")
+        str | None, typer.Option(metavar="NAME", help="Entity that --entity-id belongs to.")
     ] = None,
     entity_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Those that read something of this entity.")
+        str | None,
+        typer.Option(metavar="ID", help="Only contexts that read a feature of this entity."),
     ] = None,
     chunk: Annotated[
-        str | None, typer.Option(metavar="ID", help="Those whose retrievers found this chunk.")
+        str | None,
+        typer.Option(metavar="ID", help="Only contexts whose retrievers found this chunk."),
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the contexts that something went into: a feature, an entity's, or a chunk."""
+    """Find the contexts that read a feature, an entity or a chunk."""
     if entity is not None and entity_id is None:
-        raise typer.BadParameter(
-            "--entity says what --entity-id is the id of; give --entity-id as well"
-        )
-    wanted = ContextQuery(feature, entity, entity_id, chunk)
-    if not any(part is not None for part in wanted):
-        raise typer.BadParameter("say what to find contexts by: --feature, --entity-id or --chunk")
+        raise typer.BadParameter("--entity needs --entity-id; pass both")
+    query = ContextQuery(feature, entity, entity_id, chunk)
+    if not any(part is not None for part in query):
+        raise typer.BadParameter("nothing to search for; pass --feature, --entity-id or --chunk")
     page = run(
         bare_store(file),
-        lambda store: store.records.find(**wanted._asdict(), limit=limit, cursor=cursor),
+        lambda store: store.records.find(**query._asdict(), limit=limit, cursor=cursor),
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
-        note_doubts(Named(feature, entity, entity_id), file)
+        note_unknown_names(file, feature=feature, entity=entity, entity_id=entity_id)
 
 
 @app.command()
@@ -165,7 +174,7 @@ def export(
     *,
     form: Annotated[
         Literal["json", "yaml"],
-        typer.Option("--format", help="How the document is written; verifiers read JSON."),
+        typer.Option("--format", help="Format of the document; verifiers read JSON."),
     ] = "json",
     output: Output = None,
     bundled: Annotated[
@@ -173,35 +182,35 @@ def export(
         typer.Option(
             "--bundle",
             metavar="FILE.zip",
-            help="Write a zip file with everything that an auditor needs; - is the output.",
+            help="Write a zip file with the record and its verifier; - writes to stdout.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file if there is one already.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Leave out every text and value; the hash stays valid."),
+        typer.Option("--private", help="Leave out every text and value. The hash stays valid."),
     ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a record: as a document that verifies anywhere, or with its verifier in a zip file."""
+    """Export a record as a document, or as a zip file with a verifier."""
     if bundled and (output or form == "yaml"):
-        raise typer.BadParameter("--bundle goes with neither --output nor --format")
+        raise typer.BadParameter("--bundle cannot be combined with --output or --format")
     if as_json and form == "yaml":
-        raise typer.BadParameter("--json and --format yaml exclude each other")
-    if as_json and bundled == STANDARD:
-        raise typer.BadParameter("--json and --bundle - exclude each other: both are the output")
+        raise typer.BadParameter("--json cannot be combined with --format yaml")
+    if as_json and bundled == STANDARD_STREAM:
+        raise typer.BadParameter(
+            "--json cannot be combined with --bundle -, because both write to stdout"
+        )
     record = run(bare_store(file), lambda store: store.get_record(ref))
-    kept = record.private() if private else record
+    exported = record.private() if private else record
     if bundled:
-        write(bundle(kept), bundled, force=force)
-        _say_written(bundled, kept, as_json=as_json)
+        write(bundle(exported), bundled, force=force)
+        _note_bundle(bundled, exported, as_json=as_json)
         return
-    document = to_document(kept)
+    document = to_document(exported)
     if form == "yaml":
-        document = for_people(document).encode()
+        document = document_to_yaml(document).encode()
     write(document, output, force=force)
 
 
@@ -219,31 +228,35 @@ def verify(
     document: Annotated[
         Path | None,
         typer.Option(
-            "--document", metavar="FILE.json", help="Verify this exported document instead."
+            "--document", metavar="FILE.json", help="Verify this exported document; - reads stdin."
         ),
     ] = None,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="The record hash that it must have, or the context id."),
+        typer.Option(
+            metavar="HASH", help="Fail unless the record has this record hash or context id."
+        ),
     ] = None,
     signed: Annotated[
         bool,
-        typer.Option("--signed", help="Fail unless one of your keys made its signature."),
+        typer.Option("--signed", help="Fail unless one of your keys signed the record."),
     ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a record: its hash, signature, values and text. Exits with 1 if one fails."""
+    """Verify the hash, signature, values and text of a record. Exit with 1 if a check fails."""
     if ref is None and document is None:
-        raise typer.BadParameter("name the record, or pass --document FILE.json")
+        raise typer.BadParameter("no record selected; pass REF, or --document FILE.json")
     if ref is not None and document is not None:
-        raise typer.BadParameter("both a record and --document were given; give only one of them")
+        raise typer.BadParameter("cannot combine REF with --document; pass one of them")
     store = bare_store(file)
     if document is not None:
         report = _verify_document(document, store.settings, expect, signed=signed)
     else:
-        asked = str(ref)
-        report = run(store, lambda store: store.records.verify(asked, expect=expect, signed=signed))
+        reference = str(ref)
+        report = run(
+            store, lambda store: store.records.verify(reference, expect=expect, signed=signed)
+        )
     if as_json:
         print_json(
             {
@@ -254,19 +267,19 @@ def verify(
             }
         )
     else:
-        print_ladder(report)
+        print_report(report)
     raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()
 def diff(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="One record.")],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="The other one.")],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="REF of the first context.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="REF of the second context.")],
     *,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two contexts: items, features, what was found, rules, tokens and text."""
+    """Compare two contexts: inputs, items, features, search results, rules, tokens and text."""
     compared = run(bare_store(file), lambda store: store.records.diff(before, after))
     if as_json:
         print_json(plain(compared))
@@ -281,25 +294,24 @@ def replay(
     mode: Annotated[
         Mode,
         typer.Option(
-            help="show the stored text; reassemble it from the stored items; run the function with "
-            "the features as_of that moment; or live, with those of now."
+            help="show: print the stored text. reassemble: fit the stored items again. as_of: run "
+            "the function with the values of that time. live: with current values."
         ),
     ] = "show",
     file: FileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a context once more. Exits with 1 if its text is gone, or its items give another."""
-    runs = mode in ("as_of", "live")
-    store = declared_store(file) if runs else bare_store(file)
-    with looked_up_in(file):
+    """Assemble a context again. Exit with 1 if it has no text, or reassembling gives another."""
+    store = declared_store(file) if mode in ("as_of", "live") else bare_store(file)
+    with named_in(file):
         replayed = run(store, lambda store: store.replay(ref, mode))
     if as_json:
         print_json(plain(replayed))
     else:
         if replayed.content is not None:
             write(replayed.content.encode(), None)
-            if on_terminal():
-                note("")  # the text ends as it ends; what follows begins a line
+            if is_interactive():
+                note("")  # the text may end without a line break
         note(f"{mode}: {replayed.fidelity}")
     differs = mode == "reassemble" and replayed.matches is False
     raise typer.Exit(1 if differs or replayed.content is None else 0)
@@ -310,36 +322,41 @@ def redact(
     ref: Ref,
     pointers: Annotated[
         list[str],
-        typer.Argument(metavar="POINTER...", help="Which values, such as /inputs/question."),
+        typer.Argument(
+            metavar="POINTER...", help="JSON pointers of values, such as /inputs/question."
+        ),
     ],
     *,
-    reason: Annotated[str, typer.Option(help="Why; it stays in the record for good.")],
-    by: Annotated[str | None, typer.Option(help="Who decided it; it stays as well.")] = None,
+    reason: Annotated[str, typer.Option(help="Reason; it stays in the record.")],
+    by: Annotated[
+        str | None, typer.Option(help="Who decided this; it stays in the record.")
+    ] = None,
     everywhere: Annotated[
         bool,
         typer.Option(
             "--everywhere",
-            help="Erase every other value too that is the same, or a text with it inside.",
+            help="Also redact every other value that equals or contains it.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Erase values of a record for good, all or none; its hash and its signature stay valid."""
-    if not yes and not on_terminal():
-        raise typer.BadParameter("nobody can be asked without a terminal; pass --yes to erase")
-    # Whoever holds the copy from before knows where else the value stands; afterwards nobody does.
+    """Redact values of a record permanently. Its hash and signature stay valid."""
+    if not yes and not is_interactive():
+        raise typer.BadParameter(
+            "cannot ask for confirmation without a terminal; pass --yes to redact"
+        )
+    # Only the record before the redaction shows where else the value occurs.
     store = bare_store(file)
     others = also_disclosed(run(store, lambda store: store.get_record(ref)), *pointers)
-    erased = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
-    left = [] if everywhere else others
+    redacted = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
+    remaining = [] if everywhere else others
     if not yes:
-        if left:
-            note(
-                f"Also found at {' '.join(map(quote, left))}: add those to erase, or --everywhere."
-            )
-        typer.confirm(f"erase {erased} of {ref} for good?", abort=True)
+        if remaining:
+            places = " ".join(map(quote, remaining))
+            note(f"The value also occurs at {places}. Pass these pointers too, or --everywhere.")
+        typer.confirm(f"Permanently redact {redacted} of {ref}?", abort=True)
     record = run(
         store,
         lambda store: store.records.redact(
@@ -352,15 +369,16 @@ def redact(
                 "context_id": record.context_id,
                 "record_hash": record.record_hash,
                 "redactions": record.redactions,
-                "also_disclosed": left,
+                "also_disclosed": remaining,
             }
         )
         return
-    typer.echo(f"Erased from {record.context_id}: {erased}. {record.record_hash} still holds.")
-    if left:
+    typer.echo(f"Redacted {redacted} of {record.context_id}.")
+    typer.echo(f"The record hash is unchanged: {record.record_hash}")
+    if remaining:
         note(
-            f"It is still disclosed at {' '.join(map(quote, left))}: to erase it there as well, "
-            "redact these pointers. Now that the value is gone, no --everywhere finds them."
+            f"The value also occurs at {' '.join(map(quote, remaining))}. Redact these pointers "
+            "now: --everywhere can no longer find them, because the value is gone."
         )
 
 
@@ -373,19 +391,19 @@ def _print_page(page: ContextPage, *, as_json: bool) -> None:
     else:
         typer.echo("No contexts.")
     if page.next_cursor:
-        note(f"There are more: --cursor {page.next_cursor} goes on.")
+        note(f"There are more; pass --cursor {page.next_cursor} for the next page.")
 
 
 def _text(past: PastContext) -> str:
     if past.content is None:
         raise InvalidInputError(
-            f"the text of context {past.context_id} is {absence(past)}; it hashes to "
+            f"the text of context {past.context_id} is {missing_reason(past)}; its hash is "
             f"{past.content_hash}"
         )
     return past.content
 
 
-async def _explained(store: FeatureStore, ref: str) -> tuple[ContextTrace, Record]:
+async def _explain(store: FeatureStore, ref: str) -> tuple[ContextTrace, Record]:
     trace = await store.records.explain(ref)
     return trace, await store.get_record(trace.context_id)
 
@@ -395,11 +413,11 @@ def _verify_document(
 ) -> VerificationReport:
     content = _read(document)
     if content.startswith(_ZIP):
-        raise InvalidInputError(f"{document} is a bundle; unzip it, and verify its record.json")
+        raise InvalidInputError(f"{document} is a bundle; unzip it and verify its record.json")
     if document.suffix in (".yaml", ".yml"):
         raise InvalidInputError(
-            f"{document} is for people; what is verified is the JSON that `headwater context "
-            "export` writes"
+            f"{document} is YAML, for reading only; verify the JSON document of `headwater context "
+            "export`"
         )
     return verify_record(
         from_document(content),
@@ -411,14 +429,18 @@ def _verify_document(
 
 def _read(file: Path) -> bytes:
     try:
-        return typer.get_binary_stream("stdin").read() if file == STANDARD else file.read_bytes()
+        return (
+            typer.get_binary_stream("stdin").read()
+            if file == STANDARD_STREAM
+            else file.read_bytes()
+        )
     except OSError as error:
-        raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from error
+        raise InvalidInputError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _say_written(file: Path, record: Record, *, as_json: bool) -> None:
+def _note_bundle(file: Path, record: Record, *, as_json: bool) -> None:
     if as_json:
         print_json({"bundle": str(file), "record_hash": record.record_hash})
     else:
-        name = "the bundle" if file == STANDARD else file
-        note(f"{name} holds {record.record_hash}; its README.md says how to check it.")
+        name = "the bundle" if file == STANDARD_STREAM else file
+        note(f"Wrote {record.record_hash} to {name}; its README.md explains how to verify it.")

@@ -1,4 +1,4 @@
-"""A zip file with everything that it takes to check one record, far from here and years later."""
+"""A zip file with one record and everything that an auditor needs to verify it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headwater.records.record import Record
 _VERIFIER = ("verify.mjs", "cli.mjs", "README.md")
 _FOLDER = files("headwater.cli") / "verifier"
 _CODE_GOES_HERE = "      // verify.mjs\n"
-# The same for every bundle, so that the same record gives the same bytes.
+# The same time in every bundle, so that one record always gives the same bytes.
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 _README = """\
 # Evidence of one context
 
-This folder proves what a language model was given. To check it you need neither Headwater nor a
-network, and you need not trust whoever sent it.
+This folder proves which text a language model received. To verify it you need neither Headwater
+nor a network, and you do not have to trust the sender.
 
     context   {context_id}
     record    {record_hash}
@@ -32,42 +32,42 @@ network, and you need not trust whoever sent it.
     withheld  {withheld}
     erased    {erased}
 
-Compare the record's hash with one that you have from elsewhere: the answer to the request, a log,
-a ledger. Everything below follows from it.
+Compare the record hash with a copy that you got from another source: the response to the request,
+a log, a ledger. Every check below builds on this hash.
 
 ## With sha256sum
 
     sha256sum -c SHA256SUMS
 
-(on a Mac: `shasum -a 256 -c SHA256SUMS`). `core.json` holds the exact bytes that were hashed: which
-context it was and by which rules, every candidate with its fate, every feature with its age, every
-search, the verdict on freshness, tokens, cost and times. Its SHA-256 is the record's hash.{text}
+(on a Mac: `shasum -a 256 -c SHA256SUMS`). `core.json` holds the exact bytes that were hashed: the
+context and its rules, every item with the decision about it, every feature with its age, every
+search, the freshness status, tokens, cost and times. Its SHA-256 is the record hash.{text}
 
 ## With Node 18 or later, or a browser
 
     node verifier/cli.mjs record.json --expect {record_hash}
 
-or open `verifier/index.html` and drop `record.json` on it. That checks what sha256sum cannot:
+or open `verifier/index.html` and drop `record.json` on it. This also checks that:
 
-- every text and value in `record.json` opens the salted commitment that the core has in its place;
-- the kept items, joined, make up the text;
-- the signature, if you pass the key: `--key-file keys.txt`, and `--signed` to insist on one that
-  this key made.
+- every text and value in `record.json` matches its salted commitment in the core;
+- the kept items, joined, give the text;
+- the signature is valid, if you pass the key: `--key-file keys.txt`. Add `--signed` to fail if
+  the record has no signature by this key.
 
-It names what is broken, and ends with 0 if nothing is and 1 if something is. `verifier/README.md`
-describes the format for those who would rather write a verifier of their own.
+The verifier names each check that fails. Its exit code is 0 if all checks pass, and 1 otherwise.
+`verifier/README.md` describes the format, in case you want to write your own verifier.
 
 ## Files
 
     record.json     the record as one document: core, values with their salts, signature, redactions
-    core.json       the core alone, as it was hashed; do not reformat it
+    core.json       the exact bytes that were hashed; do not reformat them
 {content}    SHA256SUMS      the hashes that the record claims
     verifier/       the verifier: a few hundred lines of JavaScript without dependencies
 """
 
 
 def bundle(record: Record) -> bytes:
-    """The zip file of a record."""
+    """Return a zip file with the record, its verifier and instructions."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, content in _files(record):
@@ -79,7 +79,7 @@ def bundle(record: Record) -> bytes:
 
 
 def disclosed_text(record: Record) -> str | None:
-    """The final text of a record, unless it is withheld."""
+    """Return the text of a record, or None if it is withheld."""
     values = [item.value for item in record.disclosures if item.pointer == "/output/content"]
     return values[0] if values and isinstance(values[0], str) else None
 
@@ -116,7 +116,7 @@ def _readme(record: Record, *, has_text: bool) -> str:
         withheld=_withheld(record),
         erased=_erased(record),
         text=" `content.txt` is the text." if has_text else "",
-        content="    content.txt     the text that the model was given\n" if has_text else "",
+        content="    content.txt     the text that the model received\n" if has_text else "",
     )
 
 
@@ -125,13 +125,12 @@ def _withheld(record: Record) -> str:
     try:
         left_out = [pointer for pointer in withheld(record) if pointer not in erased]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "unknown: core.json cannot be read"
+        return "unknown, because core.json cannot be parsed"
     if left_out and not record.disclosures:
-        return "every text and value: a private copy, with hashes and facts alone"
+        return "every text and value (a private copy)"
     return ", ".join(left_out) or "nothing"
 
 
 def _erased(record: Record) -> str:
-    """What is gone for good; when, why and by whom is in the document."""
     pointers = ", ".join(note.pointer for note in record.redactions)
     return f"{pointers}; see `redactions` in record.json" if pointers else "nothing"

@@ -1,11 +1,11 @@
-"""`headwater context declared`: the contexts and retrievers of a features file."""
+"""`headwater context declared`: list the contexts and retrievers of a features file."""
 
 from collections.abc import Sequence
 
 import typer
 
 from headwater.cli.options import AsJson, FileOption, declared_store
-from headwater.cli.output import counted, note, print_json, print_table, shown
+from headwater.cli.output import cell_text, note, pluralize, print_json, print_table
 from headwater.core.durations import format_duration
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -13,7 +13,7 @@ from headwater.http.declarations import DeclaredParameter, declared_context, dec
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
-    """List the contexts and retrievers that a features file declares, and what each takes."""
+    """List the contexts and retrievers of a features file with their parameters."""
     registry = runtime_of(declared_store(file)).registry
     contexts = [declared_context(context) for context in registry.contexts.values()]
     retrievers = [declared_retriever(retriever) for retriever in registry.retrievers.values()]
@@ -43,14 +43,14 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
 
 
 def note_contexts(registry: Registry) -> None:
-    """Says where contexts and retrievers are listed, if there are any."""
-    kinds = [
-        counted(len(known), name)
-        for known, name in ((registry.contexts, "context"), (registry.retrievers, "retriever"))
-        if known
+    """Print how to list contexts and retrievers, if there are any."""
+    counts = [
+        pluralize(len(declared), kind)
+        for declared, kind in ((registry.contexts, "context"), (registry.retrievers, "retriever"))
+        if declared
     ]
-    if kinds:
-        note(f"`headwater context declared` lists the file's {' and '.join(kinds)}.")
+    if counts:
+        note(f"The file also declares {' and '.join(counts)}: see `headwater context declared`.")
 
 
 def _parameters(parameters: Sequence[DeclaredParameter]) -> str:
@@ -59,4 +59,4 @@ def _parameters(parameters: Sequence[DeclaredParameter]) -> str:
 
 def _parameter(parameter: DeclaredParameter) -> str:
     typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
-    return typed if parameter.required else f"{typed} = {shown(parameter.default)}"
+    return typed if parameter.required else f"{typed} = {cell_text(parameter.default)}"

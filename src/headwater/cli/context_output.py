@@ -1,4 +1,4 @@
-"""What `headwater context` prints for people: traces, lists, ladders and differences."""
+"""Text output of `headwater context`: traces, lists, verification reports and diffs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import typer
 
-from headwater.cli.output import NOTHING, counted, print_table, shown
+from headwater.cli.output import EMPTY, cell_text, pluralize, print_table
 from headwater.core.durations import format_duration
 from headwater.http.json_values import plain
 from headwater.ports import RecordSummary
@@ -15,21 +15,21 @@ from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
 from headwater.records.verify import VerificationReport
 
-_MARKS = {True: "ok", False: "UNMET", None: "-"}
+_MARKS = {True: "ok", False: "FAILED", None: "-"}
 _SHORT = 60
 _TO_THE_SECOND = len("2026-01-31T12:00:00")
 TEXT = "/output/content"
-"""The place of a context's text in its record."""
+"""The pointer of a context's text in its record."""
 
 
 def print_contexts(contexts: Sequence[RecordSummary]) -> None:
-    """Prints recorded contexts as a table."""
+    """Print recorded contexts as a table."""
     rows = [(c.context_id, _second(c.created_at), c.name, c.freshness_status) for c in contexts]
-    print_table(("context id", "created at", "name", "freshness"), rows, whole=2)
+    print_table(("context id", "created at", "name", "freshness"), rows, unwrapped=2)
 
 
-def print_ladder(report: VerificationReport) -> None:
-    """Prints every rung: whether it holds, and why."""
+def print_report(report: VerificationReport) -> None:
+    """Print the result of every check, and the verdict."""
     for check in report.checks:
         mark = "BROKEN" if check.fault == "altered" else _MARKS[check.ok]
         typer.echo(f"{mark:<7}{check.check:<13}{check.detail}")
@@ -37,7 +37,7 @@ def print_ladder(report: VerificationReport) -> None:
 
 
 def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
-    """Prints everything that is known of a context, and why what was erased is not."""
+    """Print a context: facts, inputs, items, reads, redactions and text."""
     _print_facts(_facts(trace))
     _print_values("Inputs", trace.inputs)
     _print_values("Interaction", trace.interaction_ref or {})
@@ -46,31 +46,32 @@ def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
     _print_violations(trace)
     _print_withheld(trace)
     _print_rows(
-        "Erased for good",
-        ("value", "erased at", "by", "reason"),
+        "Redacted",
+        ("value", "redacted at", "by", "reason"),
         [(r.pointer, r.redacted_at, r.by, r.reason) for r in redactions],
     )
     _title("Text")
-    missing = f"({absence(trace)}; it hashes to {trace.content_hash})"
+    missing = f"({missing_reason(trace)}; its hash is {trace.content_hash})"
     typer.echo(missing if trace.content is None else trace.content)
 
 
-def absence(of: ContextTrace | PastContext) -> str:
-    """Why a text is not there."""
-    return "erased" if TEXT in of.redacted else "withheld"
+def missing_reason(context: ContextTrace | PastContext) -> str:
+    """Return why a context has no text."""
+    return "redacted" if TEXT in context.redacted else "withheld"
 
 
 def _print_withheld(trace: ContextTrace) -> None:
-    """Prints what this copy leaves out, unless it was erased: then there is a note of it."""
-    erased = set(trace.redacted)
-    places = [pointer for pointer in trace.withheld if pointer not in erased]
-    if places:
+    """Print how many values this copy leaves out; redacted values are listed with a reason."""
+    redacted = set(trace.redacted)
+    pointers = [pointer for pointer in trace.withheld if pointer not in redacted]
+    if pointers:
         _title("Withheld")
-        typer.echo(f"{counted(len(places), 'text or value', 'texts and values')}, not in this copy")
+        count = pluralize(len(pointers), "text or value", "texts and values")
+        typer.echo(f"{count} not included in this copy")
 
 
 def _facts(trace: ContextTrace) -> dict[str, object]:
-    counted = "exact" if trace.exact else f"not exact, {trace.margin_percent} % added"
+    accuracy = "exact" if trace.exact else f"estimated, {trace.margin_percent} % added"
     budget = "without a budget" if trace.max_tokens is None else f"of {trace.max_tokens}"
     sla = "no SLA" if trace.freshness_sla_ms is None else f"SLA {_span(trace.freshness_sla_ms)}"
     return {
@@ -82,7 +83,7 @@ def _facts(trace: ContextTrace) -> dict[str, object]:
         "environment": trace.environment,
         "signed by": trace.signed_by,
         "model": trace.model,
-        "tokens": f"{trace.tokens} {budget} ({trace.tokenizer}, {counted})",
+        "tokens": f"{trace.tokens} {budget} ({trace.tokenizer}, {accuracy})",
         "cost": dollars(trace.cost_nano_usd),
         "freshness": f"{trace.freshness_status} ({sla}, oldest {_span(trace.stalest_ms)})",
         "assembly": f"{trace.assembly_ms:g} ms",
@@ -91,14 +92,14 @@ def _facts(trace: ContextTrace) -> dict[str, object]:
 
 
 def dollars(nano_usd: int | None) -> str | None:
-    """A cost as people read it."""
+    """Return a cost in US dollars."""
     return None if nano_usd is None else f"{Decimal(nano_usd).scaleb(-9).normalize():f} USD"
 
 
 def _print_items(trace: ContextTrace) -> None:
     rows = [
         (
-            place,
+            position,
             item.decision,
             item.priority,
             item.tokens,
@@ -107,16 +108,16 @@ def _print_items(trace: ContextTrace) -> None:
             item.why,
             _line(item.content),
         )
-        for place, item in enumerate(trace.items)
+        for position, item in enumerate(trace.items)
     ]
-    columns = ("place", "decision", "priority", "tokens", "source", "section", "why", "text")
+    columns = ("position", "decision", "priority", "tokens", "source", "section", "why", "text")
     _print_rows("Items", columns, rows)
 
 
 def _source(item: ItemTrace) -> str:
-    """Where an item came from, by name if it has one."""
+    """Return the kind of an item's source, with its name if it has one."""
     kind, ref = item.source_kind, item.source_ref
-    return kind if ref is None else f"{kind} {shown(plain(ref))}"
+    return kind if ref is None else f"{kind} {cell_text(plain(ref))}"
 
 
 def _print_reads(trace: ContextTrace) -> None:
@@ -172,12 +173,12 @@ def _print_violations(trace: ContextTrace) -> None:
 
 
 def print_diff(diff: ContextDiff) -> None:
-    """Prints in what two contexts differ; what is the same is left out."""
+    """Print the differences between two contexts; equal parts are left out."""
     _print_facts(
         {
             "before": diff.before,
             "after": diff.after,
-            "text": "the same" if diff.same_content else "another one",
+            "text": "equal" if diff.same_content else "different",
             "tokens": f"{diff.tokens_before} → {diff.tokens_after} ({diff.tokens_delta:+d})",
         }
     )
@@ -192,16 +193,22 @@ def print_diff(diff: ContextDiff) -> None:
         "Items",
         ("item", "change", "before", "after", "tokens"),
         [
-            (i.identity, _fate(i), _item(i.before), _item(i.after), f"{i.tokens_delta:+d}")
+            (i.identity, _item_change(i), _item(i.before), _item(i.after), f"{i.tokens_delta:+d}")
             for i in diff.items
-            if _fate(i) != "same"
+            if _item_change(i) != "same"
         ],
     )
     _print_rows(
         "Features",
         ("feature", "entity id", "change", "before", "after"),
         [
-            (f.feature, f.entity_id, _kept(f.change), _feature(f.before), _feature(f.after))
+            (
+                f.feature,
+                f.entity_id,
+                _feature_change(f.change),
+                _feature(f.before),
+                _feature(f.after),
+            )
             for f in diff.features
             if f.change != "same" or f.before != f.after
         ],
@@ -216,45 +223,45 @@ def print_diff(diff: ContextDiff) -> None:
         ],
     )
     if diff.text is None and not diff.same_content:
-        typer.echo("\nThe text of one of them is withheld.")
+        typer.echo("\nThe texts cannot be compared: one of them is withheld.")
     elif diff.text:
         _title("Text")
         typer.echo(diff.text)
 
 
-def _fate(item: ItemDiff) -> str:
-    """What became of an item; one with the same text may stand elsewhere."""
+def _item_change(item: ItemDiff) -> str:
+    """Return how an item changed; an item with equal text may have moved."""
     before, after = item.before, item.after
     moved = before and after and before.place != after.place
     return "moved" if moved and item.change == "same" else item.change
 
 
-def _kept(change: Change) -> str:
-    """What became of a feature that is listed; the same value may have another age."""
+def _feature_change(change: Change) -> str:
+    """Return how a feature changed; an equal value may have another age."""
     return "same value" if change == "same" else change
 
 
 def _item(side: ItemSide | None) -> str | None:
     if side is None:
         return None
-    return f"{side.decision} at {side.place}, {counted(side.emitted_tokens, 'token')}"
+    return f"{side.decision} at {side.place}, {pluralize(side.emitted_tokens, 'token')}"
 
 
 def _feature(side: FeatureSide | None) -> str | None:
     if side is None:
         return None
-    return f"{shown(side.value)} ({side.source}, age {_span(side.age_ms)})"
+    return f"{cell_text(side.value)} ({side.source}, age {_span(side.age_ms)})"
 
 
 def _result(side: ResultSide | None) -> str | None:
     if side is None:
         return None
-    return f"rank {side.rank}, score {shown(side.score)}"
+    return f"rank {side.rank}, score {cell_text(side.score)}"
 
 
 def _print_facts(facts: Mapping[str, object]) -> None:
     for name, value in facts.items():
-        typer.echo(f"{name:<13} {shown(value)}")
+        typer.echo(f"{name:<13} {cell_text(value)}")
 
 
 def _print_values(title: str, values: Mapping[str, object]) -> None:
@@ -262,7 +269,7 @@ def _print_values(title: str, values: Mapping[str, object]) -> None:
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table under a title; nothing if it has no rows."""
+    """Print a table under a title, or nothing if it has no rows."""
     listed = list(rows)
     if listed:
         _title(title)
@@ -274,16 +281,16 @@ def _title(title: str) -> None:
 
 
 def _second(moment: datetime) -> str:
-    """A moment as a list shows it; the whole of it is in JSON."""
+    """Return a time to the second, as lists show it; JSON has all digits."""
     return moment_text(moment)[:_TO_THE_SECOND] + "Z"
 
 
 def _span(milliseconds: int | None) -> str:
-    return NOTHING if milliseconds is None else format_duration(milliseconds)
+    return EMPTY if milliseconds is None else format_duration(milliseconds)
 
 
 def _line(text: str | None) -> str | None:
-    """The beginning of a text on one line."""
+    """Return the beginning of a text on one line."""
     if text is None:
         return None
     line = " ".join(text[: 2 * _SHORT].split())

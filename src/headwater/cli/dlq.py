@@ -1,41 +1,47 @@
-"""`headwater dlq`: the events that features could not handle."""
+"""`headwater dlq`: dead letters, the events that a feature failed to handle."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from headwater.cli.not_found_hints import Named, note_doubts_at_hand
-from headwater.cli.options import AsJson, StoreOption, bare_store, moment, verbs
-from headwater.cli.output import counted, on_terminal, print_json, print_table, shown
+from headwater.cli.hints import note_unknown_names
+from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, parse_when
+from headwater.cli.output import cell_text, is_interactive, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
 from headwater.store.feature_store import FeatureStore
 
-app = verbs("Look at dead letters, run them again or discard them.")
+app = command_group("List, show, redrive and discard dead letters.")
 
-_EVERY = 1_000_000_000
+_NO_LIMIT = 1_000_000_000
 
-Feature = Annotated[str | None, typer.Option(help="Only those of this feature.")]
-EventType = Annotated[str | None, typer.Option(help="Only those of this event type.")]
-EntityId = Annotated[str | None, typer.Option(help="Only those of this entity.")]
+Feature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
+EventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
+EntityId = Annotated[str | None, typer.Option(help="Only dead letters of this entity.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only those given up since: 2h ago, or a time.")
+    str | None,
+    typer.Option(metavar="WHEN", help="Only if created since: a duration such as 2h, or a time."),
 ]
 Before = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only those given up before: 2h ago, or a time.")
+    str | None,
+    typer.Option(metavar="WHEN", help="Only if created before: a duration such as 2h, or a time."),
 ]
 Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="ID...", show_default=False, help="Which ones.")
+    list[str] | None,
+    typer.Argument(metavar="ID...", show_default=False, help="Ids of dead letters."),
 ]
-Every = Annotated[bool, typer.Option("--all", help="All of them, or all that the options select.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Every = Annotated[
+    bool, typer.Option("--all", help="Select all dead letters that match the options.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class Filters(NamedTuple):
-    """What dead letters have in common that a verb is for."""
+    """Filters of a list of dead letters."""
 
     feature: str | None
     event_type: str | None
@@ -44,7 +50,7 @@ class Filters(NamedTuple):
     before: datetime | None
 
     async def letters(self, store: FeatureStore, limit: int) -> list[DeadLetter]:
-        """Those that fit, oldest first."""
+        """Return the matching dead letters, oldest first."""
         return await store.dead_letters.list(**self._asdict(), limit=limit)
 
 
@@ -56,13 +62,13 @@ def read_filters(
     since: str | None,
     before: str | None,
 ) -> Filters:
-    """The filters as they were written."""
-    times = [None if text is None else moment(text, now) for text in (since, before)]
+    """Return the filters, with the times parsed."""
+    times = [None if text is None else parse_when(text, now) for text in (since, before)]
     return Filters(feature, event_type, entity_id, *times)
 
 
 class Selection(NamedTuple):
-    """Which dead letters a verb is for."""
+    """The dead letters that a command selects, by id or by filter."""
 
     ids: list[str] | None
     every: bool
@@ -70,16 +76,16 @@ class Selection(NamedTuple):
 
     def check(self) -> None:
         if self.ids and self.every:
-            raise typer.BadParameter("both ids and --all were given; give only one of them")
+            raise typer.BadParameter("cannot combine ids with --all; pass one of them")
         if not self.ids and not self.every:
-            raise typer.BadParameter("name the dead letters by id, or pass --all")
+            raise typer.BadParameter("no dead letters selected; pass their ids, or --all")
         if self.ids and any(self.filters):
-            raise typer.BadParameter("filters go with --all, not with ids")
+            raise typer.BadParameter("filters need --all; they cannot be combined with ids")
 
     async def among(self, store: FeatureStore) -> list[str]:
         if self.ids:
             return list(dict.fromkeys(self.ids))
-        return [letter.id for letter in await self.filters.letters(store, _EVERY)]
+        return [letter.id for letter in await self.filters.letters(store, _NO_LIMIT)]
 
 
 @app.command("list")
@@ -90,7 +96,7 @@ def list_(
     entity_id: EntityId = None,
     since: Since = None,
     before: Before = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number.")] = 100,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -105,17 +111,17 @@ def list_(
     else:
         typer.echo("No dead letters.")
     if not letters:
-        note_doubts_at_hand(Named(feature=feature, entity_id=entity_id), file)
+        note_unknown_names(file, feature=feature, entity_id=entity_id)
 
 
 @app.command()
 def show(
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="Which one.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter.")],
     *,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter whole: the event, the error and where it was raised."""
+    """Show one dead letter with its event, error and traceback."""
 
     async def read(store: FeatureStore) -> DeadLetter:
         for letter in await store.dead_letters.list(ids=[letter_id]):
@@ -132,7 +138,7 @@ def show(
         "error": letter.error,
         "attempts": letter.attempts,
         "first failed": letter.first_failed_at,
-        "given up": letter.dead_at,
+        "dead at": letter.dead_at,
         "partition": letter.partition,
         "position": letter.position,
         "event type": letter.event.event_type,
@@ -142,7 +148,7 @@ def show(
         "payload": letter.event.payload,
     }
     for name, value in facts.items():
-        typer.echo(f"{name:<13} {shown(value)}")
+        typer.echo(f"{name:<13} {cell_text(value)}")
     typer.echo(f"\n{letter.traceback.rstrip()}")
 
 
@@ -160,14 +166,14 @@ def redrive(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run dead letters again, each for the feature that failed and no other."""
+    """Run dead letters again, each only for the feature that failed."""
     store = bare_store(file)
     filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
-    done = _settle("redrive", Selection(ids, every, filters), store, ask=every and not yes)
+    done = _settle("redrive", Selection(ids, every, filters), store, confirm=every and not yes)
     if as_json:
         print_json({"redriven": done})
     else:
-        typer.echo(f"{_counted(done)} will be run again by the next worker.")
+        typer.echo(f"Queued {_count(done)} to run again.")
 
 
 @app.command()
@@ -184,18 +190,18 @@ def discard(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Throw dead letters away; their events stay in the event log."""
+    """Delete dead letters; their events stay in the event log."""
     store = bare_store(file)
     filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
-    done = _settle("discard", Selection(ids, every, filters), store, ask=not yes)
+    done = _settle("discard", Selection(ids, every, filters), store, confirm=not yes)
     if as_json:
         print_json({"discarded": done})
     else:
-        typer.echo(f"{_counted(done)} discarded.")
+        typer.echo(f"Discarded {_count(done)}.")
 
 
 def print_letters(letters: list[DeadLetter], now: datetime) -> None:
-    """Prints dead letters as a table."""
+    """Print dead letters as a table."""
     rows = [
         (
             letter.id,
@@ -212,27 +218,27 @@ def print_letters(letters: list[DeadLetter], now: datetime) -> None:
 
 
 def _settle(
-    verb: Literal["redrive", "discard"], selection: Selection, store: FeatureStore, *, ask: bool
+    verb: Literal["redrive", "discard"], selection: Selection, store: FeatureStore, *, confirm: bool
 ) -> list[str]:
-    """Redrives or discards what is selected; gives the ids."""
+    """Redrive or discard the selected dead letters, and return their ids."""
     selection.check()
-    if ask and verb == "discard" and selection.every and not on_terminal():
-        raise typer.BadParameter("nobody can be asked without a terminal; pass --yes to discard")
+    if confirm and verb == "discard" and selection.every and not is_interactive():
+        raise typer.BadParameter(
+            "cannot ask for confirmation without a terminal; pass --yes to discard"
+        )
 
-    # Asked outside of the loop, which would keep Ctrl-C from ending the question.
+    # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
     ids = run(store, selection.among)
-    if ids and ask and on_terminal():
-        typer.confirm(f"{verb} {_counted(ids)}?", abort=True)
-    run(
-        store,
-        lambda store: (
-            store.dead_letters.redrive(*ids)
-            if verb == "redrive"
-            else store.dead_letters.discard(*ids)
-        ),
-    )
+    if ids and confirm and is_interactive():
+        typer.confirm(f"{verb.capitalize()} {_count(ids)}?", abort=True)
+
+    def settle(store: FeatureStore) -> Awaitable[None]:
+        letters = store.dead_letters
+        return letters.redrive(*ids) if verb == "redrive" else letters.discard(*ids)
+
+    run(store, settle)
     return ids
 
 
-def _counted(ids: list[str]) -> str:
-    return counted(len(ids), "dead letter")
+def _count(ids: list[str]) -> str:
+    return pluralize(len(ids), "dead letter")

@@ -1,4 +1,4 @@
-"""`headwater events`: publishing what happened."""
+"""`headwater events`: publish events."""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
@@ -8,17 +8,24 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from headwater.cli.key_value_args import read_pairs
-from headwater.cli.options import AsJson, StoreOption, bare_store, read_time, verbs, without_zone
+from headwater.cli.key_value_args import parse_values
+from headwater.cli.options import (
+    AsJson,
+    StoreOption,
+    bare_store,
+    command_group,
+    no_time_zone,
+    parse_time,
+)
 from headwater.cli.output import note, print_json, print_table
 from headwater.cli.runner import run
-from headwater.cli.utf8_args import check_event_bytes
+from headwater.cli.utf8_args import check_utf8
 from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
 from headwater.ports import PublishResult
 from headwater.store.feature_store import FeatureStore
 
-app = verbs("Publish events.")
+app = command_group("Publish events.")
 
 
 @app.callback()
@@ -27,7 +34,7 @@ def events() -> None:
 
 
 class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One event of a batch, as a line of JSON."""
+    """One event of a batch, written as a line of JSON."""
 
     event_type: str
     entity_id: str
@@ -37,9 +44,9 @@ class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     def event(self) -> ServiceEvent:
         if isinstance(self.timestamp, datetime) and self.timestamp.tzinfo is None:
-            raise EventError(without_zone(self.timestamp))
-        given = {field: getattr(self, field) for field in self.__struct_fields__}
-        return ServiceEvent(**{k: v for k, v in given.items() if v is not msgspec.UNSET})
+            raise EventError(no_time_zone(self.timestamp))
+        fields = {field: getattr(self, field) for field in self.__struct_fields__}
+        return ServiceEvent(**{k: v for k, v in fields.items() if v is not msgspec.UNSET})
 
 
 @app.command()
@@ -48,12 +55,12 @@ def publish(
         str,
         typer.Argument(
             metavar="EVENT_TYPE",
-            help="What happened; - reads a batch from stdin, one JSON event a line.",
+            help="Type of the event, or - to read a batch from stdin, one JSON event per line.",
         ),
     ],
     entity_id: Annotated[
         str | None,
-        typer.Argument(metavar="ENTITY_ID", show_default=False, help="To whom it happened."),
+        typer.Argument(metavar="ENTITY_ID", show_default=False, help="Id of the entity."),
     ] = None,
     payload: Annotated[
         list[str] | None,
@@ -63,24 +70,26 @@ def publish(
     ] = None,
     *,
     event_id: Annotated[
-        str | None, typer.Option(help="An id of your own; an event repeated under it counts once.")
+        str | None, typer.Option(help="Your own id; events that repeat it are ignored.")
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="When it happened, with a time zone; now by default.")
+        str | None, typer.Option(help="Time of the event, with a time zone. Default: now.")
     ] = None,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish an event, or a batch from stdin, durably."""
+    """Publish an event, or a batch from stdin, and return when it is on disk."""
     batch = event_type == "-"
     if batch and (entity_id or payload or event_id or timestamp):
-        raise typer.BadParameter("- takes the whole events from stdin and nothing else with it")
+        raise typer.BadParameter(
+            "- reads events from stdin and takes no other arguments; remove them"
+        )
     if batch:
         events = read_lines(typer.get_binary_stream("stdin"))
     else:
         events = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
     if not events:
-        note("Nothing was read from stdin, and nothing published.")
+        note("stdin is empty; no events were published.")
         if as_json:
             print_json([])
         return
@@ -88,33 +97,33 @@ def publish(
     async def publish_all(store: FeatureStore) -> list[PublishResult]:
         return await store.bus.publish_many(events, dedup=batch or event_id is not None)
 
-    answers = _answers(events, run(bare_store(file), publish_all, make=True))
+    results = _results(events, run(bare_store(file), publish_all, create=True))
     if as_json:
-        print_json(answers if batch else answers[0])
+        print_json(results if batch else results[0])
         return
     rows = [
         (
-            a["event_type"],
-            a["entity_id"],
-            a["event_id"],
-            "counted before" if a["duplicate"] else "new",
+            result["event_type"],
+            result["entity_id"],
+            result["event_id"],
+            "duplicate" if result["duplicate"] else "new",
         )
-        for a in answers
+        for result in results
     ]
     print_table(("event type", "entity id", "event id", "published"), rows)
 
 
 def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:
-    """The events of a batch, or an error that names the line."""
-    found: list[ServiceEvent] = []
+    """Return the events of a batch; raise EventError with the line number if one is invalid."""
+    events: list[ServiceEvent] = []
     for number, line in enumerate(lines, 1):
         try:
             text = _text(line.removeprefix(BOM_UTF8) if number == 1 else line)
             if text.strip():
-                found.append(msgspec.json.decode(text, type=InputLine).event())
+                events.append(msgspec.json.decode(text, type=InputLine).event())
         except (msgspec.DecodeError, RecursionError, EventError) as error:
             raise EventError(f"line {number}: {error}; nothing was published") from error
-    return found
+    return events
 
 
 def _text(line: bytes) -> str:
@@ -122,8 +131,8 @@ def _text(line: bytes) -> str:
         return line.decode()
     except UnicodeDecodeError as error:
         raise EventError(
-            f"it is not UTF-8 (byte {error.object[error.start]:#x} at {error.start}); convert the "
-            "events to UTF-8"
+            f"not UTF-8 (byte {error.object[error.start]:#x} at {error.start}); convert the events "
+            "to UTF-8"
         ) from error
 
 
@@ -135,26 +144,28 @@ def _one_event(
     timestamp: str | None,
 ) -> ServiceEvent:
     if entity_id is None:
-        raise typer.BadParameter("name the entity that the event happened to, after its type")
-    check_event_bytes([event_type, entity_id, *payload, event_id], "nothing was published")
-    line = InputLine(event_type, entity_id, read_pairs(payload, "payload"))
+        raise typer.BadParameter(
+            "missing ENTITY_ID; write the id of the entity after the event type"
+        )
+    check_utf8([event_type, entity_id, *payload, event_id], "nothing was published")
+    line = InputLine(event_type, entity_id, parse_values(payload, "payload"))
     if event_id is not None:
         line.event_id = event_id
     if timestamp is not None:
-        line.timestamp = read_time(timestamp)
+        line.timestamp = parse_time(timestamp)
     return line.event()
 
 
-def _answers(
+def _results(
     events: Sequence[ServiceEvent], published: Sequence[PublishResult]
 ) -> list[dict[str, object]]:
     return [
         {
-            "event_id": answer.event_id,
+            "event_id": result.event_id,
             "event_type": event.event_type,
             "entity_id": event.entity_id,
             "timestamp": event.timestamp,
-            "duplicate": answer.duplicate,
+            "duplicate": result.duplicate,
         }
-        for event, answer in zip(events, published, strict=True)
+        for event, result in zip(events, published, strict=True)
     ]

@@ -1,14 +1,15 @@
-"""`headwater features`: reading values and listing what is declared."""
+"""`headwater features`: read values and list declared features."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import NoneType
 from typing import Annotated
 
 import typer
 
 from headwater.cli.context_declared import note_contexts
-from headwater.cli.missing_value_hints import absent, recomputed, why_absent
-from headwater.cli.options import AsJson, FileOption, declared_store, looked_up_in, verbs
-from headwater.cli.output import note, print_json, print_table
+from headwater.cli.options import AsJson, FileOption, command_group, declared_store, named_in
+from headwater.cli.output import note, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.core.values import FeatureValue
@@ -16,28 +17,32 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.store.feature_store import FeatureStore
 
-app = verbs("Read and list features.")
+app = command_group("Read and list features.")
+
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The feature.")],
-    entity_ids: Annotated[list[str], typer.Argument(metavar="ENTITY_ID...", help="Whose value.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the feature.")],
+    entity_ids: Annotated[
+        list[str], typer.Argument(metavar="ENTITY_ID...", help="Ids of one or more entities.")
+    ],
     *,
     file: FileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a feature of one or more entities, with each value's age and where it came from."""
+    """Read a feature of one or more entities, with the age and the source of each value."""
     store = declared_store(file)
-    with looked_up_in(file):
+    with named_in(file):
         feature = runtime_of(store).registry.feature(name)
 
     async def read(store: FeatureStore) -> tuple[dict[str, FeatureValue], list[str]]:
         rows = await store.get_feature_values([name], entity_ids)
         values = {i: row[name] for i, row in zip(entity_ids, rows, strict=True)}
-        return values, [] if as_json else await why_absent(store, feature, absent(feature, values))
+        return values, [] if as_json else await _explain_missing(store, feature, values)
 
-    values, reasons = run(store, read)
+    values, notes = run(store, read)
     now = store.clock.now()
     if as_json:
         print_json(
@@ -56,20 +61,20 @@ def get(
         return
     rows = [(i, v.value, v.source, _age(v.age_ms(now)), v.as_of) for i, v in values.items()]
     print_table((feature.entity.id_field, name, "source", "age", "as of"), rows)
-    if reasons:
-        note("\n" + "\n".join(reasons))
+    if notes:
+        note("\n" + "\n".join(notes))
 
 
 @app.command("list")
 def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
-    """List the features of a file and how each is recomputed."""
+    """List the features of a file, and when each is recomputed."""
     registry = runtime_of(declared_store(file)).registry
     features = registry.features.values()
     if as_json:
-        print_json([_described(feature) for feature in features])
+        print_json([_declaration(feature) for feature in features])
         return
     rows = [
-        (f.name, f.entity.name, f.codec.expected, f.mode, recomputed(f), f.description[:80])
+        (f.name, f.entity.name, f.codec.expected, f.mode, _recomputed(f), f.description[:80])
         for f in features
     ]
     if rows:
@@ -79,18 +84,18 @@ def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
     note_contexts(registry)
 
 
-def _described(feature: FeatureDef) -> dict[str, object]:
+def _declaration(feature: FeatureDef) -> dict[str, object]:
     return {
         "name": feature.name,
         "entity": feature.entity.name,
         "type": feature.codec.expected,
         "mode": feature.mode,
         "triggers": feature.triggers,
-        "refresh_ms": _millis(feature.refresh),
+        "refresh_ms": _milliseconds(feature.refresh),
         "materialize": feature.materialize,
         "max_retries": feature.max_retries,
         "order": feature.order,
-        "ttl_ms": _millis(feature.ttl),
+        "ttl_ms": _milliseconds(feature.ttl),
         "default": feature.default,
         "needs": feature.template.references if feature.template else (),
         "sql": feature.sql,
@@ -99,9 +104,82 @@ def _described(feature: FeatureDef) -> dict[str, object]:
     }
 
 
-def _millis(span: timedelta | None) -> int | None:
-    return None if span is None else span // timedelta(milliseconds=1)
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else span // _MILLISECOND
 
 
 def _age(milliseconds: int | None) -> str | None:
     return None if milliseconds is None else format_duration(milliseconds)
+
+
+def _recomputed(feature: FeatureDef) -> str:
+    """Return when a feature is recomputed, in words."""
+    if feature.triggers:
+        return f"on {', '.join(feature.triggers)}"
+    if feature.refresh:
+        return f"every {format_duration(feature.refresh // _MILLISECOND)}"
+    if feature.template:
+        return f"from {', '.join(dict.fromkeys(feature.template.references))}, when read"
+    return "when read"
+
+
+async def _explain_missing(
+    store: FeatureStore, feature: FeatureDef, values: Mapping[str, FeatureValue]
+) -> list[str]:
+    """Return a sentence for each reason why entities have no value, or only a default."""
+    inputs = list(dict.fromkeys(feature.template.references)) if feature.template else []
+    missing = [
+        entity_id
+        for entity_id, value in values.items()
+        if value.source in ("missing", "default") or (inputs and value.as_of is None)
+    ]
+    if not missing:
+        return []
+    failed = [part.detail for part in await store.admin.health() if part.needed and not part.ok]
+    if failed:
+        reasons = {"; ".join(failed): missing}
+    elif feature.template:
+        reasons = await _template_reasons(store, feature.name, inputs, missing)
+    elif feature.codec.annotation is NoneType:
+        reasons = {f"{feature.name} is annotated `-> None`, so it never has a value": missing}
+    else:
+        waiting = sum(lag.waiting for lag in await store.admin.lag())
+        reasons = {_not_computed(feature, waiting): missing}
+    return [f"{', '.join(entity_ids)}: {reason}" for reason, entity_ids in reasons.items()]
+
+
+async def _template_reasons(
+    store: FeatureStore, name: str, inputs: Sequence[str], entity_ids: Sequence[str]
+) -> dict[str, list[str]]:
+    """Return the inputs that a template lacks, each reason with its entities."""
+    reasons: dict[str, list[str]] = {}
+    rows = await store.get_feature_values(inputs, entity_ids)
+    for entity_id, row in zip(entity_ids, rows, strict=True):
+        if missing := [each for each in inputs if row[each].value is None]:
+            reason = (
+                f"{name} needs {', '.join(missing)}, with no value yet; "
+                f"`headwater features get {missing[0]} ID` explains why"
+            )
+        elif defaults := [each for each in inputs if row[each].as_of is None]:
+            reason = f"{name} contains the default of {', '.join(defaults)}"
+        else:
+            continue  # the value has been written since the first read
+        reasons.setdefault(reason, []).append(entity_id)
+    return reasons
+
+
+def _not_computed(feature: FeatureDef, waiting: int) -> str:
+    backlog = f"{pluralize(waiting, 'event')} waiting (see `headwater lag`); " if waiting else ""
+    period = "yet"
+    if feature.ttl is not None:
+        period = f"within its ttl of {format_duration(feature.ttl // _MILLISECOND)}"
+    if feature.triggers:
+        events = " or ".join(feature.triggers)
+        return (
+            f"{backlog}no worker has computed {feature.name} {period}; a worker computes it on "
+            f"{events}; failed events are in `headwater dlq list`"
+        )
+    return (
+        f"{backlog}no refresh has written {feature.name} {period}; `headwater serve` and "
+        f"`headwater worker` refresh it {_recomputed(feature)} and log `refresh failed` on errors"
+    )

@@ -1,18 +1,18 @@
-"""`headwater graph`: what depends on what."""
+"""`headwater graph`: print the dependency graph."""
 
 import typer
 
 from headwater.cli.context_declared import note_contexts
-from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
 from headwater.cli.output import print_json
 from headwater.declarations.runtime import runtime_of
 
-app = verbs("Print what depends on what.")
+app = command_group("Print the dependency graph as Mermaid.")
 
 
 @app.command()
 def graph(file: FileArgument = None, *, as_json: AsJson = False) -> None:
-    """Print the events, sources and features of a file and what depends on what, as Mermaid."""
+    """Print the events, sources and features of a file and their dependencies, as Mermaid."""
     store = declared_store(file)
     drawn = store.graph()
     if as_json:

@@ -1,4 +1,4 @@
-"""Names and values as a command line gives them: key=value pairs, or one JSON object."""
+"""Values on the command line: key=value pairs, or one JSON object."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,66 +7,66 @@ import msgspec
 import typer
 
 
-def read_pairs(
-    words: Sequence[str], what: str, kinds: Mapping[str, Any] | None = None
+def parse_values(
+    arguments: Sequence[str], what: str, annotations: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Values by name: one JSON object, or key=value pairs whose values may be JSON as well.
+    """Return values by name, from one JSON object or from key=value pairs.
 
-    Where only text fits the kind that is wanted, a pair is text, however much it looks like JSON.
+    The value of a pair may be JSON. It stays text if its annotation accepts only text.
     """
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return _decoded(words[0], what)
-    pairs: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
+    if len(arguments) == 1 and arguments[0].lstrip().startswith("{"):
+        return _parse_object(arguments[0], what)
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
         if not key or not equals:
             raise typer.BadParameter(
-                f"{word!r} is no {what}; write key=value pairs or one JSON object"
+                f"{argument!r} is not a {what}; write key=value pairs or one JSON object"
             )
-        if key in pairs:
+        if key in values:
             raise typer.BadParameter(
-                f"{key!r} is given twice; give it once, or a list as in {key}='[1, 2]'"
+                f"{key!r} appears twice; write it once, or as a list: {key}='[1, 2]'"
             )
-        kind = (kinds or {}).get(key, Any)
-        pairs[key] = value if _only_text_fits(value, kind) else _json_or_text(value, key)
-    return pairs
+        annotation = (annotations or {}).get(key, Any)
+        values[key] = text if _fits_only_as_text(text, annotation) else _parse_value(text, key)
+    return values
 
 
-def _decoded(text: str, what: str) -> dict[str, Any]:
+def _parse_object(text: str, what: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         raise typer.BadParameter(f"the {what} is not JSON: {error}") from error
 
 
-def _json_or_text(text: str, key: str) -> Any:
+def _parse_value(text: str, key: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.ValidationError, RecursionError) as error:
-        # It is JSON, of a value that nothing here can hold; as text it would pass for another.
+        # Valid JSON with a number that is out of range; taken as text it would be another value.
         raise typer.BadParameter(
-            f"{key!r}: {error}; give another value, or text, as in {key}='\"…\"'"
+            f"{key!r}: {error}; use another value, or text: {key}='\"…\"'"
         ) from error
     except msgspec.DecodeError:
         return text
 
 
-def _only_text_fits(text: str, kind: Any) -> bool:
-    """Says whether a kind takes what is written as text, and not as the JSON that it may be."""
-    if kind is Any or not _fits(text, kind):
+def _fits_only_as_text(text: str, annotation: Any) -> bool:
+    """Return whether an annotation accepts an argument as text but not as parsed JSON."""
+    if annotation is Any or not _fits(text, annotation):
         return False
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return True
-    # A Decimal has the digits that were written, where a float would round them.
-    exact = type(value) is float and type(msgspec.convert(text, kind)) is not str
-    return exact or not _fits(value, kind)
+    # A Decimal keeps the digits of the text; a float would round them.
+    is_exact = type(value) is float and type(msgspec.convert(text, annotation)) is not str
+    return is_exact or not _fits(value, annotation)
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: Any, annotation: Any) -> bool:
     try:
-        msgspec.convert(value, kind)
-    except (msgspec.ValidationError, TypeError):  # TypeError: a kind that no JSON is of
+        msgspec.convert(value, annotation)
+    except (msgspec.ValidationError, TypeError):  # TypeError: msgspec does not know the type
         return False
     return True

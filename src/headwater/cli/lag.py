@@ -1,4 +1,4 @@
-"""`headwater lag`: what waits in each partition."""
+"""`headwater lag`: waiting events of each partition."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from headwater.cli.options import AsJson, StoreArgument, bare_store, verbs
-from headwater.cli.output import counted, fitted_table, on_terminal, print_json, print_table
+from headwater.cli.options import AsJson, StoreArgument, bare_store, command_group
+from headwater.cli.output import fitted_table, is_interactive, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.ports import ConsumerLag
 from headwater.store.feature_store import FeatureStore
 
-app = verbs("Show how many events wait.")
+app = command_group("Show how many events are waiting, and for how long.")
 
 _COLUMNS = ("partition", "owner", "waiting", "oldest")
 _WATCH_SECONDS = 1.0
@@ -28,15 +28,15 @@ def lag(
     file: StoreArgument = None,
     *,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many events wait in each partition, since when the oldest does, and who has it."""
+    """Show the waiting events of each partition, the age of the oldest, and the worker."""
     store = bare_store(file)
     if watch:
-        if as_json or not on_terminal():
-            raise typer.BadParameter("--watch is for a person at a terminal")
+        if as_json or not is_interactive():
+            raise typer.BadParameter("--watch needs a terminal and cannot be combined with --json")
         with suppress(KeyboardInterrupt):
             run(store, _watch)
         return
@@ -59,7 +59,7 @@ def lag(
 def lag_rows(
     lags: Sequence[ConsumerLag], now: datetime, partitions: int
 ) -> list[tuple[object, ...]]:
-    """The rows of the table: one for each partition of entities, for the ticks, and for all."""
+    """Return the rows of the table: each partition, the SQL ticks, and the total."""
     rows: list[tuple[object, ...]] = [
         (
             lag.partition if lag.partition < partitions else f"{lag.partition} (SQL ticks)",
@@ -71,16 +71,16 @@ def lag_rows(
     ]
     owners = len({lag.owner for lag in lags if lag.owner})
     waiting = sum(lag.waiting for lag in lags)
-    return [*rows, ("all", counted(owners, "worker"), waiting, _age(oldest_of(lags), now))]
+    return [*rows, ("all", pluralize(owners, "worker"), waiting, _age(oldest_of(lags), now))]
 
 
 def oldest_of(lags: Sequence[ConsumerLag]) -> datetime | None:
-    """Since when the oldest event of all partitions waits."""
+    """Return the time of the oldest waiting event."""
     return min((lag.oldest_at for lag in lags if lag.oldest_at), default=None)
 
 
 def age_ms(since: datetime | None, now: datetime) -> int | None:
-    """How long ago a moment was; a server's clock may be a little ahead of ours."""
+    """Return the age of a time; not negative, even if the server's clock is ahead."""
     return None if since is None else max(0, int((now - since).total_seconds() * 1000))
 
 

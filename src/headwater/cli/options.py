@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the store that they speak of."""
+"""Options that several commands share, and the store that they select."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,81 +17,82 @@ from headwater.store.loader import load_store
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 
 _FILE = (
-    "The features file; without it, the one of the setting `features`. The store is the one of the "
-    "working directory's settings, unless the file gives its FeatureStore home= or settings=."
+    "Features file. Default: the setting `features`. The file may name its store with home= or "
+    "settings=; otherwise the settings of the working directory apply."
+)
+_STORE = (
+    "Use the store that this features file names with home= or settings=. Default: the store in "
+    "the settings of the working directory."
 )
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="FILE", show_default=False, help=_FILE)
 ]
 FileOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help=_FILE)]
-_STORE = (
-    "Use the store that this features file's home= or settings= names. Without them, and without a "
-    "file, it is the one of the working directory's settings, wherever the file lies."
-)
 StoreOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help=_STORE)]
 StoreArgument = Annotated[
     Path | None, typer.Argument(metavar="FILE", show_default=False, help=_STORE)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
-def features_file(given: Path | None) -> Path:
-    """The features file that was named, or the one of the settings."""
-    return given or Path(load().features)
+def features_file(file: Path | None) -> Path:
+    """Return the features file from the command line, or else from the settings."""
+    return file or Path(load().features)
 
 
-def declared_store(given: Path | None) -> FeatureStore:
-    """The store of a features file, for verbs that need declarations."""
-    return load_store(features_file(given))
+def declared_store(file: Path | None) -> FeatureStore:
+    """Return the store of a features file, for commands that need declarations."""
+    return load_store(features_file(file))
 
 
-def bare_store(given: Path | None) -> FeatureStore:
-    """The store of the settings, for verbs that need no declarations, unless a file is named."""
-    return load_store(given) if given else FeatureStore()
+def bare_store(file: Path | None) -> FeatureStore:
+    """Return the store of the settings, or of a file if one is named, without declarations."""
+    return load_store(file) if file else FeatureStore()
 
 
 @contextmanager
-def looked_up_in(given: Path | None) -> Iterator[None]:
-    """Says of a name that nobody declares which file was looked in, and how to name another."""
+def named_in(file: Path | None) -> Iterator[None]:
+    """Add the features file and the `--file` option to the error about an unknown name."""
     try:
         yield
     except UnknownNameError as error:
         raise InvalidInputError(
-            f"{error} ({features_file(given)} was looked in; pass --file to name another)"
+            f"{error} (searched {features_file(file)}; pass --file to use another file)"
         ) from error
 
 
-def moment(text: str, now: datetime) -> datetime:
-    """A time that was written as such, or as a duration before now."""
+def parse_when(text: str, now: datetime) -> datetime:
+    """Return a time that is written in ISO 8601, or as a duration before now."""
     with suppress(DurationError, OverflowError):
         return now - to_timedelta(text)
     with suppress(ValueError):
-        given = datetime.fromisoformat(text)
-        if given.tzinfo is not None:
-            return given
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time
     raise typer.BadParameter(
-        f"{text!r} is neither a duration such as 2h nor a time with its zone such as {EXAMPLE_TIME}"
+        f"{text!r} is neither a duration such as 2h nor a time with a time zone such as "
+        f"{EXAMPLE_TIME}"
     )
 
 
-def read_time(text: str) -> datetime:
-    """A time in the form of ISO 8601, with its zone."""
+def parse_time(text: str) -> datetime:
+    """Return a time that is written in ISO 8601 with its time zone."""
     try:
-        given = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time; write it as in {EXAMPLE_TIME}") from error
-    if given.tzinfo is None:
-        raise typer.BadParameter(without_zone(given))
-    return given
+        raise typer.BadParameter(f"{text!r} is not a time; write {EXAMPLE_TIME}") from error
+    if time.tzinfo is None:
+        raise typer.BadParameter(no_time_zone(time))
+    return time
 
 
-def without_zone(given: datetime) -> str:
-    """What is said of a time that is another moment in every zone."""
-    return f"{given.isoformat()} has no time zone; add one, as in {given.isoformat()}Z"
+def no_time_zone(time: datetime) -> str:
+    """Return the message for a time without a time zone."""
+    return f"{time.isoformat()} has no time zone; add one, as in {time.isoformat()}Z"
 
 
-def verbs(summary: str) -> typer.Typer:
-    """A group of verbs, or the place of a single one, in the manner of the whole command line."""
+def command_group(summary: str) -> typer.Typer:
+    """Return an empty group of commands with the settings of the whole command line."""
     return typer.Typer(
         help=summary, no_args_is_help=True, add_completion=False, rich_markup_mode=None
     )

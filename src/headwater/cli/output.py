@@ -1,4 +1,4 @@
-"""What verbs print: JSON, tables and notes; colour only on a terminal."""
+"""Output of commands: JSON, tables, files and notes; colour only on a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,36 +22,36 @@ from rich.text import Text
 from headwater.errors import InvalidInputError
 from headwater.http.json_values import plain
 
-NOTHING = "–"
-STANDARD = Path("-")
-"""The file that is no file, but the standard input or output."""
+EMPTY = "–"
+STANDARD_STREAM = Path("-")
+"""The file name that means standard input or standard output."""
 
 
 def print_json(data: object) -> None:
-    """Prints data as one JSON document."""
+    """Print data as one indented JSON document."""
     typer.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
 
 
 def print_json_line(data: object) -> None:
-    """Prints data as one line of JSON, for a reader that waits for it."""
+    """Print data as one line of JSON, for a program that reads line by line."""
     typer.echo(msgspec.json.encode(data))
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: int = 1
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, unwrapped: int = 1
 ) -> None:
-    """Prints rows under headings: fitted to a terminal, or aligned and never cut elsewhere."""
+    """Print rows under headings: fitted to a terminal, or aligned and complete elsewhere."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(fitted_table(columns, rows, whole=whole))
+        Console(highlight=False).print(fitted_table(columns, rows, unwrapped=unwrapped))
         return
-    cells = [[shown(cell) for cell in row] for row in rows]
+    cells = [[cell_text(cell) for cell in row] for row in rows]
     typer.echo(_aligned([[name.upper() for name in columns], *cells]))
 
 
 def fitted_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: int = 1
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, unwrapped: int = 1
 ) -> Table:
-    """The table that a terminal shows: the first columns name a row, and are whole on one line."""
+    """Return a table for a terminal; its first columns identify a row and are never wrapped."""
     table = Table(
         box=SIMPLE_HEAD,
         pad_edge=False,
@@ -59,36 +59,36 @@ def fitted_table(
         collapse_padding=True,
         header_style="bold",
     )
-    cells = [[shown(cell) for cell in row] for row in rows]
-    for place, name in enumerate(columns):
-        # Folded, not cut: what is shown is there to be copied.
-        named = place < whole
-        longest = max([len(name), *(len(row[place]) for row in cells)]) if named else None
-        table.add_column(name, overflow="fold", no_wrap=named, min_width=longest)
+    cells = [[cell_text(cell) for cell in row] for row in rows]
+    for index, name in enumerate(columns):
+        # Folded and not cut, so that users can copy every value.
+        is_unwrapped = index < unwrapped
+        width = max([len(name), *(len(row[index]) for row in cells)]) if is_unwrapped else None
+        table.add_column(name, overflow="fold", no_wrap=is_unwrapped, min_width=width)
     for row in cells:
         table.add_row(*map(Text, row))
     return table
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Draws how much is done on a terminal, where a person waits; nothing elsewhere."""
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar on a terminal, and yield the function that updates it."""
     if not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task(title, total=None)
 
-        def tell(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        yield tell
+        yield update
 
 
 def write(content: bytes, file: Path | None, *, force: bool = False) -> None:
-    """Writes bytes as they are, so that their hash stays what it is."""
-    if file in (None, STANDARD):
+    """Write bytes unchanged to a file or to standard output, so that they keep their hash."""
+    if file in (None, STANDARD_STREAM):
         stream = typer.get_binary_stream("stdout")
         stream.write(content)
         stream.flush()
@@ -96,39 +96,39 @@ def write(content: bytes, file: Path | None, *, force: bool = False) -> None:
             typer.echo()
         return
     try:
-        # A device or a pipe is there to be written to.
+        # Devices and pipes exist already and are written to without --force.
         with file.open("wb" if force or (file.exists() and not file.is_file()) else "xb") as opened:
             opened.write(content)
     except FileExistsError as error:
         raise InvalidInputError(
-            f"{file} is there already; name another file, or pass --force to replace it"
+            f"{file} exists already; name another file, or pass --force to replace it"
         ) from error
     except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+        raise InvalidInputError(f"cannot write {file}: {error.strerror}") from error
 
 
 def note(text: str) -> None:
-    """Says something to a person that is no part of the data."""
+    """Print a message for the user on standard error, where it does not mix with the data."""
     typer.echo(text, err=True)
 
 
-def shown(value: object) -> str:
-    """A value as people read it, on one line and without control characters."""
-    told = msgspec.to_builtins(plain(value))
-    if told is None or told == "":
-        return NOTHING
-    if isinstance(told, str) and told.isprintable():
-        return told
-    return msgspec.json.encode(told).decode()
+def cell_text(value: object) -> str:
+    """Return a value as one printable line."""
+    builtin = msgspec.to_builtins(plain(value))
+    if builtin is None or builtin == "":
+        return EMPTY
+    if isinstance(builtin, str) and builtin.isprintable():
+        return builtin
+    return msgspec.json.encode(builtin).decode()
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things, as people say it."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def pluralize(number: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 value", "2 values"."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def on_terminal() -> bool:
-    """Says whether a person can be asked."""
+def is_interactive() -> bool:
+    """Return whether a user can answer a question on the terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

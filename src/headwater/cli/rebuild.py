@@ -1,17 +1,17 @@
-"""`headwater rebuild`: online values from history."""
+"""`headwater rebuild`: restore online values from history."""
 
 from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileArgument, declared_store, verbs
-from headwater.cli.output import counted, on_terminal, print_json, progress_bar
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
+from headwater.cli.output import is_interactive, pluralize, print_json, progress_bar
 from headwater.cli.runner import run
 from headwater.errors import StoreMismatchError
 from headwater.features.reconcile import RebuildReport
 from headwater.store.feature_store import FeatureStore
 
-app = verbs("Restore online values from history.")
+app = command_group("Restore online values from history.")
 
 
 @app.command()
@@ -22,32 +22,32 @@ def rebuild(
         bool,
         typer.Option(
             "--adopt",
-            help="Make the history in Postgres that of this store, if it is another's by now: the "
-            "other keeps its values, and has no history from then on.",
+            help="Take over the history in Postgres if it belongs to another store. The other "
+            "store keeps its online values but can no longer write history.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Restore the online values of every declared feature from history.
+    """Restore the online value of every declared feature from history.
 
-    A newer value online stays, so it may run beside workers; it can be run again at any time.
+    Newer online values stay. It is safe to run this while workers are running, and to repeat it.
     """
     store = declared_store(file)
     try:
-        done = _rebuilt(store, adopt=adopt)
+        report = _rebuild(store, adopt=adopt)
     except StoreMismatchError as error:
-        if as_json or not on_terminal():
+        if as_json or not is_interactive():
             raise
         typer.confirm(f"{error}.\nAdopt it now?", abort=True)
-        done = _rebuilt(store, adopt=True)
+        report = _rebuild(store, adopt=True)
     if as_json:
-        print_json(done)
+        print_json(report)
     else:
-        values = counted(done.values, "value")
-        entities = counted(done.entity_ids, "entity", "entities")
-        typer.echo(f"The online store has the last {values} of {entities} in history, or newer.")
+        values = pluralize(report.values, "value")
+        entities = pluralize(report.entity_ids, "entity", "entities")
+        typer.echo(f"Restored the last {values} of {entities} from history; newer values stayed.")
 
 
-def _rebuilt(store: FeatureStore, *, adopt: bool) -> RebuildReport:
-    with progress_bar("Rebuilding") as tell:
-        return run(store, lambda store: store.admin.rebuild(adopt=adopt, progress=tell))
+def _rebuild(store: FeatureStore, *, adopt: bool) -> RebuildReport:
+    with progress_bar("Rebuilding") as progress:
+        return run(store, lambda store: store.admin.rebuild(adopt=adopt, progress=progress))

@@ -1,4 +1,4 @@
-"""Serving in a child process that is started anew when a Python file changes."""
+"""`headwater serve --reload`: a child process that restarts when a Python file changes."""
 
 import os
 import signal
@@ -14,31 +14,31 @@ from headwater.cli.runner import SIGNALS
 _POLL_SECONDS = 0.25
 
 
-def keep_serving(file: Path, options: Sequence[str]) -> int:
-    """Serves a features file until a signal comes; gives the exit code."""
-    # A session of its own, so that Ctrl-C reaches the child once: through us.
+def serve_with_reload(file: Path, options: Sequence[str]) -> int:
+    """Serve a features file until a signal arrives, and return the exit code."""
+    # The child gets its own session, so that Ctrl-C reaches it only through this process.
     command = [sys.executable, "-m", "headwater", "serve", str(file), *options]
     received: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, _: received.append(number))
     folder = file.absolute().parent
     while True:
-        seen = _stamps(folder)
+        seen = _modified_times(folder)
         child = subprocess.Popen(command, start_new_session=True)
-        ended = False
-        while not received and _stamps(folder) == seen:
+        has_ended = False
+        while not received and _modified_times(folder) == seen:
             time.sleep(_POLL_SECONDS)
-            if not ended and child.poll() is not None:
-                ended = True
-                note(f"The server ended with {child.returncode}; waiting for a change.")
+            if not has_ended and child.poll() is not None:
+                has_ended = True
+                note(f"The server exited with {child.returncode}; waiting for a file to change.")
         code = _stop(child, received)
         if received:
             return code
-        note("A file changed; starting anew.")
+        note("A file changed; restarting.")
 
 
 def _stop(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
-    """Lets the child finish what it has begun, unless a second signal comes."""
+    """Let the child finish its work; kill it if a second signal arrives."""
     child.terminate()
     while True:
         if len(received) > 1:
@@ -49,9 +49,9 @@ def _stop(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
             continue
 
 
-def _stamps(folder: Path) -> dict[str, int]:
-    """When each Python file of the folder was last written; environments are left out."""
-    stamps: dict[str, int] = {}
+def _modified_times(folder: Path) -> dict[str, int]:
+    """Return when each Python file in a folder was written, without virtual environments."""
+    times: dict[str, int] = {}
     for root, folders, files in os.walk(folder):
         folders[:] = [
             name
@@ -61,5 +61,5 @@ def _stamps(folder: Path) -> dict[str, int]:
         for name in files:
             path = Path(root, name)
             if path.suffix == ".py" and path.exists():
-                stamps[str(path)] = path.stat().st_mtime_ns
-    return stamps
+                times[str(path)] = path.stat().st_mtime_ns
+    return times

@@ -1,4 +1,4 @@
-"""Running the store's coroutines from a command: briefly, or until a signal comes."""
+"""Run coroutines of the store: one call, or a server until a signal arrives."""
 
 import asyncio
 import gc
@@ -31,59 +31,59 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
-    store: FeatureStore, verb: Callable[[FeatureStore], Awaitable[T]], *, make: bool = False
+    store: FeatureStore, call: Callable[[FeatureStore], Awaitable[T]], *, create: bool = False
 ) -> T:
-    """Opens the store, runs one verb and closes the store, whatever becomes of the verb.
+    """Open the store, await one call and close the store.
 
-    Only a verb that puts something into a store makes one where there is none.
+    Raise HomeError if the embedded store does not exist, unless ``create`` is set.
     """
-    tell_if_made = telling_if_made(store.settings)
-    if not make:
-        _check_present(store.settings)
+    note_if_new = new_store_notice(store.settings)
+    if not create:
+        _check_home(store.settings)
 
     async def closing() -> T:
         async with store:
-            tell_if_made()
-            return await verb(store)
+            note_if_new()
+            return await call(store)
 
     return asyncio.run(closing())
 
 
-def telling_if_made(settings: Settings) -> Callable[[], None]:
-    """Gives a call for when the store is open, which says so if there was none by now."""
-    home = _absent_home(settings)
-    return lambda: None if home is None else note(f"made a new store in {home}")
+def new_store_notice(settings: Settings) -> Callable[[], None]:
+    """Return a function that prints, after opening, that a new store was created."""
+    home = _missing_home(settings)
+    return lambda: None if home is None else note(f"Created a new store in {home}.")
 
 
-def _check_present(settings: Settings) -> None:
-    """Refuses an embedded store that nobody has made: an empty one would answer for another."""
-    home = _absent_home(settings)
+def _check_home(settings: Settings) -> None:
+    """Raise HomeError if the embedded store does not exist, instead of reading an empty one."""
+    home = _missing_home(settings)
     if home is not None:
         raise HomeError(
             str(home),
-            "is not there",
-            "run this where it is, or set HEADWATER_HOME, or the home= of the features file, "
-            "to its folder; `headwater serve` and `headwater events publish` make a new one",
+            "does not exist",
+            "run this command in the folder with the store, or set HEADWATER_HOME or the home= of "
+            "the features file; `headwater serve` and `headwater events publish` create a new one",
         )
 
 
-def _absent_home(settings: Settings) -> Path | None:
-    """The folder of an embedded store that is not there."""
+def _missing_home(settings: Settings) -> Path | None:
+    """Return the folder of an embedded store that does not exist, or None."""
     if on_servers(settings):
         return None
     home = Path(settings.home).absolute()
-    with suppress(OSError):  # opening it says what keeps us from looking
+    with suppress(OSError):  # opening the store reports why the folder cannot be read
         return None if home.exists() else home
     return None
 
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a server or a worker to its end."""
+    """Run a server or a worker until it ends."""
     try:
         with long_runner() as runner:
             result = runner.run(main)
     except* HungHandlerError as hung:
-        # Its thread would keep an orderly exit waiting for ever.
+        # An orderly exit would wait for its thread forever.
         for error in _leaves(hung):
             log.error("worker ends", error=str(error))
         os._exit(os.EX_SOFTWARE)
@@ -100,20 +100,20 @@ def _leaves(group: BaseExceptionGroup[HungHandlerError]) -> Iterator[HungHandler
 
 
 def _end_if_threads_hang() -> None:
-    """Ends the process when a sync function still runs: an orderly exit would wait for it."""
-    until = time.monotonic() + _THREADS_SECONDS
+    """End the process if a sync function still runs; an orderly exit would wait for it."""
+    deadline = time.monotonic() + _THREADS_SECONDS
     for thread in threading.enumerate():
         if thread.name.startswith(THREAD_NAME):
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 log.flush()
                 os._exit(os.EX_OK)
 
 
 def long_runner() -> asyncio.Runner:
-    """A runner for a process that stays: on uvloop where it is installed, with a calm collector."""
-    # What is loaded by now stays for good, and what an event makes dies young: looking at all of
-    # it for every few hundred objects would take a tenth of a worker's time.
+    """Return a runner for a long process: on uvloop if installed, with rare collections."""
+    # Loaded modules live forever and the objects of an event die young. Collecting after every few
+    # hundred objects would take a tenth of a worker's time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
@@ -123,14 +123,14 @@ def long_runner() -> asyncio.Runner:
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:
-    """Calls ``stop`` on the first SIGTERM or SIGINT; the second ends the process at once."""
+    """Call ``stop`` on the first SIGTERM or SIGINT; end the process on the second."""
     loop = asyncio.get_running_loop()
-    asked: list[int] = []
+    received: list[int] = []
 
-    # One handler for both times: two signals in quick succession reach the loop together.
+    # One handler for both signals: two in quick succession reach the loop together.
     def on_signal(number: int) -> None:
-        asked.append(number)
-        if len(asked) == 1:
+        received.append(number)
+        if len(received) == 1:
             stop()
         else:
             log.flush()

@@ -1,5 +1,6 @@
-"""`headwater serve`: API, worker and scheduler in one process."""
+"""`headwater serve`: HTTP API, worker and scheduler in one process."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -7,16 +8,17 @@ from typing import Annotated
 import typer
 
 from headwater.backends.connect import on_servers
-from headwater.cli.options import AsJson, FileArgument, features_file, verbs
+from headwater.cli.options import AsJson, FileArgument, command_group, features_file
 from headwater.cli.output import print_json_line
-from headwater.cli.reload import keep_serving
-from headwater.cli.runner import run_long, telling_if_made
-from headwater.cli.suggestions import suggestions
+from headwater.cli.reload import serve_with_reload
+from headwater.cli.runner import new_store_notice, run_long
+from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
 
-app = verbs("Serve a features file.")
+app = command_group("Serve a features file.")
 
 
 @app.command()
@@ -24,23 +26,26 @@ def serve(
     file: FileArgument = None,
     *,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; by default the setting's.")
+        str | None, typer.Option(help="Address to listen on. Default: http.host.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Port; 0 takes a free one; by default the setting's."),
+        typer.Option(
+            min=0, max=65_535, help="Port to listen on; 0 takes a free port. Default: http.port."
+        ),
     ] = None,
     worker: Annotated[
-        bool, typer.Option("--worker/--no-worker", help="Whether to handle events here as well.")
+        bool, typer.Option("--worker/--no-worker", help="Handle events in this process too.")
     ] = True,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start anew when a Python file beside it changes.")
+        bool,
+        typer.Option("--reload", help="Restart when a Python file in the file's folder changes."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve a features file: API, worker and scheduler in one process.
+    """Serve a features file: HTTP API, worker and scheduler in one process.
 
-    SIGTERM and Ctrl-C let it finish what it has begun; a second one ends it at once.
+    On SIGTERM or Ctrl-C it finishes the current work and exits. A second signal ends it at once.
     """
     path = features_file(file)
     if reload:
@@ -48,30 +53,40 @@ def serve(
         options += ["--json"] if as_json else []
         options += ["--host", host] if host is not None else []
         options += ["--port", str(port)] if port is not None else []
-        raise typer.Exit(keep_serving(path, options))
+        raise typer.Exit(serve_with_reload(path, options))
     store = load_store(path)
     host = store.settings.http.host if host is None else host
     port = store.settings.http.port if port is None else port
 
-    tell_if_made = telling_if_made(store.settings)
+    note_if_new = new_store_notice(store.settings)
 
     def ready(url: str) -> None:
-        tell_if_made()
+        note_if_new()
         if as_json:
             print_json_line({"url": url})
         else:
-            _greet(store, path, url, worker=worker)
+            _print_welcome(store, path, url, worker=worker)
 
     run_long(serve_http(store, host=host, port=port, worker=worker, on_ready=ready))
 
 
-def _greet(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
+def _print_welcome(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
     settings = store.settings
-    where = "on Redis and Postgres" if on_servers(settings) else f"home {settings.home}"
-    typer.echo(f"Headwater serves the features of {path} at {url} ({where}).")
+    place = "in Redis and Postgres" if on_servers(settings) else f"in {settings.home}"
+    typer.echo(f"Serving {path} at {url} (data {place}).")
     if not worker:
-        typer.echo(f"Nothing handles events here; start `headwater worker {quote(str(path))}`.")
-    typer.echo("\nTry:")
-    for line in suggestions(store, path, url):
-        typer.echo(f"  {line}")
-    typer.echo("\nCtrl-C stops it.")
+        typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
+    typer.echo("\nTry in another terminal:")
+    for command in _commands_to_try(runtime_of(store).registry, quote(str(path))):
+        typer.echo(f"  {command}")
+    typer.echo("\nPress Ctrl-C to stop.")
+
+
+def _commands_to_try(registry: Registry, file: str) -> Iterator[str]:
+    yield f"headwater features list --file {file}"
+    for feature in [each for each in registry.features.values() if each.triggers][:1]:
+        yield f"headwater events publish {quote(feature.triggers[0])} ID KEY=VALUE --file {file}"
+        yield f"headwater features get {feature.name} ID --file {file}"
+    if registry.contexts:
+        yield f"headwater context declared --file {file}"
+    yield f"headwater graph {file}"

@@ -1,4 +1,4 @@
-"""Words of a command line that are bytes and no text, which Python lets through."""
+"""Arguments that are not UTF-8, which Python accepts as surrogate characters."""
 
 import os
 from collections.abc import Sequence
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 import typer
 
 
-def check_event_bytes(words: Sequence[str | None], undone: str) -> None:
-    """Refuses words that are not text."""
-    for word in words:
-        if word is not None and not is_utf8(word):
-            raise typer.BadParameter(f"{as_typed(word)} is not UTF-8 text; {undone}")
+def check_utf8(arguments: Sequence[str | None], consequence: str) -> None:
+    """Raise BadParameter if an argument is not UTF-8 text."""
+    for argument in arguments:
+        if argument is not None and not is_utf8(argument):
+            raise typer.BadParameter(f"{quote_bytes(argument)} is not UTF-8 text; {consequence}")
 
 
-def is_utf8(word: str) -> bool:
-    """Says whether a word is text; for bytes that are not, Python puts halves of characters."""
-    return not any("\ud800" <= character <= "\udfff" for character in word)
+def is_utf8(argument: str) -> bool:
+    """Return whether an argument is text; Python replaces other bytes by surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
-def as_typed(word: str) -> str:
-    """A word of the command line with the bytes in it that are not text."""
-    return repr(os.fsencode(word)).removeprefix("b")
+def quote_bytes(argument: str) -> str:
+    """Return an argument in quotes, with its invalid bytes escaped."""
+    return repr(os.fsencode(argument)).removeprefix("b")

@@ -1,13 +1,13 @@
-"""`headwater worker`: one more worker process."""
+"""`headwater worker`: run one more worker process."""
 
 import asyncio
 from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileArgument, features_file, verbs
+from headwater.cli.options import AsJson, FileArgument, command_group, features_file
 from headwater.cli.output import print_json_line
-from headwater.cli.runner import run_long, stop_on_signal, telling_if_made
+from headwater.cli.runner import new_store_notice, run_long, stop_on_signal
 from headwater.core.deadlines import ending
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
@@ -17,7 +17,7 @@ from headwater.store.loader import load_store
 
 _FORCE_SECONDS = 5.0
 
-app = verbs("Add a worker process to the store of a features file.")
+app = command_group("Run one more worker process for a features file.")
 
 
 @app.command()
@@ -29,14 +29,14 @@ def worker(
         typer.Option(
             min=0,
             max=65_535,
-            help="Serve /metrics, /healthz and /readyz here; 0 for none; by default the setting's.",
+            help="Port of /metrics, /healthz and /readyz; 0 for none. Default: the setting.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Handle events and scheduled refreshes for a features file, beside others who do.
+    """Handle events and scheduled refreshes for a features file, together with other workers.
 
-    SIGTERM and Ctrl-C let it finish what it has begun; a second one ends it at once.
+    On SIGTERM or Ctrl-C it finishes the current work and exits. A second signal ends it at once.
     """
     path = features_file(file)
     store = load_store(path)
@@ -47,16 +47,16 @@ def worker(
 
 async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> None:
     worker = Worker(store)
-    tell_if_made = telling_if_made(store.settings)
+    note_if_new = new_store_notice(store.settings)
 
     def ready(url: str | None = None) -> None:
-        tell_if_made()
+        note_if_new()
         if as_json:
             print_json_line({"worker": worker.name} | ({"url": url} if url else {}))
         else:
-            where = f" (metrics at {url}/metrics)" if url else ""
-            name = worker.name
-            typer.echo(f"Worker {name} handles the events of {path}{where}; Ctrl-C stops it.")
+            metrics = f" Metrics: {url}/metrics." if url else ""
+            typer.echo(f"Worker {worker.name} handles events for {path}.{metrics}")
+            typer.echo("Press Ctrl-C to stop.")
 
     if port:
         await serve_worker(store, worker, host=store.settings.http.host, port=port, on_ready=ready)

@@ -1,4 +1,4 @@
-"""A small shop, as `headwater demo` runs it. Copy it, change it, serve it."""
+"""The features of a small shop, which `headwater demo` serves."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -56,16 +56,16 @@ def blurb(user_id: str) -> str: ...
 
 
 @feature(entity=Country, trigger="rate_set")
-def parcel_rate(country: str, event: ServiceEvent) -> float:
+def shipping_rate(country: str, event: ServiceEvent) -> float:
     return float(event.payload["per_kg"])
 
 
 @feature(entity=User, trigger="checkout", max_retries=1)
-async def parcel_fee(user_id: str, event: ServiceEvent) -> float:
+async def shipping_fee(user_id: str, event: ServiceEvent) -> float:
     country = event.payload["country"]
-    rate = await store.get_feature("parcel_rate", country)
+    rate = await store.get_feature("shipping_rate", country)
     if rate is None:
-        raise LookupError(f"no parcel rate for {country}")
+        raise LookupError(f"no shipping rate for {country}")
     return float(rate * event.payload["kg"])
 
 
@@ -79,20 +79,20 @@ HELP = {
 
 @retriever(store, top_k=3, cache_ttl="5m")
 def search_help(question: str) -> list[Chunk]:
-    asked = set(question.lower().strip("?").split())
-    shared = {name: len(asked & set(text.lower().split())) for name, text in HELP.items()}
-    best = sorted(HELP, key=lambda name: -shared[name])
-    return [Chunk(text=HELP[name], id=name, score=shared[name]) for name in best]
+    words = set(question.lower().strip("?").split())
+    scores = {name: len(words & set(text.lower().split())) for name, text in HELP.items()}
+    best = sorted(HELP, key=lambda name: -scores[name])
+    return [Chunk(text=HELP[name], id=name, score=scores[name]) for name in best]
 
 
 @context(store, max_tokens=70, freshness_sla="5m", model="gpt-4o")
 async def support(user_id: str, question: str) -> list[ContextItem]:
     return [
-        ContextItem("You answer for a small shop. Be brief.", required=True),
-        ContextItem.template("Who asks: {blurb}.", priority=80),
+        ContextItem("You are the support agent of a small shop. Be brief.", required=True),
+        ContextItem.template("Customer: {blurb}.", priority=80),
         *(
-            ContextItem(found.text, priority=50 - rank, source=found)
-            for rank, found in enumerate(await search_help(question))
+            ContextItem(chunk.text, priority=50 - rank, source=chunk)
+            for rank, chunk in enumerate(await search_help(question))
         ),
         ContextItem(f"Question: {question}", required=True),
     ]

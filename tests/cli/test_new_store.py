@@ -1,4 +1,4 @@
-"""What verbs do where there is no store: those that read refuse, those that write make one."""
+"""Commands where no store exists: those that read refuse, those that write create one."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ READING = [
 def test_a_verb_that_reads_makes_no_store(folder: Path, run: Run, arguments: list[str]) -> None:
     refused = run(*arguments)
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith(f"error: the store in {folder / '.headwater'} is not there; ")
+    assert refused.err.startswith(f"error: the store in {folder / '.headwater'} does not exist; ")
     assert "set HEADWATER_HOME" in refused.err
     assert not (folder / ".headwater").exists()
 
@@ -38,7 +38,7 @@ def test_the_home_that_a_features_file_names_is_the_one_looked_for(folder: Path,
     declared = (folder / "features.py").read_text()
     named = declared.replace("FeatureStore()", f"FeatureStore(home={str(elsewhere)!r})")
     (folder / "features.py").write_text(named)
-    assert f"the store in {elsewhere} is not there" in run("lag", "features.py").err
+    assert f"the store in {elsewhere} does not exist" in run("lag", "features.py").err
     run("events", "publish", "visit", "u1", "--file", "features.py")
     assert run("lag", "features.py", "--json").json["waiting"] == 1
 
@@ -55,14 +55,14 @@ def test_a_home_that_cannot_be_looked_at_is_not_said_to_be_absent(
     refused = run("lag")
     assert refused.code == 1
     assert refused.err.startswith("error: the store in ")
-    assert "is not there" not in refused.err
+    assert "does not exist" not in refused.err
 
 
 def test_a_verb_that_writes_makes_the_store_and_says_so(
     folder: Path, run: Run, start: Start
 ) -> None:
     made = run("events", "publish", "visit", "u1")
-    assert (made.code, made.err) == (0, f"made a new store in {folder / '.headwater'}\n")
+    assert (made.code, made.err) == (0, f"Created a new store in {folder / '.headwater'}.\n")
     assert run("events", "publish", "visit", "u1").err == ""
     assert run("dlq", "list").out == "No dead letters.\n"
     for verb in (("serve", "--port", "0"), ("worker",)):
@@ -71,7 +71,7 @@ def test_a_verb_that_writes_makes_the_store_and_says_so(
         process.next_line()
         ended = process.end()
         assert ended.code == 0
-        assert f"made a new store in {home}\n" in ended.err
+        assert f"Created a new store in {home}.\n" in ended.err
         assert home.is_dir()
 
 
@@ -82,5 +82,7 @@ def test_a_file_elsewhere_brings_no_store_of_its_own(
     here.mkdir()
     monkeypatch.chdir(here)
     made = run("events", "publish", "visit", "u1", "-f", "../features.py")
-    assert made.err == f"made a new store in {here / '.headwater'}\n"
-    assert "wherever the file lies" in " ".join(run("events", "publish", "--help").out.split())
+    assert made.err == f"Created a new store in {here / '.headwater'}.\n"
+    assert "the settings of the working directory" in " ".join(
+        run("events", "publish", "--help").out.split()
+    )

@@ -1,0 +1,281 @@
+"""The steps of the demo: requests to a real server, printed with their results."""
+
+import ast
+import http.client
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TypedDict
+from urllib.parse import urlsplit
+
+import msgspec
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from headwater.errors import HeadwaterError
+from headwater.settings.loading import environment_without_settings
+
+_TIMEOUT_SECONDS = 30.0
+_POLL_SECONDS = 0.002
+_CRASH_EVENTS = 2_000
+_WIDTH = 88
+
+
+class DemoError(HeadwaterError):
+    """A step of the demo that did not give the expected result."""
+
+
+class DemoStep(TypedDict):
+    """The title of a step and the lines that it printed."""
+
+    title: str
+    lines: list[str]
+
+
+class Server:
+    """A `headwater serve` process for the example, which can be killed and restarted."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.url = f"http://127.0.0.1:{port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(kill=False)
+
+    def start(self) -> None:
+        """Start the server on its port, and return when it is ready."""
+        command = [sys.executable, "-m", "headwater", "serve", "features.py", "--json"]
+        command += ["--port", str(urlsplit(self.url).port)]
+        log_file = self.folder / "server.log"
+        with log_file.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=environment_without_settings(),
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C reaches only the demo, which stops the server
+            )
+        ready = self._process.stdout.readline() if self._process.stdout else b""
+        if not ready:
+            raise DemoError(
+                f"the demo server did not start: {log_file.read_text()[-2000:].strip()}"
+            )
+        self.url = msgspec.json.decode(ready)["url"]
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self._end(kill=True)
+
+    def _end(self, *, kill: bool) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill() if kill else process.terminate()
+            if process.stdout:
+                process.stdout.close()
+            process.wait(_TIMEOUT_SECONDS)
+
+    def request(self, method: str, path: str, body: str = "") -> Any:
+        """Return the decoded response; raise DemoError if the status is not 2xx."""
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_TIMEOUT_SECONDS)
+        kind = "application/x-ndjson" if path == "/ingest" else "application/json"
+        try:
+            connection.request(method, path, body or None, {"Content-Type": kind} if body else {})
+            response = connection.getresponse()
+            content = response.read()
+        except OSError as error:
+            raise DemoError(f"the demo server does not respond at {self.url}: {error}") from error
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise DemoError(f"{method} {path} failed: {content.decode(errors='replace')}")
+        return msgspec.json.decode(content)
+
+    def run_command(self, *arguments: str) -> str:
+        """Return the output of a `headwater` command in the folder of the example."""
+        done = subprocess.run(
+            [sys.executable, "-m", "headwater", *arguments],
+            cwd=self.folder,
+            env=environment_without_settings(),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            output = (done.stdout + done.stderr).strip()
+            raise DemoError(f"`headwater {' '.join(arguments)}` failed: {output}")
+        return done.stdout
+
+
+class Tour:
+    """The steps, printed with their results and kept as text."""
+
+    def __init__(self, server: Server, console: Console) -> None:
+        self.steps: list[DemoStep] = []
+        self._server = server
+        self._console = console
+        self._source = (server.folder / "features.py").read_text(encoding="utf-8")
+
+    def run(self) -> None:
+        self._server.start()
+        self._console.print(Text("Headwater demo", "bold cyan"))
+        self._console.print(f"A small shop runs at {self._server.url}, in a temporary folder.")
+        self.events()
+        self.composed_values()
+        self.dead_letters()
+        self.crash()
+        self.context()
+
+    def events(self) -> None:
+        self._step(
+            "Events update features",
+            "total_spend runs for each purchase and refund of a user. The server answers when the "
+            "event is on disk; a worker then updates the value.",
+            "total_spend",
+        )
+        self._publish("purchase", "ada", amount=120)
+        self._publish("refund", "ada", amount=20)
+        self._read("total_spend", "ada", until=100.0)
+
+    def composed_values(self) -> None:
+        self._step(
+            "Features read other features, files and tables",
+            "tier is computed when it is read. past_orders is a query over a CSV file that runs "
+            "every five minutes. blurb combines them.",
+            "tier",
+            "past_orders",
+            "blurb",
+        )
+        self._read("past_orders", "ada", until=3)
+        self._read("blurb", "ada", until="gold customer: 100.0 spent, 3 past orders")
+
+    def dead_letters(self) -> None:
+        self._step(
+            "An event that fails becomes a dead letter",
+            "shipping_fee needs the rate of a country, which is not set yet. The event is retried "
+            "and then kept as a dead letter. After the rate is set, it is run again.",
+            "shipping_fee",
+        )
+        self._publish("checkout", "ada", country="NO", kg=2)
+        self._wait(
+            "a dead letter", lambda: self._server.run_command("dlq", "list", "--json") != "[]\n"
+        )
+        self._run("dlq", "list")
+        self._publish("rate_set", "NO", per_kg=4.5)
+        self._read("shipping_rate", "NO", until=4.5)
+        self._run("dlq", "redrive", "--all")
+        self._read("shipping_fee", "ada", until=9.0)
+
+    def crash(self) -> None:
+        self._step(
+            "A crash loses no event and counts none twice",
+            f"{_CRASH_EVENTS} purchases of 1.00 arrive in one request. The server is killed while "
+            "it handles them, and started again.",
+        )
+        event = {"event_type": "purchase", "entity_id": "grace", "payload": {"amount": 1}}
+        self._server.request("POST", "/ingest", f"{_json(event)}\n" * _CRASH_EVENTS)
+        self._print_call(f"POST /ingest  ({_CRASH_EVENTS} lines of JSON)", "accepted")
+        self._wait("total_spend of grace", lambda: self._value("total_spend", "grace") > 0)
+        spent = self._value("total_spend", "grace")
+        self._server.kill()
+        self._print_call("kill -9 SERVER", f"killed after {spent:.0f} of {_CRASH_EVENTS} events")
+        self._server.start()
+        self._print_call("headwater serve features.py", "started again")
+        self._read("total_spend", "grace", until=float(_CRASH_EVENTS))
+
+    def context(self) -> None:
+        self._step(
+            "A context is assembled, recorded and verified",
+            "support puts features and search results into a budget of 70 tokens. Items of low "
+            "priority are dropped if they do not fit. A record keeps every value and decision.",
+            "support",
+        )
+        params = {"user_id": "ada", "question": "How long does a parcel to Norway take?"}
+        context = self._server.request("POST", "/v1/contexts/support", _json({"params": params}))
+        self._print_call(
+            f"POST /v1/contexts/support {_json({'params': params})}",
+            f"{context['tokens']} of 70 tokens, freshness {context['freshness_status']}",
+        )
+        for line in context["content"].splitlines():
+            self._print(f"   │ {line}".rstrip(), "cyan")
+        self._print("")
+        trace = self._server.request("GET", f"/context/{context['context_id']}/explain")
+        for item in trace["items"]:
+            self._print(f"   {item['source_ref'] or item['source_kind']:<10}{item['why']}")
+        self._print("")
+        self._run("context", "verify", context["context_id"])
+
+    def _step(self, title: str, explanation: str, *functions: str) -> None:
+        self.steps.append({"title": title, "lines": []})
+        self._print(f"\n{len(self.steps)}. {title}", "bold cyan")
+        self._print(textwrap.indent(textwrap.fill(explanation, _WIDTH), "   ") + "\n")
+        for name in functions:
+            source = _source_of(name, self._source)
+            text = Syntax(source, "python", theme="ansi_dark").highlight(source)
+            for line in text.split():
+                self._console.print(Text("     ") + line)
+            self._console.print()
+
+    def _publish(self, event_type: str, entity_id: str, **payload: object) -> None:
+        body = _json({"entity_id": entity_id, "payload": payload})
+        self._server.request("POST", f"/ingest/{event_type}", body)
+        self._print_call(f"POST /ingest/{event_type} {body}", "accepted")
+
+    def _read(self, feature: str, entity_id: str, *, until: object) -> None:
+        """Read a feature until it has the expected value, and print it."""
+        started = time.perf_counter()
+        self._wait(f"{feature} of {entity_id}", lambda: self._value(feature, entity_id) == until)
+        milliseconds = (time.perf_counter() - started) * 1000
+        self._print_call(
+            f"GET  {_path(feature, entity_id)}", f"{_json(until)}  (after {milliseconds:.0f} ms)"
+        )
+
+    def _value(self, feature: str, entity_id: str) -> Any:
+        return self._server.request("GET", _path(feature, entity_id))["value"]
+
+    def _wait(self, subject: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise DemoError(f"{subject} did not appear within {_TIMEOUT_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _run(self, *arguments: str) -> None:
+        """Run a `headwater` command and print its output."""
+        output = self._server.run_command(*arguments)
+        self._print(f"   $ headwater {' '.join(arguments)}", "green")
+        self._print(textwrap.indent(output, "     ").rstrip())
+
+    def _print_call(self, call: str, result: str) -> None:
+        self._print(f"   {call}", "green")
+        self._print(f"     → {result}")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self.steps[-1]["lines"].append(text)
+        self._console.print(Text(text, style))
+
+
+def _source_of(name: str, source: str) -> str:
+    """Return the source of a function with its decorators."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            first = min(decorator.lineno for decorator in node.decorator_list)
+            return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
+    raise DemoError(f"the example has no function {name}")
+
+
+def _path(feature: str, entity_id: str) -> str:
+    return f"/v1/features/{feature}?entity_id={entity_id}"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

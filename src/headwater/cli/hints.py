@@ -1,0 +1,68 @@
+"""Hints for a search that found nothing: names that the features file does not declare."""
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from headwater.cli.options import declared_store, features_file
+from headwater.cli.output import note
+from headwater.declarations.features import EntityDef
+from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
+from headwater.errors import DeclarationError, InvalidInputError
+from headwater.errors.hints import nearest
+
+
+def note_unknown_names(
+    file: Path | None,
+    *,
+    feature: str | None = None,
+    entity: str | None = None,
+    entity_id: str | None = None,
+    context: str | None = None,
+) -> None:
+    """Print a note for each name or id that the features file does not know.
+
+    Without a features file there is nothing to compare with, and nothing is printed.
+    """
+    path = features_file(file)
+    if not path.is_file() or (feature, entity, entity_id, context) == (None,) * 4:
+        return
+    try:
+        # The features file may print; stdout is for the command's own output.
+        with redirect_stdout(sys.stderr):
+            registry = runtime_of(declared_store(file)).registry
+    except DeclarationError as error:
+        note(f"Could not check the names, because {path} did not load: {error}")
+        return
+    for kind, name, declared in (
+        ("feature", feature, registry.features),
+        ("entity", entity, registry.entities),
+        ("context", context, registry.contexts),
+    ):
+        if name is not None and name not in declared:
+            note(f"{path} declares no {kind} {name!r}; {nearest(name, declared)}")
+    if entity_id is not None:
+        owners = _possible_owners(registry, feature, entity)
+        problems = [_id_problem(owner, entity_id) for owner in owners]
+        if problems and problems[0] is not None and None not in problems:
+            note(problems[0])
+
+
+def _possible_owners(
+    registry: Registry, feature: str | None, entity: str | None
+) -> list[EntityDef]:
+    """Return the entities that an id may belong to."""
+    if entity is not None:
+        return [owner for name, owner in registry.entities.items() if name == entity]
+    if feature is not None:
+        return [each.entity for name, each in registry.features.items() if name == feature]
+    return list(registry.entities.values())
+
+
+def _id_problem(owner: EntityDef, entity_id: str) -> str | None:
+    try:
+        owner.text_id(entity_id)
+    except InvalidInputError as error:
+        return str(error)
+    return None
