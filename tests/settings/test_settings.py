@@ -15,7 +15,7 @@ import pytest
 
 from headwater.core.logging import log
 from headwater.errors import ConfigError, UnknownSettingError
-from headwater.settings.loading import Described, describe, load, load_with_origins
+from headwater.settings.loading import SettingInfo, describe, load, load_with_origins
 from headwater.settings.schema import SETTINGS, Settings
 
 
@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
     return folder
 
 
-def listed(folder: Path, environ: dict[str, str]) -> dict[str, Described]:
+def listed(folder: Path, environ: dict[str, str]) -> dict[str, SettingInfo]:
     """What `config show` lists, by path."""
     return {row.path: row for row in describe(load_with_origins(environ, folder))}
 
@@ -252,8 +252,12 @@ def test_every_setting_is_listed_with_its_variable_and_what_it_is_for(tmp_path: 
     rows = listed(tmp_path, {})
     assert list(rows) == list(SETTINGS)
     assert all(row.description for row in rows.values())
-    assert rows["worker.batch_size"] == Described(
-        "worker.batch_size", "HEADWATER_WORKER_BATCH_SIZE", 100, "default", "events per batch"
+    assert rows["worker.batch_size"] == SettingInfo(
+        "worker.batch_size",
+        "HEADWATER_WORKER_BATCH_SIZE",
+        100,
+        "default",
+        "maximum number of events per batch",
     )
     assert rows["ingest.dedup_window"].value == "1d"
     assert [path for path, row in rows.items() if row.variable is None] == ["sources", "prices"]
@@ -338,8 +342,8 @@ def test_importing_settings_loads_no_driver_and_no_web_framework() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[prices]\nfoo = "a"', "prices: 'a' for 'foo' is not a whole number of nano-USD for"),
-        ("[prices]\nfoo = -1", "prices: -1 for 'foo' is not a whole number of nano-USD for"),
+        ('[prices]\nfoo = "a"', "prices: 'a' for 'foo' is not a whole number of nano-USD per"),
+        ("[prices]\nfoo = -1", "prices: -1 for 'foo' is not a whole number of nano-USD per"),
         ('[sources]\norders = "x.txt"', "sources: source 'orders' is 'x.txt', which is not"),
         ('[sources]\norders = "x"', "sources: source 'orders' is 'x', which is not a"),
         ('[sources]\n"a b" = "x.csv"', "sources: source name 'a b' is not a plain identifier"),

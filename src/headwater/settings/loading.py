@@ -1,6 +1,6 @@
-"""Where settings are written: the only reader of the environment and of ``headwater.toml``.
+"""Loading of settings: the only module that reads the environment and ``headwater.toml``.
 
-A variable wins over the file, the file over the default.
+A variable overrides the file, and the file overrides the default.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from headwater.core.logging import log
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
-from headwater.settings.schema import PREFIX, SETTINGS, Settings, by_path, replaced
+from headwater.settings.schema import PREFIX, SETTINGS, Settings, by_path, replace_values
 
 FILE = "headwater.toml"
 
@@ -23,14 +23,14 @@ Origin = Literal["default", "file", "environment"]
 _TESTS = PREFIX + "TEST_"
 
 
-class Loaded(NamedTuple):
-    """Settings, and where each that is not a default was written."""
+class LoadedSettings(NamedTuple):
+    """Settings, and the origin of each that is not a default."""
 
     settings: Settings
     origins: Mapping[str, Origin]
 
 
-class Described(NamedTuple):
+class SettingInfo(NamedTuple):
     """One setting as ``headwater config show`` lists it."""
 
     path: str
@@ -41,30 +41,30 @@ class Described(NamedTuple):
 
 
 def load(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
-    """The settings of this process: from its environment and working directory unless given."""
+    """Load settings, by default from the process's environment and working directory."""
     return load_with_origins(environ, directory).settings
 
 
 def load_with_origins(
     environ: Mapping[str, str] | None = None, directory: Path | None = None
-) -> Loaded:
-    """The settings of this process, and where each was written."""
+) -> LoadedSettings:
+    """Load settings together with the origin of each."""
     file = _from_file((directory or Path()) / FILE)
     variables = _from_environment(os.environ if environ is None else environ)
     origins: dict[str, Origin] = dict.fromkeys(file, "file")
     origins |= dict.fromkeys(variables, "environment")
-    return Loaded(replaced(Settings(), file | variables), origins)
+    return LoadedSettings(replace_values(Settings(), file | variables), origins)
 
 
 def environment_without_settings() -> dict[str, str]:
-    """The environment of a process that is to run with the defaults, such as the demo's."""
+    """Return the environment for a process that shall run with default settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
-def describe(loaded: Loaded) -> Iterator[Described]:
-    """Lists every setting with its value, its origin and what it is for; secrets are masked."""
+def describe(loaded: LoadedSettings) -> Iterator[SettingInfo]:
+    """Yield every setting with value, origin and description; secrets are masked."""
     for setting in SETTINGS.values():
-        yield Described(
+        yield SettingInfo(
             setting.path,
             setting.variable,
             setting.shown(setting.of(loaded.settings)),
@@ -79,7 +79,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        # ValueError: TOML's own, which says line and column, or text that is not UTF-8.
+        # ValueError: invalid TOML, with line and column, or text that is not UTF-8.
         raise ConfigError(f"{file} cannot be read: {error}") from error
     return {
         path: SETTINGS[path].check(value, f"{file}: {path}")
@@ -93,8 +93,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for name, text in environ.items():
         if name in known:
             setting = known[name]
-            # A key or an address of "" says nothing, so that an empty variable cannot take away
-            # the key that the file sets.
+            # An empty key or URL is ignored: an empty variable must not remove the key that the
+            # file sets.
             if text or setting.of(Settings()) != "":
                 values[setting.path] = setting.check_text(text, name)
         elif name.startswith(PREFIX) and not name.startswith(_TESTS):

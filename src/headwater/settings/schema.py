@@ -1,4 +1,4 @@
-"""Settings: what there is to set, what each may be and what it is for.
+"""The settings: their names, types, defaults and descriptions.
 
 The name of a variable is the path of its setting: ``worker.batch_size`` is
 ``HEADWATER_WORKER_BATCH_SIZE``, and ``batch_size`` in the table ``[worker]`` of the file.
@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -28,17 +29,17 @@ _BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
 )
 
 
-def _hidden(secret: str) -> str:
+def _mask(secret: str) -> str:
     return "***" if secret else ""
 
 
-def _without_password(url: str) -> str:
-    # Greedy up to the last @: a password with an unescaped @ or / must not show its tail.
+def _mask_password(url: str) -> str:
+    # Greedy up to the last @: a password may contain an unescaped @ or /.
     url = re.sub(r"(://[^:@]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&\s]+", r"\1***", url)
 
 
-def _checked_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
+def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
     for name, location in sources.items():
         check_name(name)
         kind_of(name, location)
@@ -46,184 +47,201 @@ def _checked_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
-    """Prices as whole numbers of nano-USD for a million tokens."""
-    for model, given in prices.items():
-        text = str(given)
+    """Return prices as whole numbers of nano-USD per million tokens."""
+    for model, price in prices.items():
+        text = str(price)
         if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
             raise InvalidInputError(
-                f"{given!r} for {model!r} is not a whole number of nano-USD for a million "
+                f"{price!r} for {model!r} is not a whole number of nano-USD per million "
                 f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
             )
-    return {model: int(given) for model, given in prices.items()}
+    return {model: int(price) for model, price in prices.items()}
 
 
-_SECRET = {"show": _hidden}
-_URL = {"show": _without_password}
-# A dollar for each token: a record holds what nine million of those cost.
+_SECRET = {"show": _mask}
+_URL = {"show": _mask_password}
+# One dollar per token; the cost of nine million such tokens still fits into a record.
 _LONGEST_RATE = 15
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """How events are worked off."""
+    """Settings of workers."""
 
-    batch_size: Annotated[int, Meta(ge=1, description="events per batch")] = 100
-    poll_interval: Annotated[float, Meta(gt=0, description="longest idle wait, in seconds")] = 1.0
+    batch_size: Annotated[int, Meta(ge=1, description="maximum number of events per batch")] = 100
+    poll_interval: Annotated[float, Meta(gt=0, description="seconds between polls when idle")] = 1.0
     consumer_group: Annotated[
-        str, Meta(min_length=1, description="name under which workers share the events")
+        str, Meta(min_length=1, description="consumer group of the workers; all use the same")
     ] = "headwater_workers"
     lease_ttl: Annotated[
-        float, Meta(gt=0, description="seconds after which a silent worker loses its partitions")
+        float, Meta(gt=0, description="seconds without a heartbeat until a worker's leases expire")
     ] = 10.0
     concurrency: Annotated[
-        int, Meta(ge=1, description="entities at once in a batch of one partition")
+        int, Meta(ge=1, description="entities of one partition that are processed concurrently")
     ] = 64
-    handler_timeout: Annotated[float, Meta(gt=0, description="seconds a function may run")] = 60.0
-    threads: Annotated[int, Meta(ge=1, description="threads for functions not async")] = 16
+    handler_timeout: Annotated[
+        float, Meta(gt=0, description="timeout of a handler, in seconds")
+    ] = 60.0
+    threads: Annotated[int, Meta(ge=1, description="threads for functions that are not async")] = 16
     max_deliveries: Annotated[
         int,
-        Meta(ge=1, description="runs of an event that kills its worker, before it is set aside"),
+        Meta(
+            ge=1, description="attempts at an event that crashes workers before it is a dead letter"
+        ),
     ] = 5
     drain_timeout: Annotated[
-        float, Meta(gt=0, description="seconds a stopping worker may take to finish its batch")
+        float, Meta(gt=0, description="seconds that a stopping worker may take to finish a batch")
     ] = 30.0
     metrics_port: Annotated[
         int,
-        Meta(ge=0, le=65_535, description="port of a worker's metrics and probes; 0 for none"),
+        Meta(ge=0, le=65_535, description="port for metrics and probes of a worker; 0 for none"),
     ] = 0
 
 
 class HttpSettings(msgspec.Struct, frozen=True):
-    """How the server listens."""
+    """Settings of the HTTP server."""
 
     host: Annotated[str, Meta(min_length=1, description="address to listen on")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="port; 0 takes a free one")] = 8000
-    max_body_bytes: Annotated[int, Meta(ge=1, description="largest request body")] = 1_048_576
+    port: Annotated[int, Meta(ge=0, le=65_535, description="port; 0 for any free port")] = 8000
+    max_body_bytes: Annotated[int, Meta(ge=1, description="maximum size of a request body")] = (
+        1_048_576
+    )
     rate_limit: Annotated[
-        float, Meta(ge=0, description="requests per second and key; 0 for no limit")
+        float, Meta(ge=0, description="requests per second for each API key; 0 for no limit")
     ] = 0.0
-    access_log: Annotated[bool, Meta(description="whether each request is logged")] = True
+    access_log: Annotated[bool, Meta(description="log every request")] = True
 
 
 class IngestSettings(msgspec.Struct, frozen=True):
-    """Which events are taken in."""
+    """Settings of publishing."""
 
     dedup_window: Annotated[
-        timedelta, Meta(description="how long a repeated event_id is recognised")
+        timedelta,
+        Meta(description="how long an event_id is remembered, so that a duplicate is ignored"),
     ] = timedelta(hours=24)
     future_tolerance: Annotated[
-        timedelta, Meta(description="how far ahead of our clock an event's timestamp may be")
+        timedelta, Meta(description="how far in the future an event's timestamp may be")
     ] = timedelta(minutes=5)
-    max_event_bytes: Annotated[int, Meta(ge=1, description="largest payload of an event")] = (
-        1_048_576
-    )
+    max_event_bytes: Annotated[
+        int, Meta(ge=1, description="maximum size of an event's payload")
+    ] = 1_048_576
     dedup_limit: Annotated[
-        int, Meta(ge=1, description="event ids recognised at most; the oldest are forgotten first")
+        int, Meta(ge=1, description="maximum number of remembered event ids; the oldest go first")
     ] = 10_000_000
     max_backlog: Annotated[
-        int, Meta(ge=0, description="waiting events above which ingest answers 503; 0 for no limit")
+        int,
+        Meta(ge=0, description="refuse events with 503 while more than this wait; 0 for no limit"),
     ] = 0
 
 
 class OfflineSettings(msgspec.Struct, frozen=True):
-    """How the embedded history is kept."""
+    """Settings of the embedded history."""
 
     segment_rows: Annotated[int, Meta(ge=1, description="rows per Parquet segment")] = 50_000
     segment_grace: Annotated[
-        timedelta, Meta(description="how long a merged segment stays for those who read it")
+        timedelta, Meta(description="how long readers may still use a merged segment")
     ] = timedelta(minutes=5)
 
 
 class RedisSettings(msgspec.Struct, frozen=True):
-    """Where production keeps what happens now."""
+    """Settings of Redis."""
 
-    url: Annotated[str, Meta(description="Redis for events and values", extra=_URL)] = ""
-    prefix: Annotated[
-        str, Meta(min_length=1, description="what the names of all keys begin with")
-    ] = "headwater"
-    timeout: Annotated[float, Meta(gt=0, description="seconds to wait for an answer")] = 5.0
+    url: Annotated[
+        str, Meta(description="URL of the Redis server for events and current values", extra=_URL)
+    ] = ""
+    prefix: Annotated[str, Meta(min_length=1, description="prefix of all keys")] = "headwater"
+    timeout: Annotated[float, Meta(gt=0, description="timeout of a command, in seconds")] = 5.0
     connect_timeout: Annotated[
-        float, Meta(gt=0, description="seconds to wait for a connection")
+        float, Meta(gt=0, description="timeout of connecting, in seconds")
     ] = 5.0
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):
-    """Where production keeps what happened."""
+    """Settings of Postgres."""
 
-    url: Annotated[str, Meta(description="Postgres for history", extra=_URL)] = ""
+    url: Annotated[str, Meta(description="URL of the Postgres server for history", extra=_URL)] = ""
     schema: Annotated[
-        str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$", description="schema of Headwater's own tables")
+        str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$", description="schema of the tables")
     ] = "headwater"
     pool_size: Annotated[
-        int, Meta(ge=1, description="most connections of a process, and one for records")
+        int,
+        Meta(ge=1, description="maximum number of connections per process, plus one for records"),
     ] = 10
-    timeout: Annotated[float, Meta(gt=0, description="seconds a statement may take")] = 60.0
+    timeout: Annotated[float, Meta(gt=0, description="timeout of a statement, in seconds")] = 60.0
     connect_timeout: Annotated[
-        float, Meta(gt=0, description="seconds to wait for a connection")
+        float, Meta(gt=0, description="timeout of connecting, in seconds")
     ] = 10.0
 
 
 class RecordSettings(msgspec.Struct, frozen=True):
-    """How contexts are recorded."""
+    """Settings of context records."""
 
     include_content: Annotated[
-        bool, Meta(description="whether texts, inputs and values are kept, not only their hashes")
+        bool, Meta(description="store texts, inputs and values in records, not only their hashes")
     ] = True
-    required: Annotated[
-        bool, Meta(description="whether a context that could not be recorded is an error")
-    ] = False
+    required: Annotated[bool, Meta(description="fail a context if its record cannot be stored")] = (
+        False
+    )
     index_key: Annotated[
         str,
-        Meta(description="secret by which records are found; else the store's own", extra=_SECRET),
+        Meta(
+            description="secret key of the search index; by default the store generates one",
+            extra=_SECRET,
+        ),
     ] = ""
     timeout: Annotated[
-        float, Meta(gt=0, description="seconds a context waits for its record to be kept")
+        float, Meta(gt=0, description="seconds that a context waits until its record is stored")
     ] = 5.0
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
-    """How contexts are assembled."""
+    """Settings of context assembly."""
 
     timeout: Annotated[
-        float, Meta(gt=0, description="seconds the function of a context or a retriever may run")
+        float, Meta(gt=0, description="timeout of context and retriever functions, in seconds")
     ] = 30.0
 
 
 class LogSettings(msgspec.Struct, frozen=True):
-    """What is logged, and how."""
+    """Settings of logging."""
 
-    level: Annotated[Level, Meta(description="least important level that is written")] = "info"
-    format: Annotated[Format, Meta(description="auto is console on a terminal, else json")] = "auto"
+    level: Annotated[Level, Meta(description="minimum level")] = "info"
+    format: Annotated[
+        Format, Meta(description="auto means console on a terminal, json elsewhere")
+    ] = "auto"
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Everything that can be set without changing a features file."""
+    """All settings."""
 
     env: Annotated[
         Literal["development", "production"],
-        Meta(description="production insists on Redis and Postgres, and makes no tables by itself"),
+        Meta(description="production requires Redis and Postgres, and never creates tables"),
     ] = "development"
-    home: Annotated[str, Meta(min_length=1, description="the embedded store's folder")] = (
+    home: Annotated[str, Meta(min_length=1, description="folder of the embedded store")] = (
         ".headwater"
     )
     features: Annotated[
-        str, Meta(min_length=1, description="features file of a command that names none")
+        str, Meta(min_length=1, description="default features file of commands")
     ] = "features.py"
     partitions: Annotated[
-        int, Meta(ge=1, le=1024, description="parts of the event log, fixed when a store is made")
+        int, Meta(ge=1, le=1024, description="partitions of the event log; fixed at creation")
     ] = 16
     api_key: Annotated[
-        str, Meta(description="key that requests must carry; several with commas", extra=_SECRET)
+        str,
+        Meta(
+            description="API key that requests must send; separate several by commas", extra=_SECRET
+        ),
     ] = ""
     signing_key: Annotated[
         str,
         Meta(
-            description="keys that sign and verify records, with commas; the first one signs",
+            description="keys of records, separated by commas; the first signs, all verify",
             extra=_SECRET,
         ),
     ] = ""
     signature_mode: Annotated[
         Literal["off", "optional", "required"],
-        Meta(description="whether records are signed; optional is when there is a key"),
+        Meta(description="sign records: never, if there is a key, or always"),
     ] = "optional"
     context: ContextSettings = ContextSettings()
     record: RecordSettings = RecordSettings()
@@ -237,31 +255,31 @@ class Settings(msgspec.Struct, frozen=True):
     sources: Annotated[
         dict[str, str],
         Meta(
-            description="names that SQL features read, each with its file",
-            extra={"check": _checked_sources},
+            description="files that SQL features can read, by name",
+            extra={"check": _check_sources},
         ),
     ] = {}
     prices: Annotated[
         dict[str, int | str],
         Meta(
-            description="models with a price of your own, in nano-USD for a million input tokens",
+            description="prices of models, in nano-USD per million input tokens",
             extra={"check": rates_of},
         ),
     ] = {}
 
     @property
     def api_keys(self) -> tuple[str, ...]:
-        """The keys that are valid at once."""
+        """All valid keys."""
         return tuple(key for part in self.api_key.split(",") if (key := part.strip()))
 
     def replace(self, **changes: object) -> Settings:
-        """These settings with some replaced, checked as the file's are; a group is a mapping."""
-        given = {
+        """Return a copy with validated changes; the value of a group is a mapping."""
+        values = {
             path: SETTINGS[path].check(value, path) for path, value in by_path(changes, "settings")
         }
-        return replaced(self, given)
+        return replace_values(self, values)
 
-    # What is printed, or shown with a traceback, has no secrets in it.
+    # Both forms are printed, also in tracebacks, so they mask secrets.
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(path, setting.shown(setting.of(self))) for path, setting in SETTINGS.items()]
 
@@ -270,7 +288,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Setting(NamedTuple):
-    """One setting: where it is written, what it may be and what it is for."""
+    """One setting: its path, type, constraints and description."""
 
     path: str
     kind: Any
@@ -278,7 +296,7 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str | None:
-        """Its environment variable; a table can only be written in the file."""
+        """The environment variable, or None for a table, which only the file can hold."""
         if get_origin(self.kind) is dict:
             return None
         return PREFIX + self.path.replace(".", "_").upper()
@@ -289,64 +307,62 @@ class Setting(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """What may be written, in words."""
+        """A description of the allowed values."""
         origin = get_origin(self.kind) or self.kind
         if origin is Literal:
             return "one of " + ", ".join(get_args(self.kind))
         meta = self.meta
         bounds = ((" above", meta.gt), (" from", meta.ge), (" to", meta.le))
         limits = "".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
-        words = _IN_WORDS[self.kind if origin is dict else origin]
-        return words + limits + (" that is not empty" if meta.min_length else "")
+        name = _TYPE_NAMES[self.kind if origin is dict else origin]
+        return name + limits + (" that is not empty" if meta.min_length else "")
 
     def of(self, settings: Settings) -> Any:
-        """Its value among these settings."""
+        """Return the value of this setting."""
         value: Any = settings
         for name in self.path.split("."):
             value = getattr(value, name)
         return value
 
     def shown(self, value: Any) -> Any:
-        """A value as people may see it: durations in words, secrets masked."""
+        """Return a value for display: durations formatted, secrets masked."""
         if isinstance(value, timedelta):
             return format_duration(value // timedelta(milliseconds=1))
         show = (self.meta.extra or {}).get("show")
         return show(str(value)) if show else value
 
-    def check(self, given: object, where: str) -> Any:
-        """The value in its own type, or an error that names where it was written."""
+    def check(self, value: object, where: str) -> Any:
+        """Return the value in the setting's type; raise ConfigError naming its place otherwise."""
         try:
-            return self._value(os.fspath(given) if isinstance(given, os.PathLike) else given)
+            return self._convert(os.fspath(value) if isinstance(value, os.PathLike) else value)
         except ValueError as error:
             raise ConfigError(
-                f"{where}: {self.shown(given)!r} is not allowed; it must be {self.allowed}"
+                f"{where}: {self.shown(value)!r} is not allowed; it must be {self.allowed}"
             ) from error
         except (InvalidInputError, DeclarationError) as error:
             raise ConfigError(f"{where}: {error}") from error
 
     def check_text(self, text: str, where: str) -> Any:
-        """The same for a variable, where every value is text."""
-        given: object = text
+        """Return the value of an environment variable in the setting's type."""
+        value: object = text
         if self.kind is bool:
-            given = _BOOLEANS.get(text.lower(), text)
+            value = _BOOLEANS.get(text.lower(), text)
         elif self.kind in (int, float):
-            try:
-                given = msgspec.convert(text, self.kind, strict=False)
-            except msgspec.ValidationError:
-                given = text
-        return self.check(given, where)
+            with suppress(msgspec.ValidationError):
+                value = msgspec.convert(text, self.kind, strict=False)
+        return self.check(value, where)
 
-    def _value(self, given: Any) -> Any:
+    def _convert(self, raw: Any) -> Any:
         if self.kind is timedelta:
-            return to_timedelta(given)
-        value = msgspec.convert(given, Annotated[self.kind, self.meta])
+            return to_timedelta(raw)
+        value = msgspec.convert(raw, Annotated[self.kind, self.meta])
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(value)
         check = (self.meta.extra or {}).get("check")
         return check(value) if check else value
 
 
-_IN_WORDS: dict[Any, str] = {
+_TYPE_NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -367,13 +383,13 @@ def _walk(group: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
 
 
 SETTINGS = {setting.path: setting for setting in _walk(Settings)}
-"""Every setting by its path, in the order in which they are declared."""
+"""Every setting by its path, in order of declaration."""
 
 _GROUPS = {path.partition(".")[0] for path in SETTINGS if "." in path}
 
 
 def by_path(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every written setting by its path."""
+    """Yield the settings in a nested mapping with their paths."""
     for key, value in tree.items():
         path = prefix + key
         if path in SETTINGS:
@@ -389,13 +405,13 @@ def by_path(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[t
 _Group = TypeVar("_Group", bound=msgspec.Struct)
 
 
-def replaced(group: _Group, values: Mapping[str, Any], prefix: str = "") -> _Group:
-    """Settings with some replaced, given by their paths and checked already."""
+def replace_values(group: _Group, values: Mapping[str, Any], prefix: str = "") -> _Group:
+    """Return a copy with the values at these paths, which are not validated."""
     changes: dict[str, Any] = {}
     for name in group.__struct_fields__:
         path, current = prefix + name, getattr(group, name)
         if isinstance(current, msgspec.Struct):
-            changes[name] = replaced(current, values, path + ".")
+            changes[name] = replace_values(current, values, path + ".")
         elif path in values:
             changes[name] = values[path]
     return msgspec.structs.replace(group, **changes)
