@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from headwater.core.durations import format_duration, parse_duration
     from headwater.core.values import FeatureValue, ServiceEvent
     from headwater.declarations import Chunk, ContextItem, Overrides, context, retriever
-    from headwater.declarations.feature_decorators import entity, feature
+    from headwater.declarations.entity_decorator import entity
+    from headwater.declarations.feature_decorators import feature
+    from headwater.declarations.feature_handles import Feature
     from headwater.declarations.graph import Graph
     from headwater.engine.worker import Worker
     from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
@@ -42,6 +44,7 @@ __all__ = [
     "ContextPage",
     "ContextTrace",
     "DeadLetter",
+    "Feature",
     "FeatureLineage",
     "FeatureStore",
     "FeatureValue",
@@ -82,6 +85,7 @@ _HOMES = {
     "ContextTrace": "records.lineage",
     "DeadLetter": "ports",
     "ContextDiff": "records.diff",
+    "Feature": "declarations.feature_handles",
     "FeatureLineage": "records.lineage",
     "FeatureStore": "store.feature_store",
     "FeatureValue": "core.values",
@@ -106,7 +110,7 @@ _HOMES = {
     "TokenBudgetError": "errors",
     "Worker": "engine.worker",
     "context": "declarations",
-    "entity": "declarations.feature_decorators",
+    "entity": "declarations.entity_decorator",
     "feature": "declarations.feature_decorators",
     "format_duration": "core.durations",
     "parse_duration": "core.durations",

@@ -98,8 +98,8 @@ def test_two_stores_may_each_have_an_entity_of_one_name(store: FeatureStore) -> 
 
 
 def test_a_decorator_without_its_store_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"@entity needs the store; write @entity\(store\)"):
+    class User:
+        user_id: str
 
-        @entity  # type: ignore[arg-type]
-        class User:
-            user_id: str
+    with pytest.raises(DeclarationError, match=r"@entity needs the store; write @entity\(store\)"):
+        entity(User)  # type: ignore[call-overload]

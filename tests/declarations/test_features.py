@@ -41,8 +41,8 @@ def test_a_sync_function_stays_callable_in_a_plain_unit_test(user: type) -> None
     )
 
 
-def test_a_decorated_function_is_the_function_itself(user: type) -> None:
-    assert feature(entity=user)(of_id) is of_id
+def test_a_handle_holds_the_function_itself(user: type) -> None:
+    assert feature(entity=user)(of_id).function is of_id
 
 
 async def test_a_handler_stays_callable_in_a_plain_unit_test(user: type) -> None:
@@ -83,7 +83,7 @@ def test_two_features_of_one_name_are_refused_and_both_places_named(user: type) 
     def name(user_id: str) -> str:
         return "one"
 
-    first = name.__code__.co_firstlineno
+    first = name.function.__code__.co_firstlineno
     with pytest.raises(DuplicateNameError) as caught:
 
         @feature(entity=user, name="name")

@@ -485,7 +485,7 @@ async def test_numpy_values_are_accepted_and_come_back_as_pythons_own(
 async def test_a_text_is_no_list_of_names_or_ids(store: FeatureStore, user: type) -> None:
     for names, ids in ((["plan"], "u1"), ("plan", ["u1"])):
         for verb in (store.get_features, store.get_feature_values):
-            with pytest.raises(InvalidInputError, match=r"is a text; pass a list, such as \['"):
+            with pytest.raises(InvalidInputError, match=r"is a string; pass a list, such as \['"):
                 await verb(names, ids)
 
 

@@ -25,7 +25,7 @@ from headwater.declarations.contexts import (
     is_text,
     sla_of,
 )
-from headwater.declarations.feature_decorators import Declares, location_of
+from headwater.declarations.entity_decorator import Declares, location_of
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError, RecordValueError
 from headwater.errors.hints import nearest
@@ -202,7 +202,8 @@ def _check_called_with_store(decorator: Callable[..., Any], store: object) -> No
     if inspect.isfunction(store):
         name = decorator.__name__
         raise DeclarationError(
-            f"@{name} needs the store; write @{name}(store)", location_of(store, None)
+            f"@{name} needs the store; write @{name}(store) or @store.{name}()",
+            location_of(store, None),
         )
 
 

@@ -1,4 +1,4 @@
-"""The decorators ``entity`` and ``feature``.
+"""The decorator ``feature``.
 
 Declaring runs nothing: it checks the options and the function, reports errors with file and line,
 and adds a declaration to the store.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from types import FrameType
-from typing import Any, Never, Protocol, TypeVar, get_args, get_type_hints
-from weakref import WeakKeyDictionary
+from functools import wraps
+from typing import Any, Concatenate, Never, ParamSpec, get_args, get_type_hints
 
 import msgspec
 
@@ -19,6 +18,14 @@ from headwater.core.codec import Codec
 from headwater.core.durations import Duration, to_timedelta
 from headwater.core.templates import Template, parse_template
 from headwater.core.values import INTERNAL, LONGEST_NAME
+from headwater.declarations.entity_decorator import (
+    DeclaringStore,
+    calling_frame,
+    declared_entity,
+    location_of,
+    location_of_frame,
+)
+from headwater.declarations.feature_handles import FeatureDecorator, FeatureFunction
 from headwater.declarations.features import (
     DEFAULT_MAX_RETRIES,
     EntityDef,
@@ -26,71 +33,11 @@ from headwater.declarations.features import (
     Mode,
     Order,
 )
-from headwater.declarations.registry import Registry
-from headwater.declarations.runtime import HasRuntime, runtime_of
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, DurationError, FeatureValueError
 from headwater.errors.hints import Location, nearest
 
-F = TypeVar("F", bound=Callable[..., Any])
-C = TypeVar("C", bound=type)
-
-
-class Declares(Protocol):
-    """The part of a store's runtime that the decorators need."""
-
-    @property
-    def registry(self) -> Registry: ...
-
-
-class _Declared(msgspec.Struct, frozen=True):
-    registry: Registry
-    entity: EntityDef
-
-
-_entities: WeakKeyDictionary[type, _Declared] = WeakKeyDictionary()
-
-
-def entity(store: HasRuntime[Declares], *, name: str | None = None) -> Callable[[C], C]:
-    """Declares a class with one id field, such as ``user_id: str``, as an entity of the store."""
-    if isinstance(store, type):
-        raise DeclarationError("@entity needs the store; write @entity(store)")
-    registry = runtime_of(store).registry
-    frame = inspect.currentframe()
-    caller = frame.f_back if frame else None
-
-    def declare(cls: C) -> C:
-        location = Location(
-            caller.f_code.co_filename if caller else "?", caller.f_lineno if caller else 0
-        )
-        id_field, id_type = _id_field(cls, location, caller)
-        declared = EntityDef(name or cls.__name__, id_field, id_type, location)
-        registry.add_entity(declared)
-        _entities[cls] = _Declared(registry, declared)
-        return cls
-
-    return declare
-
-
-def _id_field(
-    cls: type, location: Location, caller: FrameType | None
-) -> tuple[str, type[str] | type[int]]:
-    hints = get_type_hints(cls, localns=caller.f_locals if caller else None)
-    fields = list(hints.items())
-    if len(fields) != 1:
-        named = [field for field in fields if field[0].endswith("_id")]
-        fields = named if len(named) == 1 else []
-    if not fields:
-        raise DeclarationError(
-            f"entity {cls.__name__} needs one id field; annotate it, for example "
-            f"`{cls.__name__.lower()}_id: str`",
-            location,
-        )
-    field, kind = fields[0]
-    if kind is not str and kind is not int:
-        raise DeclarationError(
-            f"entity {cls.__name__}: the id field {field!r} must be str or int", location
-        )
-    return field, kind
+P = ParamSpec("P")
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +58,8 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def feature(
-    *,
     entity: type,
+    *,
     name: str | None = None,
     trigger: str | Iterable[str] | None = None,
     refresh: Duration | None = None,
@@ -124,13 +71,17 @@ def feature(
     ttl: Duration | None = None,
     order: Order = "stream",
     **unknown: Never,
-) -> Callable[[F], F]:
-    """Declares the decorated function as a feature of an entity and returns it unchanged.
+) -> FeatureDecorator:
+    """Declare the decorated function as a feature of an entity and return its handle.
 
     With ``trigger`` the function takes the entity id and the event and runs when such an event
     arrives. With ``refresh`` it runs on a schedule; ``sql`` makes it one query for all entities,
     and the function only declares name and type. With neither it runs when the value is read;
     ``template`` then composes the value from other features.
+
+    >>> @feature(entity=User, trigger="purchase")
+    ... def purchases(user_id: str, event: ServiceEvent) -> int:
+    ...     return store.sync.get_feature("purchases", user_id) or 0 + 1
     """
     options = _Options(
         entity=entity,
@@ -146,13 +97,12 @@ def feature(
         order=order,
         unknown=unknown,
     )
-    frame = inspect.currentframe()
-    caller = frame.f_back if frame else None
-    local_names = caller.f_locals if caller else None
+    caller = calling_frame()
 
-    def declare(function: F) -> F:
+    def declare(function: Callable[..., Any], /) -> Any:
+        function = function.function if isinstance(function, FeatureFunction) else function
         location = location_of(function, caller)
-        declared = _entities.get(entity) if isinstance(entity, type) else None
+        declared = declared_entity(entity)
         if declared is None:
             raise DeclarationError(
                 f"feature {function.__name__!r}: {entity!r} is not an entity; decorate its class "
@@ -160,13 +110,35 @@ def feature(
                 location,
             )
         _check_combination(options, function.__name__, location)
-        declared.registry.add_feature(
-            _feature_def(options, declared.entity, function, location, local_names)
-        )
-        return function
+        local_names = caller.f_locals if caller else None
+        definition = _feature_def(options, declared.entity, function, location, local_names)
+        runtime_of(declared.store).registry.add_feature(definition)
+        return FeatureFunction(declared.store, definition)
 
     return declare
 
+
+def _on_store(
+    decorator: Callable[P, FeatureDecorator],
+) -> Callable[Concatenate[DeclaringStore, P], FeatureDecorator]:
+    """Return the form of the decorator that is a method of the store."""
+
+    @wraps(decorator)
+    def method(store: DeclaringStore, /, *args: P.args, **kwargs: P.kwargs) -> FeatureDecorator:
+        declare = decorator(*args, **kwargs)
+        declared = declared_entity(args[0] if args else kwargs["entity"])
+        if declared is not None and declared.store is not store:
+            raise DeclarationError(
+                f"entity {declared.entity.name!r} belongs to another store; declare the feature "
+                "on that one",
+                location_of_frame(calling_frame()),
+            )
+        return declare
+
+    return method
+
+
+store_feature = _on_store(feature)
 
 _OPTION_NAMES = tuple(inspect.signature(feature).parameters)[:-1]
 
@@ -342,13 +314,3 @@ def _template(text: str | None, codec: Codec, name: str, location: Location) -> 
             f"feature {name!r}: a template gives text; annotate it -> str", location
         )
     return parse_template(text, location)
-
-
-def location_of(function: Callable[..., Any], caller: FrameType | None) -> Location:
-    plain = inspect.unwrap(function)
-    if inspect.isfunction(plain):
-        return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
-    where = Location(caller.f_code.co_filename, caller.f_lineno) if caller else None
-    raise DeclarationError(
-        f"{function!r} cannot be declared; decorate a function, written with def", where
-    )

@@ -12,7 +12,14 @@ from headwater.contexts.recorded import ContextPage, ExternalContext, check_not_
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.clock import Clock, SystemClock, to_micros
 from headwater.core.values import OUT_OF_RANGE, ServiceEvent, has_supported_year
-from headwater.declarations import Overrides, graph
+from headwater.declarations import (
+    Overrides,
+    context_decorators,
+    entity_decorator,
+    feature_decorators,
+    graph,
+)
+from headwater.declarations.feature_handles import Feature, feature_name
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
@@ -37,6 +44,7 @@ from headwater.store.sync import Blocking, T, blocking
 from headwater.store.validation import check_events, check_sequences, payload_of
 
 Id = TypeVar("Id", str, int)
+FeatureRef = str | Feature[Any]
 
 
 class EventBus:
@@ -86,6 +94,11 @@ class FeatureStore:
         self.sync = SyncStore(self)
         for name, location in chosen.sources.items():
             self.source(name, location)
+
+    entity = entity_decorator.entity
+    feature = feature_decorators.store_feature
+    retriever = context_decorators.retriever
+    context = context_decorators.context
 
     @property
     def settings(self) -> Settings:
@@ -151,9 +164,14 @@ class FeatureStore:
         await self.bus.publish_many([event], dedup=event_id is not None)
         return event
 
-    def get_feature(self, name: str, entity_id: str | int) -> Coroutine[Any, Any, Any]:
-        """One feature's value for one entity, in its annotated type; None if there is none."""
-        # Handlers call nothing more often: once the store is open, the reader's own coroutine does.
+    def get_feature(self, name: FeatureRef, entity_id: str | int) -> Coroutine[Any, Any, Any]:
+        """Return one feature's value for one entity, in its annotated type; None if there is none.
+
+        ``name`` is the feature's name or its handle, here and in the other verbs.
+        """
+        # The verb that handlers call most: an open store returns the reader's coroutine itself.
+        if name.__class__ is not str:
+            name = feature_name(name)
         engine = self._runtime.current()
         if engine is None:
             return self._open_and_get(name, entity_id)
@@ -164,37 +182,42 @@ class FeatureStore:
         return await engine.reader.value(name, entity_id)
 
     async def get_features(
-        self, names: Sequence[str], entity_ids: Sequence[Id]
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[Id]
     ) -> dict[Id, dict[str, Any]]:
-        """Many features of many entities in one round trip: values by entity id, then by name."""
-        check_sequences(names, entity_ids)
+        """Return many features of many entities in one round trip, by entity id, then by name."""
+        names = check_sequences(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
 
     async def get_feature_values(
-        self, names: Sequence[str], entity_ids: Sequence[str | int]
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
     ) -> list[Row]:
-        """Like get_features, with each value's age and where it came from, in the order asked."""
-        check_sequences(names, entity_ids)
+        """Return values with age and origin, one row per entity in the order of ``entity_ids``."""
+        names = check_sequences(names, entity_ids)
         engine = await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
 
     async def set_feature(
-        self, name: str, entity_id: str | int, value: object, *, as_of: datetime | None = None
+        self,
+        name: FeatureRef,
+        entity_id: str | int,
+        value: object,
+        *,
+        as_of: datetime | None = None,
     ) -> None:
-        """Writes a value, online and to history; one with an older ``as_of`` to history alone.
+        """Write a value, online and to history; with an ``as_of`` in the past to history only.
 
-        Inside a handler the write belongs to the handler: it counts if, and when, the event's
-        own value does.
+        Inside a handler the write is part of the handler's transaction: it becomes durable
+        together with the event's own value.
         """
         check_not_replaying("set_feature")
-        feature = self._runtime.registry.feature(name)
+        feature = self._runtime.registry.feature(feature_name(name))
         if not feature.kept:
             remedy = "set those" if feature.template else "give it a ttl, a trigger or a refresh"
             made = "composed of others" if feature.template else "made anew"
             raise InvalidInputError(
-                f"feature {name!r} is {made} at every read and cannot be set; {remedy}"
+                f"feature {feature.name!r} is {made} at every read and cannot be set; {remedy}"
             )
         entity_id = feature.entity.text_id(entity_id)
         turn = current_transaction()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Any
 
 from headwater.contexts.recorded import ContextPage, ContextQuery, check_not_replaying
 from headwater.contexts.recorded.replay import Mode, Replay
+from headwater.declarations.feature_handles import Feature, feature_name
 from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Repair
 from headwater.ports import ConsumerLag, DeadLetter, Health
 from headwater.records.diff import ContextDiff
@@ -33,7 +35,7 @@ class RecordVerbs:
     async def find(
         self,
         *,
-        feature: str | None = None,
+        feature: str | Feature[Any] | None = None,
         entity: str | None = None,
         entity_id: str | int | None = None,
         chunk: str | None = None,
@@ -46,7 +48,8 @@ class RecordVerbs:
         ``entity`` names the kind of entity that ``entity_id`` belongs to.
         """
         evidence = (await self._runtime.open()).evidence
-        return await evidence.find(ContextQuery(feature, entity, entity_id, chunk), limit, cursor)
+        name = None if feature is None else feature_name(feature)
+        return await evidence.find(ContextQuery(name, entity, entity_id, chunk), limit, cursor)
 
     async def verify(
         self, ref: str, *, expect: str | None = None, signed: bool = False

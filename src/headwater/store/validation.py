@@ -11,18 +11,22 @@ import msgspec
 
 from headwater.core.codec import UnstorableError, encode_exact
 from headwater.core.values import INTERNAL, ServiceEvent
+from headwater.declarations.feature_handles import Feature, feature_name
 from headwater.errors import EventError, InvalidInputError
 
 _decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def check_sequences(names: Sequence[str], entity_ids: Sequence[str | int]) -> None:
-    """Refuses a text where a list belongs: its letters would be taken for names or ids."""
-    for given in (names, entity_ids):
-        if isinstance(given, str):
+def check_sequences(
+    features: Sequence[str | Feature[Any]], entity_ids: Sequence[str | int]
+) -> list[str]:
+    """Return the names of the features; refuse a string in place of a list of names or ids."""
+    for values in (features, entity_ids):
+        if isinstance(values, str):
             raise InvalidInputError(
-                f"{reprlib.repr(given)} is a text; pass a list, such as [{reprlib.repr(given)}]"
+                f"{reprlib.repr(values)} is a string; pass a list, such as [{reprlib.repr(values)}]"
             )
+    return [name if name.__class__ is str else feature_name(name) for name in features]
 
 
 def payload_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
