@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.http.app import create_app
+from headwater.http.app import App, create_app
 from headwater.http.server import serve
 from headwater.settings.schema import Settings
 
@@ -120,10 +120,13 @@ def store(make_store: MakeStore) -> FeatureStore:
     return make_store()
 
 
-def client_of(store: FeatureStore, key: str | None = KEY, **transport: Any) -> httpx.AsyncClient:
-    """A client that calls the application in this process."""
+def client_of(
+    served: FeatureStore | App, key: str | None = KEY, **transport: Any
+) -> httpx.AsyncClient:
+    """Return a client that calls the application in this process."""
+    app = served if isinstance(served, App) else create_app(served)
     return httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(store), **transport),
+        transport=httpx.ASGITransport(app, **transport),
         base_url="http://localhost",
         headers={"X-API-Key": key} if key else {},
     )

@@ -25,7 +25,7 @@ from headwater import (
 from headwater.errors import ImmutableRecordError
 from headwater.http.declarations import declared_context
 from headwater.http.json_values import plain
-from headwater.http.problems import answer_problem
+from headwater.http.problems import problem_response
 from headwater.http.records import RecordDocument
 from headwater.records.document import load
 from headwater.records.verify import verify
@@ -609,9 +609,9 @@ async def test_a_store_that_cannot_be_used_is_a_503(
 
 
 def test_a_record_that_exists_already_is_a_409() -> None:
-    answer = answer_problem(ImmutableRecordError("c1", "sha256:a", "sha256:b"))
+    answer = problem_response(ImmutableRecordError("c1", "sha256:a", "sha256:b"))
     problem = msgspec.json.decode(answer.body)
-    assert (answer.status, problem["type"]) == (409, "urn:headwater:problem:immutable-record")
+    assert (answer.status_code, problem["type"]) == (409, "urn:headwater:problem:immutable-record")
     assert (problem["stored"], problem["given"]) == ("sha256:a", "sha256:b")
 
 

@@ -167,4 +167,4 @@ async def test_the_document_says_what_a_route_takes_and_gives(client: httpx.Asyn
 
 
 def routes(store: FeatureStore) -> list[Route]:
-    return create_app(store).routes
+    return [*create_app(store).typed_routes]

@@ -1,19 +1,22 @@
-"""A route's function says by its signature what the route takes."""
+"""Typed routes: parameters, paths, and the Starlette router below them."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from starlette.responses import PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
 
 from headwater import FeatureStore
 from headwater.http.app import create_app
-from headwater.http.problems import FieldError, MalformedError
-from headwater.http.responses import Response
-from headwater.http.routes import UNMATCHED, Route, Router
+from headwater.http.request_errors import FieldError, MalformedError
+from headwater.http.routes import Route, RouteTree
+from tests.http.conftest import client_of
 
 
 class Page(msgspec.Struct):
-    """What the function was called with."""
+    """The arguments of the function."""
 
     name: str
     number: int
@@ -25,10 +28,10 @@ async def page(name: str, number: int, limit: int = 10) -> Page:
 
 
 async def latest(name: str) -> Response:
-    return Response(200, name.encode(), b"text/plain")
+    return PlainTextResponse(name)
 
 
-ROUTER = Router(
+ROUTES = RouteTree(
     [Route("GET", "/books/{name}/pages/{number}", page), Route("GET", "/books/{name}/new", latest)],
     max_body=100,
 )
@@ -39,8 +42,10 @@ async def nothing() -> dict[str, Any]:
 
 
 async def call(path: str, query: bytes = b"") -> Response:
-    resource, segments = ROUTER.find(path)
-    return await resource.endpoints["GET"].answer({"query_string": query}, nothing, segments)
+    found = ROUTES.find(path)
+    assert found
+    resource, parameters = found
+    return await resource.endpoints["GET"].respond({"query_string": query}, nothing, parameters)
 
 
 async def test_parameters_come_in_their_annotated_type() -> None:
@@ -68,15 +73,15 @@ async def test_a_path_that_is_not_utf8_is_malformed() -> None:
         await call("/books/%FF/pages/7")
 
 
-async def test_a_function_may_answer_by_itself() -> None:
-    assert await call("/books/a/new") == Response(200, b"a", b"text/plain")
+async def test_a_function_may_return_any_response_of_starlette() -> None:
+    response = await call("/books/a/new")
+    assert response.body == b"a"
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
 @pytest.mark.parametrize("path", ["", "/", "/books", "/books/a", "/books//new", "/books/a/pages"])
-def test_a_path_between_routes_is_none(path: str) -> None:
-    resource, _ = ROUTER.find(path)
-    assert resource.template == UNMATCHED
-    assert resource.endpoints == {}
+def test_a_path_between_routes_has_no_route(path: str) -> None:
+    assert ROUTES.find(path) is None
 
 
 async def test_the_store_opens_and_closes_with_the_server_that_runs_the_application(
@@ -95,11 +100,23 @@ async def test_the_store_opens_and_closes_with_the_server_that_runs_the_applicat
     assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_a_websocket_is_turned_away(store: FeatureStore) -> None:
+async def test_a_websocket_is_closed(store: FeatureStore) -> None:
     said: list[Any] = []
 
     async def send(message: Any) -> None:
         said.append(message)
 
-    await create_app(store)({"type": "websocket"}, nothing, send)
-    assert said == [{"type": "websocket.close"}]
+    await create_app(store)({"type": "websocket", "path": "/"}, nothing, send)
+    assert [message["type"] for message in said] == ["websocket.close"]
+
+
+async def test_static_files_can_be_mounted_below_the_routes(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    (tmp_path / "page.html").write_text("a page")
+    app = create_app(store)
+    app.mount("/ui", StaticFiles(directory=tmp_path))
+    async with client_of(app) as client:
+        assert (await client.get("/ui/page.html")).text == "a page"
+        assert (await client.get("/v1/features/shout?entity_id=u1")).json()["value"] == "U1!"
+        assert (await client.get("/nowhere")).headers["content-type"] == "application/problem+json"

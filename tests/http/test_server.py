@@ -20,7 +20,7 @@ from headwater import FeatureStore, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError
 from headwater.http.app import create_app
-from headwater.http.request_metrics import Watch
+from headwater.http.request_metrics import RequestMetrics
 from headwater.http.server import serve
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
@@ -243,7 +243,7 @@ async def test_what_the_server_itself_cannot_answer_is_logged_in_private_without
         raise ValueError("ada's diagnosis")
 
     async with serving(make_store(record={"include_content": not private})) as client:
-        monkeypatch.setattr(Watch, "note", fail)
+        monkeypatch.setattr(RequestMetrics, "record", fail)
         await client.get("/healthz")
         monkeypatch.undo()
     said = capsys.readouterr().err

@@ -1,11 +1,14 @@
-"""The ASGI application: every request's way from its path to its answer."""
+"""The ASGI application that serves a store."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from headwater.engine.worker import Worker
@@ -13,110 +16,130 @@ from headwater.http.access import Guard
 from headwater.http.contexts import Contexts
 from headwater.http.declarations import Declarations
 from headwater.http.features import Features
-from headwater.http.health import Operations
+from headwater.http.health import Probes
 from headwater.http.ingest import Ingest
 from headwater.http.openapi import document
-from headwater.http.problems import answer_problem, log_problem
+from headwater.http.problems import log_problem, problem_response
 from headwater.http.records import Records
-from headwater.http.request_metrics import Watch
-from headwater.http.request_parsing import path_of
-from headwater.http.responses import Response, send_answer
-from headwater.http.routes import Endpoint, Resource, Route, Router
+from headwater.http.request_errors import MethodError, NoRouteError
+from headwater.http.request_metrics import RequestMetrics
+from headwater.http.request_parsing import quoted_path
+from headwater.http.responses import ApiResponse
+from headwater.http.routes import Endpoint, Resource, Route, RouteTree
 from headwater.store.feature_store import FeatureStore
+
+# Callers choose unknown paths, so these share one label in the metrics.
+_UNMATCHED = Resource("(unmatched)")
 
 
 def create_app(store: FeatureStore) -> App:
-    """The application that serves a store, to be run by ``serve`` or mounted in another."""
-    watch = Watch(logs=store.settings.http.access_log)
-    return App(store, Guard(store.settings), watch, routes_of(store, watch))
+    """Return the ASGI application that serves a store, to run or to mount in another.
+
+    Example:
+        >>> app = create_app(FeatureStore())  # uvicorn main:app
+    """
+    metrics = RequestMetrics(has_log=store.settings.http.access_log)
+    return App(store, Guard(store.settings), metrics, routes_of(store, metrics))
 
 
 def create_worker_app(store: FeatureStore, worker: Worker) -> App:
-    """The application of a worker that serves nothing but its own metrics and probes."""
-    watch = Watch(logs=store.settings.http.access_log)
+    """Return the ASGI application of a worker, which serves only its metrics and probes."""
+    metrics = RequestMetrics(has_log=store.settings.http.access_log)
     guard = Guard(store.settings, serves_data=False)
-    return App(store, guard, watch, Operations(store, watch, worker).routes())
+    return App(store, guard, metrics, Probes(store, metrics, worker).routes())
 
 
-def routes_of(store: FeatureStore, watch: Watch) -> list[Route]:
-    """The route table."""
+def routes_of(store: FeatureStore, metrics: RequestMetrics) -> list[Route]:
+    """Return the route table."""
     routes = [
-        *Ingest(store).routes(),
         *Features(store).routes(),
+        *Ingest(store).routes(),
         *Contexts(store).routes(),
         *Records(store).routes(),
         *Declarations(store).routes(),
-        *Operations(store, watch).routes(),
+        *Probes(store, metrics).routes(),
     ]
 
-    async def openapi() -> Response:
-        """Gives this document."""
-        return Response(200, described)
+    async def openapi() -> ApiResponse:
+        """Return this document."""
+        return ApiResponse(described)
 
     routes.append(Route("GET", "/openapi.json", openapi, documents=dict[str, Any]))
     described = msgspec.json.encode(document(routes))
     return routes
 
 
-class App:
-    """Finds the route, lets the caller in, calls, counts."""
+class App(Router):
+    """A Starlette router with a fast path for the typed routes.
+
+    Starlette serves the lifespan, websockets and all routes that are not typed, such as mounts.
+    """
 
     def __init__(
-        self, store: FeatureStore, guard: Guard, watch: Watch, routes: list[Route]
+        self, store: FeatureStore, guard: Guard, metrics: RequestMetrics, typed: Sequence[Route]
     ) -> None:
+        super().__init__(redirect_slashes=False, lifespan=self._lifespan)
+        self.typed_routes = typed
+        self.private = not store.settings.record.include_content
+        """Whether the log leaves out messages of user code, which may contain stored values."""
         self._store = store
         self._guard = guard
-        self._watch = watch
-        self.routes = routes
-        self._router = Router(routes, store.settings.http.max_body_bytes)
-
-    @property
-    def private(self) -> bool:
-        """Whether what contexts are made of stays out of the log."""
-        return not self._store.settings.record.include_content
+        self._metrics = metrics
+        self._tree = RouteTree(typed, store.settings.http.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._live(scope, receive, send)
-            return
+        found = self._tree.find(quoted_path(scope)) if scope["type"] == "http" else None
+        if found is None:
+            await super().__call__(scope, receive, send)
+        else:
+            await self._serve(*found, scope, receive, send)
+
+    async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for an unknown path."""
+        if scope["type"] == "http":
+            await self._serve(_UNMATCHED, [], scope, receive, send)
+        else:
+            await super().not_found(scope, receive, send)
+
+    async def _serve(
+        self,
+        resource: Resource,
+        parameters: list[str],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer a request and record it."""
         began = time.perf_counter()
         method: str = scope["method"]
-        path = path_of(scope)
-        resource, segments = self._router.find(path)
         try:
             endpoint = self._admit(scope, resource, method)
-            answer = await endpoint.answer(scope, receive, segments)
-        except Exception as error:  # noqa: BLE001 - the last handler: the caller gets an answer
-            log_problem(error, method, resource.template, private=self.private)
-            answer = answer_problem(error)
-        await send_answer(answer, send, head=method == "HEAD")
-        self._watch.note(method, resource.template, path, answer.status, began)
-
-    def flush(self) -> None:
-        """Writes the log records that are still held back."""
-        self._watch.flush()
+            response = await endpoint.respond(scope, receive, parameters)
+        except Exception as error:  # noqa: BLE001 - the last handler: the caller gets a response
+            log_problem(error, method, resource.path, private=self.private)
+            response = problem_response(error)
+        await response(scope, receive, send)
+        self._metrics.record(method, resource.path, quoted_path(scope), response.status_code, began)
 
     def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
-        """What answers the request, if the caller may ask; without a key nobody learns more."""
+        """Return the endpoint of a method; without a key, callers do not learn if it exists."""
         endpoint = resource.endpoints.get(method)
         if endpoint is None or not endpoint.public:
             self._guard.admit(scope)
         if endpoint is None:
-            raise resource.refusal(method)
+            allowed = sorted(resource.endpoints)
+            raise MethodError(method, allowed) if allowed else NoRouteError
         return endpoint
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Opens the store with the server that runs this application, and closes it with it."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close"})
-            return
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await self._store.open()
-                await send({"type": "lifespan.startup.complete"})
-            else:
+    def flush(self) -> None:
+        """Record the metrics and log records that are still buffered."""
+        self._metrics.flush()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        """Keep the store open while the server runs."""
+        async with self._store:
+            try:
+                yield
+            finally:
                 self.flush()
-                await self._store.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.declarations import ContextDef, annotations_of
 from headwater.errors.hints import closest
-from headwater.http.problems import FieldError
+from headwater.http.request_errors import FieldError
 
 _REFERENCE = "interaction_ref"
 

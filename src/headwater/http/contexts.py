@@ -13,7 +13,7 @@ from headwater.declarations import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.json_values import plain
-from headwater.http.responses import Response
+from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.records.lineage import (
     Context,
@@ -69,17 +69,17 @@ class Contexts:
 
     def routes(self) -> list[Route]:
         return [
+            # Before the route with a name: names of contexts have no hyphen.
+            Route("GET", "/v1/contexts/made-of", self.find_contexts),
             Route("POST", "/v1/contexts/{name}", self.assemble_context, documents=Assembled),
             Route("POST", "/api/context/assemble", self.assemble, documents=Assembled),
             Route("GET", "/v1/contexts", self.list_contexts),
-            # No context can be called so: the name of one has no hyphen.
-            Route("GET", "/v1/contexts/made-of", self.find_contexts),
             Route("GET", "/v1/context/{id}", self.read_context, documents=PastContext),
             Route("GET", "/v1/context/{id}/lineage", self.read_lineage, documents=ContextLineage),
             Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),
         ]
 
-    async def assemble_context(self, name: str, body: AssembleBody) -> Response:
+    async def assemble_context(self, name: str, body: AssembleBody) -> ApiResponse:
         """Assembles a context and keeps its record."""
         definition = runtime_of(self._store).registry.context(name)
         params, reference = with_reference(definition, body.params, body.interaction_ref)
@@ -90,7 +90,7 @@ class Contexts:
         )
         return _answer(assembled(context))
 
-    async def assemble(self, body: AssembleNamedBody) -> Response:
+    async def assemble(self, body: AssembleNamedBody) -> ApiResponse:
         """Assembles the context that the body names, for the UI, and keeps its record."""
         return await self.assemble_context(body.context, body)
 
@@ -127,21 +127,21 @@ class Contexts:
             cursor=cursor,
         )
 
-    async def read_context(self, id: str) -> Response:
+    async def read_context(self, id: str) -> ApiResponse:
         """Reads a recorded context with its lineage."""
         return _answer(await self._store.get_context_at(id))
 
-    async def read_lineage(self, id: str) -> Response:
+    async def read_lineage(self, id: str) -> ApiResponse:
         """Reads the lineage of a recorded context, and nothing else."""
         return _answer((await self._store.get_context_at(id)).lineage)
 
-    async def explain_context(self, id: str) -> Response:
+    async def explain_context(self, id: str) -> ApiResponse:
         """Explains why a recorded context is as it is."""
         return _answer(await self._store.records.explain(id))
 
 
-def _answer(told: msgspec.Struct) -> Response:
-    return Response(200, msgspec.json.encode(plain(told)))
+def _answer(told: msgspec.Struct) -> ApiResponse:
+    return ApiResponse(msgspec.json.encode(plain(told)))
 
 
 def assembled(context: Context) -> Assembled:

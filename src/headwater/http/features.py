@@ -16,7 +16,7 @@ from headwater.features.reader import Row
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
-# Other requests get their turn between so many entities of a large one.
+# After so many entities, a large request yields to others.
 _ENTITIES_AT_ONCE = 200
 
 
@@ -32,7 +32,7 @@ class OneFeature(msgspec.Struct, frozen=True):
 
 
 class FeaturesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which features of which entities are asked for."""
+    """The features and entities to read."""
 
     entity_ids: list[str]
     features: list[str]
@@ -40,7 +40,7 @@ class FeaturesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value, how old it is and where it came from."""
+    """A value, its age and its source."""
 
     value: Any
     as_of: datetime | None
@@ -56,14 +56,14 @@ class EntityRow(msgspec.Struct, frozen=True):
 
 
 class ManyFeatures(msgspec.Struct, frozen=True):
-    """The values of several entities, in the order asked."""
+    """The values of several entities, in the order of the request."""
 
     entity: str
     rows: list[EntityRow]
 
 
 class Features:
-    """Answers with values of features."""
+    """Reads feature values."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -76,21 +76,21 @@ class Features:
         ]
 
     async def read_feature(self, name: str, entity_id: str) -> OneFeature:
-        """Reads one feature of one entity."""
+        """Read one feature of one entity."""
         (row,) = await self._store.get_feature_values((name,), (entity_id,))
         value = row[name]
         age = value.age_ms(self._store.clock.now())
         return OneFeature(name, entity_id, value.value, value.as_of, age, value.source)
 
     async def read_features(self, body: FeaturesBody) -> ManyFeatures:
-        """Reads many features of many entities."""
+        """Read many features of many entities."""
         registry = runtime_of(self._store).registry
         entity = registry.one_entity(body.features)
         if body.entity is not None and registry.entity(body.entity) is not entity:
             raise InvalidInputError(
                 f"the features belong to the entity {entity.name!r}, not to {body.entity!r}"
             )
-        # In one order, so that the same features asked in another order share one plan.
+        # Sorted, so that requests for the same features share one read plan.
         names = tuple(sorted(set(body.features)))
         now = self._store.clock.now
         rows = [
@@ -100,7 +100,7 @@ class Features:
         return ManyFeatures(entity.name, rows)
 
     async def get_features(self, body: FeaturesBody) -> ManyFeatures:
-        """Reads many features of many entities, for the UI."""
+        """Read many features of many entities, for the UI."""
         return await self.read_features(body)
 
     async def _rows(

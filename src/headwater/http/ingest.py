@@ -1,4 +1,4 @@
-"""Routes that take events in."""
+"""Routes that publish events."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from msgspec import Meta
 from headwater.core.values import ServiceEvent
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError
-from headwater.http.problems import BacklogError, FieldError, MalformedError
+from headwater.http.request_errors import BacklogError, FieldError, MalformedError
 from headwater.http.request_parsing import Upload, decode_json
 from headwater.http.routes import JSON_TYPES, Route
 from headwater.store.feature_store import FeatureStore
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 
-# Counting what waits takes longer than taking an event in.
+# Counting the backlog takes longer than publishing an event.
 _BACKLOG_SECONDS = 0.5
 
 
 class EventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What happened to an entity."""
+    """An event of an entity."""
 
     entity_id: str
     payload: dict[str, Any] = {}
@@ -34,13 +34,13 @@ class EventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class BatchItem(EventBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One of several events."""
+    """An event of a batch."""
 
     event_type: str
 
 
 class AcceptedEvent(msgspec.Struct, frozen=True):
-    """An event that is durable now, or was already."""
+    """An event that is durable; ``duplicate`` if it was published before."""
 
     event_id: str
     event_type: str
@@ -50,7 +50,7 @@ class AcceptedEvent(msgspec.Struct, frozen=True):
 
 
 class AcceptedEvents(msgspec.Struct, frozen=True):
-    """The events of a batch, in the order sent."""
+    """The events of a batch, in the order they were sent."""
 
     events: list[AcceptedEvent]
 
@@ -59,7 +59,7 @@ _decoder = msgspec.json.Decoder(BatchItem)
 
 
 class Ingest:
-    """Publishes what is sent, one event or a batch of which all or none are taken."""
+    """Publishes one event, or a batch as a whole."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -79,14 +79,14 @@ class Ingest:
         ]
 
     async def ingest_event(self, event_type: str, body: EventBody) -> AcceptedEvent:
-        """Publishes an event; when this answers, the event is durable."""
+        """Publish an event; the response is sent when the event is durable."""
         await self._backlog.check()
         event = self._event(event_type, body)
         (accepted,) = await self._publish([event], dedup=body.event_id is not None)
         return accepted
 
     async def ingest_events(self, body: Upload) -> AcceptedEvents:
-        """Publishes a JSON array or lines of JSON, all or none; one invalid item refuses all."""
+        """Publish a JSON array or JSON lines; one invalid item refuses the whole batch."""
         await self._backlog.check()
         items = list(_items(body))
         events = [self._item_event(index, item) for index, item in enumerate(items)]
@@ -94,7 +94,7 @@ class Ingest:
         try:
             return AcceptedEvents(await self._publish(events, dedup=dedup))
         except EventError as error:
-            # The store names the place of an event among several only.
+            # The store gives no index for a batch of one.
             raise EventError(error.problem, error.index or 0) from error
 
     def _item_event(self, index: int, item: BatchItem) -> ServiceEvent:
@@ -104,10 +104,10 @@ class Ingest:
             raise EventError(error.problem, index) from error
 
     def _event(self, event_type: str, body: EventBody) -> ServiceEvent:
-        given: dict[str, Any] = {"timestamp": body.timestamp or self._store.clock.now()}
+        optional: dict[str, Any] = {"timestamp": body.timestamp or self._store.clock.now()}
         if body.event_id is not None:
-            given["event_id"] = body.event_id
-        return ServiceEvent(event_type, body.entity_id, body.payload, **given)
+            optional["event_id"] = body.event_id
+        return ServiceEvent(event_type, body.entity_id, body.payload, **optional)
 
     async def _publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[AcceptedEvent]:
         if not events:
@@ -115,14 +115,14 @@ class Ingest:
         published = await self._store.bus.publish_many(events, dedup=dedup)
         return [
             AcceptedEvent(
-                event.event_id, event.event_type, event.entity_id, event.timestamp, answer.duplicate
+                event.event_id, event.event_type, event.entity_id, event.timestamp, result.duplicate
             )
-            for event, answer in zip(events, published, strict=True)
+            for event, result in zip(events, published, strict=True)
         ]
 
 
 class Backlog:
-    """Refuses events while too many wait."""
+    """Refuses events while too many wait to be processed."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -131,12 +131,12 @@ class Backlog:
         self._counted_at = float("-inf")
 
     async def check(self) -> None:
-        """Returns if more events can be taken."""
+        """Raise BacklogError if too many events wait."""
         if not self._limit:
             return
         now = time.monotonic()
         if now - self._counted_at > _BACKLOG_SECONDS:
-            # Set first, so that requests that arrive meanwhile do not count as well.
+            # Set before the count, so that concurrent requests do not count too.
             self._counted_at = now
             engine = await runtime_of(self._store).open()
             self._waiting = await engine.backends.bus.backlog()
@@ -147,7 +147,7 @@ class Backlog:
 def _items(body: Upload) -> Iterator[BatchItem]:
     data = body.data.strip()
     if not data:
-        raise MalformedError("the body is empty; send a JSON array, or lines of JSON")
+        raise MalformedError("the body is empty; send a JSON array or JSON lines")
     if body.media_type in NDJSON_TYPES or not data.startswith(b"["):
         parts: Sequence[bytes | msgspec.Raw] = [line for line in data.splitlines() if line.strip()]
     else:

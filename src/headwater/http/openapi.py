@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the route table."""
+"""The OpenAPI document of the route table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import msgspec
 
 from headwater.http.problems import MEDIA_TYPE, Problem
 from headwater.http.request_parsing import Upload
-from headwater.http.responses import Response
 from headwater.http.routes import Parameter, Route, RouteSignature, signature_of
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -22,7 +21,7 @@ _KEYS = {
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """Describes every route."""
+    """Return a description of every route."""
     schemas, components = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -37,13 +36,13 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 class _Schemas:
-    """The schema of each type that the routes mention."""
+    """The schema of each type that the routes use."""
 
     def __init__(self, kinds: Sequence[Any], schemas: Sequence[dict[str, Any]]) -> None:
         self._pairs = list(zip(kinds, schemas, strict=True))
 
     def of(self, kind: Any) -> dict[str, Any]:
-        # Types such as `list[BatchItem]` are equal, not identical, from one mention to the next.
+        # Types such as `list[BatchItem]` are equal, not identical, from one use to the next.
         return next(schema for known, schema in self._pairs if known == kind)
 
 
@@ -59,22 +58,22 @@ def _kinds(route: Route, signature: RouteSignature) -> Iterator[Any]:
     for parameter in (*signature.path, *signature.query):
         yield parameter.kind
     if signature.body is not None:
-        yield _body(route, signature)
-    yield _answer(route, signature)
+        yield _body_type(route, signature)
+    yield _response_type(route, signature)
 
 
-def _body(route: Route, signature: RouteSignature) -> Any:
+def _body_type(route: Route, signature: RouteSignature) -> Any:
     return route.documents if signature.body is Upload else signature.body
 
 
-def _answer(route: Route, signature: RouteSignature) -> Any:
-    return route.documents if signature.returns is Response else signature.returns
+def _response_type(route: Route, signature: RouteSignature) -> Any:
+    return route.documents if signature.returns_response else signature.returns
 
 
 def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     signature = signature_of(route)
-    answer = _answer(route, signature)
-    media_type = "text/plain" if answer is str else "application/json"
+    response_type = _response_type(route, signature)
+    media_type = "text/plain" if response_type is str else "application/json"
     operation: dict[str, Any] = {
         "operationId": route.function.__name__,
         "summary": (inspect.getdoc(route.function) or "").partition("\n")[0],
@@ -84,17 +83,17 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         ],
         "responses": {
             str(route.status): {
-                "description": "The answer",
-                "content": {media_type: {"schema": schemas.of(answer)}},
+                "description": "Success",
+                "content": {media_type: {"schema": schemas.of(response_type)}},
             },
             "default": {
-                "description": "What is wrong",
-                "content": {MEDIA_TYPE.decode(): {"schema": schemas.of(Problem)}},
+                "description": "A problem",
+                "content": {MEDIA_TYPE: {"schema": schemas.of(Problem)}},
             },
         },
     }
     if signature.body is not None:
-        schema = schemas.of(_body(route, signature))
+        schema = schemas.of(_body_type(route, signature))
         content = {accepted: {"schema": schema} for accepted in route.accepts}
         operation["requestBody"] = {"required": True, "content": content}
     if route.public:

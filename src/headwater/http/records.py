@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from headwater.errors import DamagedRecordError, RecordDocumentError
-from headwater.http.responses import Response
+from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.records.document import export
 from headwater.records.record import Disclosure, Redaction, Signature
@@ -38,12 +38,12 @@ class Records:
 
     async def read_record(
         self, ref: str, part: Literal["document", "core"] = "document"
-    ) -> Response:
+    ) -> ApiResponse:
         """Reads a record by its hash or context id; ``part=core`` gives the hashed bytes."""
         record = await self._store.get_record(ref)
         if part == "core":
-            return Response(200, record.core)
+            return ApiResponse(record.core)
         try:
-            return Response(200, export(record))
+            return ApiResponse(export(record))
         except RecordDocumentError as error:
             raise DamagedRecordError(record.context_id, "core", str(error)) from error

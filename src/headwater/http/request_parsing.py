@@ -1,9 +1,9 @@
-"""What a request brings: its path, its query and its body, decoded and bounded."""
+"""Parsing of a request's path, query and body."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, get_args
 from urllib.parse import quote, unquote
@@ -12,7 +12,12 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from headwater.errors.hints import closest
-from headwater.http.problems import FieldError, MalformedError, MediaTypeError, TooLargeError
+from headwater.http.request_errors import (
+    FieldError,
+    MalformedError,
+    MediaTypeError,
+    TooLargeError,
+)
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _FIELD = re.compile(r"(?:required field|unknown field) `(.*?)`|at `\$\.?(.*?)`$")
@@ -21,43 +26,49 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Upload(NamedTuple):
-    """A body as it was sent, for routes that take more than one form of it."""
+    """An undecoded body, for routes that accept several formats."""
 
     data: bytes
     media_type: str
 
 
-def path_of(scope: Scope) -> str:
-    """The path below the mount point, still quoted: an encoded slash stays in its segment."""
+def quoted_path(scope: Scope) -> str:
+    """Return the path below the mount point, as it was sent.
+
+    An encoded slash stays inside its segment.
+    """
     raw: bytes | None = scope.get("raw_path")
     path = raw.decode("latin-1") if raw else quote(scope["path"])
     root: str = scope.get("root_path", "")
     return path.removeprefix(root) if root else path
 
 
-def unquoted(segment: str) -> str:
-    """A segment of the path as it was meant."""
+def unquote_segment(segment: str) -> str:
+    """Decode one segment of the path."""
     if "%" not in segment:
         return segment
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError as error:
-        raise MalformedError("the path is not UTF-8") from error
+        raise MalformedError("the path is not UTF-8; percent-encode it as UTF-8") from error
 
 
-def query_of(scope: Scope) -> list[tuple[str, str]]:
-    """The query's names and values, in order."""
+def parse_query(scope: Scope) -> list[tuple[str, str]]:
+    """Return the names and values of the query, in order.
+
+    Starlette's ``QueryParams`` replaces bytes that are not UTF-8, and an id would become another.
+    """
     query: bytes = scope["query_string"]
     if not query:
         return []
     try:
         pairs = [part.partition("=") for part in query.decode().split("&") if part]
-        return [(_from_form(name), _from_form(value)) for name, _, value in pairs]
+        return [(_unquote_plus(name), _unquote_plus(value)) for name, _, value in pairs]
     except UnicodeDecodeError as error:
-        raise MalformedError("the query is not UTF-8") from error
+        raise MalformedError("the query is not UTF-8; percent-encode it as UTF-8") from error
 
 
-def _from_form(text: str) -> str:
+def _unquote_plus(text: str) -> str:
     if "%" in text or "+" in text:
         return unquote(text.replace("+", " "), errors="strict")
     return text
@@ -66,7 +77,7 @@ def _from_form(text: str) -> str:
 async def read_upload(
     scope: Scope, receive: Receive, accepted: Sequence[str], limit: int
 ) -> Upload:
-    """The body, refused when it is of another type or larger than the limit."""
+    """Read the body; raise if its media type is not accepted or it exceeds the limit."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     declared = headers.get(b"content-type", b"").decode("latin-1")
     media_type = declared.partition(";")[0].strip().lower()
@@ -75,56 +86,64 @@ async def read_upload(
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > limit:
         raise TooLargeError(limit)
-    return Upload(await _read_all(receive, limit), media_type)
+    return Upload(await _read_body(receive, limit), media_type)
 
 
-async def _read_all(receive: Receive, limit: int) -> bytes:
+async def _read_body(receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
-    more = True
-    while more:
+    has_more = True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise MalformedError("the request ended before its body did")
+            raise MalformedError("the client disconnected before the end of the body")
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > limit:
             raise TooLargeError(limit)
         parts.append(part)
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
     return b"".join(parts)
 
 
 def decode_json(data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
-    """A body in its declared type, or an error that names what is wrong."""
+    """Decode a body into its declared type; raise an error that names the invalid field."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise invalid(str(error), decoder.type) from error
+        raise _field_error(str(error), decoder.type) from error
     except (ValueError, RecursionError) as error:
         raise MalformedError(f"the body is not JSON: {error}") from error
 
 
-def invalid(problem: str, kind: type[msgspec.Struct]) -> FieldError:
-    """Our error for one of msgspec's, with the nearest name if a field is unknown."""
+def _field_error(problem: str, kind: type[msgspec.Struct]) -> FieldError:
     unknown = _UNKNOWN_FIELD.search(problem)
     if unknown:
         known = [field.encode_name for field in msgspec.structs.fields(kind)]
-        near = closest(unknown[1], known)
-        hint = f"did you mean {near!r}?" if near else f"there is {', '.join(known)}"
-        return FieldError(f"unknown field {unknown[1]!r}; {hint}", unknown[1], near)
+        return unknown_name_error("unknown field", unknown[1], known)
     field = _FIELD.search(problem)
     return FieldError(problem, (field[1] or field[2] or "") if field else "")
 
 
-def converted(text: str, kind: Any, name: str) -> Any:
-    """A parameter of the path or the query in its declared type."""
+def unknown_name_error(
+    problem: str, name: str, known: Iterable[str], field: str = ""
+) -> FieldError:
+    """Return an error for an unknown name that suggests the nearest known one."""
+    names = list(known)
+    near = closest(name, names)
+    known_names = f"known: {', '.join(names)}" if names else "none is defined"
+    hint = f"did you mean {near!r}?" if near else known_names
+    return FieldError(f"{problem} {name!r}; {hint}", field or name, near)
+
+
+def convert_parameter(text: str, kind: Any, name: str) -> Any:
+    """Convert a parameter of the path or the query to its declared type."""
     try:
-        # A number is no moment: of seconds it might be one, but whoever writes 2020 means a year.
-        return msgspec.convert(text, kind, strict=_is_moment(kind))
+        # Strict for times, because msgspec would read "2020" as seconds and not as a year.
+        return msgspec.convert(text, kind, strict=_has_datetime(kind))
     except msgspec.ValidationError as error:
         raise FieldError(f"parameter {name!r}: {error}", name) from error
 
 
-def _is_moment(kind: Any) -> bool:
+def _has_datetime(kind: Any) -> bool:
     return any(datetime in (one, *get_args(one)) for one in (kind, *get_args(kind)))

@@ -21,7 +21,7 @@ from headwater.engine.worker import Worker
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
 from headwater.http.app import App, create_app, create_worker_app
-from headwater.http.problems import trace_of
+from headwater.http.problems import format_traceback
 from headwater.store.feature_store import FeatureStore
 
 _KEEP_ALIVE_SECONDS = 30
@@ -224,7 +224,7 @@ class _LogHandler(logging.Handler):
         fields = {"detail": record.getMessage()}
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            fields["traceback"] = trace_of(error, private=self._private)
+            fields["traceback"] = format_traceback(error, private=self._private)
         if record.levelno >= logging.ERROR:
             log.error("server", **fields)
         else:
