@@ -1,4 +1,4 @@
-"""The page of seams names every port, and its package gives every name."""
+"""The docstring of the package lists every port, and the package exports every name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 from headwater import ports
 
-ROOMS = [name for _, name, _ in iter_modules(ports.__path__)]
+MODULES = [name for _, name, _ in iter_modules(ports.__path__)]
 
 
-def room(name: str) -> ModuleType:
+def module(name: str) -> ModuleType:
     return import_module(f"headwater.ports.{name}")
 
 
 def defined(module: ModuleType) -> dict[str, type]:
-    """The classes that a room defines itself."""
+    """Return the classes that a module defines."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -29,7 +29,7 @@ def defined(module: ModuleType) -> dict[str, type]:
 
 
 def page() -> dict[str, list[str]]:
-    """The seams of each room, as the docstring of the package lists them."""
+    """Return the ports of each module, as the docstring of the package lists them."""
     listed: dict[str, list[str]] = {}
     for line in (ports.__doc__ or "").splitlines():
         row = re.fullmatch(r"([a-z]*) +([A-Z]\w+) {2,}\S.*", line)
@@ -39,14 +39,14 @@ def page() -> dict[str, list[str]]:
     return listed
 
 
-def test_every_seam_is_on_one_page() -> None:
+def test_the_docstring_lists_every_port() -> None:
     assert page() == {
-        name: [each for each, kind in defined(room(name)).items() if Protocol in kind.__bases__]
-        for name in ROOMS
+        name: [each for each, kind in defined(module(name)).items() if Protocol in kind.__bases__]
+        for name in MODULES
     }
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_the_package_gives_whatever_a_room_defines(name: str) -> None:
-    missing = set(defined(room(name))) - set(ports.__all__)
+@pytest.mark.parametrize("name", MODULES)
+def test_the_package_exports_every_class_of_its_modules(name: str) -> None:
+    missing = set(defined(module(name))) - set(ports.__all__)
     assert not missing

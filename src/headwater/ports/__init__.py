@@ -1,18 +1,18 @@
-"""Every seam between Headwater and a backend, with the promises a signature cannot make.
+"""The interfaces of backends, with the promises that a signature cannot express.
 
 events       Bus            the durable log of events, read by workers that hold leases
-             Leases         which workers are alive, and which partitions each of them holds
-             DeadLetters    events that could not be handled, until someone decides about them
-values       OnlineStore    the present values of every entity
-history      OfflineStore   everything that was: every value, every event
-             RecentHistory  its newest rows in an embedded home, and the segment files with the rest
-             Outbox         the newest of it on one server, on its way to another
-records      RecordLog      the records of all contexts, which never change
+             Leases         the live workers, and the partitions that each of them holds
+             DeadLetters    events that a feature could not handle
+values       OnlineStore    the current values of every entity
+history      OfflineStore   the history of every value, and the log of every event
+             RecentHistory  the newest rows of history in an embedded home, and its segment files
+             Outbox         the newest history in Redis, until Postgres has stored it
+records      RecordLog      the immutable records of all contexts
              Cache          values that may be lost at any time
-environment  Lifecycle      the health and the end of what is behind all of these (``Backends``)
+environment  Lifecycle      health and shutdown of all backends of a store (``Backends``)
 
-Each promise is a test of the same words in ``headwater.testing``. All methods take batches; a
-single is a batch of one.
+``headwater.testing.conformance`` has a test for each promise, in the same words. All methods take
+batches; a single item is a batch of one.
 """
 
 from headwater.ports.environment import Backends, Health, Lifecycle
@@ -51,7 +51,7 @@ from headwater.ports.records import (
     RecordLog,
     RecordSummary,
     StoredRecord,
-    is_keepable,
+    is_storable,
 )
 from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, newest
 
@@ -93,6 +93,6 @@ __all__ = [
     "StoredRecord",
     "Tick",
     "by_entity",
-    "is_keepable",
+    "is_storable",
     "newest",
 ]

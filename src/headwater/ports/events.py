@@ -1,4 +1,4 @@
-"""Events on their way: the log they are in, the workers that read it, and what failed."""
+"""Events: the log, the leases of the workers that read it, and the dead letters."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from headwater.ports.values import Change, EntityState
 
 
 class PublishResult(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one published event."""
+    """The result of publishing one event."""
 
     event_id: str
     duplicate: bool
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A worker's right to one partition; void as soon as another epoch of it exists.
+    """A worker's exclusive right to a partition; void as soon as a later epoch exists.
 
-    ``suspect`` says that the last owner died without an outcome for the next events: one of them
-    may be what killed it, so they are run alone and counted.
+    ``suspect`` is True if the last owner died without an outcome for the next events. One of them
+    may have killed it, so each is run alone and its attempts are counted.
     """
 
     partition: int
@@ -33,9 +33,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One event at its position in a partition; ``only`` names the single feature of a redrive.
+    """One event at its position in a partition; ``only`` names the feature of a redrive.
 
-    What was found in the log but is no event comes as one of type ``MALFORMED``.
+    An entry that cannot be decoded is delivered as an event of type ``MALFORMED``.
     """
 
     position: str
@@ -52,7 +52,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
-    """An event that a feature could not handle, with all it takes to see why and run it again."""
+    """An event that a feature could not handle, with the error and all data for a redrive."""
 
     id: str
     event: ServiceEvent
@@ -67,7 +67,7 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """A feature that failed for an event, after how many attempts and with what."""
+    """A feature that failed for an event, with the last error and the number of attempts."""
 
     feature: str
     error: str
@@ -77,7 +77,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Handled(msgspec.Struct, frozen=True, gc=False):
-    """What became of one event: which features it updated, which failed, and how long it took."""
+    """The result of handling one event: updated features, failures and duration."""
 
     event: ServiceEvent
     duration: float
@@ -89,7 +89,7 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Everything a batch did, committed all or nothing."""
+    """All effects of a batch, committed atomically."""
 
     batch: Batch
     versions: Mapping[EntityKey, int]
@@ -101,7 +101,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """One due run of a scheduled feature, as the event or events that will make it."""
+    """One due run of a scheduled feature, with the event or events that start it."""
 
     feature: str
     due: datetime
@@ -111,7 +111,7 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class ConsumerLag(msgspec.Struct, frozen=True):
-    """What waits in one partition: who has it, how many events, and since when the oldest."""
+    """The lag of one partition: owner, number of waiting events, and time of the oldest."""
 
     partition: int
     owner: str | None
@@ -120,12 +120,12 @@ class ConsumerLag(msgspec.Struct, frozen=True):
 
 
 class Bus(Protocol):
-    """The durable log of events, in partitions, read by workers that hold leases.
+    """The durable, partitioned log of events, read by workers that hold leases.
 
     An event whose publish returned survives the death of every process. Events of one entity are
-    in one partition, in the order their publishes returned. An event id published again for
-    its entity within the dedup window is accepted once. A batch that was not committed is read
-    again, by this worker or by the next owner; one that was committed is never read again.
+    in one partition, in the order in which their publishes returned. An event id published again
+    for its entity within the dedup window is accepted once. A batch that was not committed is read
+    again, by this worker or by the next owner; a committed batch is never read again.
     """
 
     partitions: int
@@ -133,84 +133,85 @@ class Bus(Protocol):
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
     ) -> list[PublishResult]:
-        """Appends events, all or none, and returns when they are durable."""
+        """Append events, all or none, and return when they are durable."""
         ...
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
-        """Publishes each tick unless its due time or a later one was; gives the due time before.
+        """Publish each tick unless it or a later one was published; return the last due time.
 
-        The due time given back for a tick that was not new is its own.
+        The last due time is that of the previous tick, or the tick's own if it was not published.
         """
         ...
 
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
     ) -> list[Batch]:
-        """Reads the next uncommitted events of each partition, up to a limit over all of them.
+        """Read the next uncommitted events of each partition, up to a limit over all of them.
 
-        ``touches`` says which entities an event type concerns, so that their states come along.
-        A partition in which the last read found nothing may be left out until ``wait`` returns.
+        ``touches`` names the entities that an event type concerns; a batch includes their states.
+        A partition in which the last read found nothing may be skipped until ``wait`` returns.
         """
         ...
 
     async def attempt(self, lease: Lease, position: str) -> int:
-        """Counts a run of a suspect event durably before it runs; gives the count.
+        """Count an attempt at a suspect event durably before it runs; return the count.
 
-        It is 0 when the owners that were taken for dead have shown since that they live.
+        The count is 0 if the owners that were presumed dead have sent a heartbeat since.
         """
         ...
 
     async def commit(self, outcome: Outcome) -> None:
-        """Makes values, history, dead letters, follow-ups and the batch's end durable as one.
+        """Commit values, history, dead letters, follow-ups and the new position atomically.
 
-        Raises LeaseLostError or VersionConflictError, and then nothing of the outcome exists.
+        Raises:
+            LeaseLostError, VersionConflictError: nothing of the outcome was stored.
         """
         ...
 
     async def wait(self, worker: str, seconds: float) -> bool:
-        """Returns when there may be something new since a read found nothing, or after so long.
+        """Wait until there may be events since a read found none, at most so many seconds.
 
-        Says whether workers may have come or gone, so that partitions may be free.
+        Return True if workers may have joined or left, so that partitions may be free.
         """
         ...
 
     async def lag(self) -> list[ConsumerLag]:
-        """How far the workers of the group are behind in each partition."""
+        """Return the lag of the consumer group in each partition."""
         ...
 
     async def backlog(self) -> int:
-        """Counts the events that wait to be committed."""
+        """Return the number of uncommitted events."""
         ...
 
 
 class Leases(Protocol):
-    """Which workers are alive and which partitions each of them holds.
+    """The live workers, and the partitions that each of them holds.
 
     A partition has at most one valid lease. A dead worker's partitions can be claimed, at the
-    latest when the lease's time to live is over.
+    latest when the time to live of its leases is over.
     """
 
     async def register(self, worker: str) -> None: ...
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
-        """Shows that the worker is well, prolongs its leases, and lists all workers that are."""
+        """Extend the worker's leases and return the names of all live workers."""
         ...
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        """Takes those of the partitions that no other living worker holds."""
+        """Claim the partitions that no other live worker holds."""
         ...
 
     async def release(self, leases: Sequence[Lease]) -> None: ...
 
     async def retire(self, worker: str) -> None:
-        """Lists the worker no longer, so that others want its partitions; it keeps them so far."""
+        """Stop listing the worker, so that others expect its partitions; it keeps its leases."""
         ...
 
     async def deregister(self, worker: str) -> None: ...
 
 
 class DeadLetters(Protocol):
-    """The events that could not be handled, kept until someone decides about them."""
+    """Events that a feature could not handle, kept until they are redriven or discarded."""
 
     async def letters(
         self,
@@ -223,19 +224,19 @@ class DeadLetters(Protocol):
         before: datetime | None = None,
         limit: int = 100,
     ) -> list[DeadLetter]:
-        """Lists dead letters, oldest first: those that fit everything that is given.
+        """Return the dead letters that match all filters, oldest first.
 
-        The times are those at which they were given up: ``since`` included, ``before`` not. An id
-        that no letter has, or that could be none, is left out.
+        ``since`` (inclusive) and ``before`` (exclusive) apply to ``dead_at``. Unknown and invalid
+        ids are ignored.
         """
         ...
 
     async def count(self) -> int:
-        """Counts the dead letters that wait for a decision."""
+        """Return the number of dead letters."""
         ...
 
     async def redrive(self, ids: Sequence[str]) -> None:
-        """Publishes each again for its failed feature alone, and removes it, as one."""
+        """Publish each again for its failed feature only, and remove it, atomically."""
         ...
 
     async def discard(self, ids: Sequence[str]) -> None: ...

@@ -1,4 +1,4 @@
-"""What contexts leave behind: their records for good, and their searches for a while."""
+"""Records of contexts, which are permanent, and the cache of their searches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from headwater.core.values import LONGEST_NAME
 from headwater.errors import InvalidInputError
 
-_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of records says of each."""
+    """The fields of a record that lists show."""
 
     context_id: str
     record_hash: str
@@ -28,7 +28,7 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredRecord(RecordSummary, frozen=True, kw_only=True):
-    """A context's record as it lies in the log: bytes that are given back as they came."""
+    """A context's record as stored: its bytes are returned unchanged."""
 
     core: bytes
     disclosures: bytes
@@ -36,52 +36,55 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
     redactions: bytes = b"[]"
 
     def check(self) -> None:
-        """Refuses texts that a log cannot keep."""
+        """Raise InvalidInputError if a text cannot be stored in every log."""
         texts = [self.context_id, self.record_hash, self.content_hash]
         texts += [self.name, self.freshness_status]
-        # One look for what is fine, as nearly all is.
+        # Nearly all texts are valid, so check them all at once first.
         if len(joined := "".join(texts)) <= LONGEST_NAME and joined.isprintable():
             return
         for text in texts:
-            if not is_keepable(text):
+            if not is_storable(text):
                 raise InvalidInputError(
-                    f"{reprlib.repr(text)} cannot be kept in a record log; give at most "
-                    f"{LONGEST_NAME} characters, without U+0000 and halves of surrogate pairs"
+                    f"{reprlib.repr(text)} cannot be stored in a record log; use at most "
+                    f"{LONGEST_NAME} characters, without U+0000 and lone surrogates"
                 )
 
 
-def is_keepable(text: str) -> bool:
-    """Says whether a record may have this text: every store can hold it and look it up."""
-    return len(text) <= LONGEST_NAME and _UNKEEPABLE.search(text) is None
+def is_storable(text: str) -> bool:
+    """Return True if every record log can store this text and look it up."""
+    return len(text) <= LONGEST_NAME and _UNSTORABLE.search(text) is None
 
 
 class RecordLog(Protocol):
-    """The records of all contexts: immutable, found by id, by hash and by what they were made of.
+    """The immutable records of all contexts, found by id, by hash and by search key.
 
     A record whose append returned survives the death of every process, and all readers see it
-    from then on. Two records are the same if their hashes are.
+    from then on. Two records are the same if their hashes are equal.
 
-    Lists go from the newest to the oldest by ``created_at``, and by id among records of one moment.
-    They go on after the record whose id is ``before``; what is appended meanwhile moves nothing.
-    An id that no record has is refused there.
+    Lists are sorted from newest to oldest by ``created_at``, then by id. ``before`` is the id of
+    the last record of the previous page; records appended meanwhile do not shift the pages. An
+    unknown ``before`` is refused.
     """
 
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
-        """Keeps a record, to be found by these keys; appends of one time share a commit.
+        """Store a record under these search keys; concurrent appends share a commit.
 
-        The same record again changes nothing, not even what was redacted meanwhile. Another one
-        under its id is refused with ImmutableRecordError, a text that cannot be kept (too long,
-        with U+0000 or half of a surrogate pair) with InvalidInputError, and no other append with
-        it. Who gives up waiting stops no other append; its own record is kept whole or not at all.
+        Appending the same record again changes nothing and does not undo redactions. A cancelled
+        append does not affect other appends; its own record is stored completely or not at all.
+
+        Raises:
+            ImmutableRecordError: a different record has this id; other appends are not affected.
+            InvalidInputError: a text cannot be stored (too long, U+0000, a lone surrogate); other
+                appends are not affected.
         """
         ...
 
     async def get(self, ref: str) -> StoredRecord | None:
-        """The record with this context id or record hash."""
+        """Return the record with this context id or record hash, or None."""
         ...
 
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
-        """Context ids that begin so, in sorted order."""
+        """Return the context ids with this prefix, in sorted order."""
         ...
 
     async def records(
@@ -94,32 +97,32 @@ class RecordLog(Protocol):
         before: str | None = None,
         limit: int = 100,
     ) -> list[RecordSummary]:
-        """Lists records that fit everything that is given: from ``start`` on, before ``end``."""
+        """Return the records that match all filters; ``start`` is inclusive, ``end`` exclusive."""
         ...
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100
     ) -> list[RecordSummary]:
-        """Lists records that were appended with this key."""
+        """Return the records that were appended with this key."""
         ...
 
     async def index_key(self) -> bytes:
-        """A secret to make keys with: random, made when first asked for, the same ever after."""
+        """Return the secret for search keys: random, created on first use, then constant."""
         ...
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
-        """Replaces a record's disclosures and redactions if its redactions are as expected.
+        """Replace a record's disclosures and redactions if its redactions are as expected.
 
-        Says whether it did. Everything else of a record stays as it is. The backend says when
-        what was replaced is gone from its files.
+        Return True if they were replaced. All other fields stay unchanged. The backend documents
+        when the replaced bytes are gone from its files.
         """
         ...
 
 
 class Cached(msgspec.Struct, frozen=True):
-    """A value that was kept for a while, and since when, in microseconds."""
+    """A cached value and the time it was stored, in microseconds since the epoch."""
 
     value: bytes
     kept_at: int
@@ -129,9 +132,9 @@ class Cache(Protocol):
     """Values that may be lost at any time, shared by all processes of a store."""
 
     async def get(self, key: str) -> Cached | None:
-        """The value, unless its time to live is over."""
+        """Return the value, or None if it is absent or its time to live is over."""
         ...
 
     async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
-        """Keeps a value in place of an earlier one; its time to live begins at ``kept_at``."""
+        """Store a value, replacing an earlier one; its time to live starts at ``kept_at``."""
         ...

@@ -1,4 +1,4 @@
-"""The present: every entity's values, read and written by whoever serves them."""
+"""Current values of entities."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headwater.core.values import Cell, Cells, EntityKey, merge_cells
 
 
 class EntityState(msgspec.Struct, frozen=True, gc=False):
-    """An entity's values and the version they were read at; 0 for an entity that has none."""
+    """An entity's values and their version; version 0 means that there are none."""
 
     version: int
     cells: Cells
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A value that a feature took on: a row of history, and online unless it came too late."""
+    """A new value of a feature: a row of history, and the current value unless it is late."""
 
     feature: str
     entity: str
@@ -36,16 +36,16 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 def by_entity(changes: Iterable[Change]) -> dict[EntityKey, list[Change]]:
-    """The changes that are to be seen online, by entity."""
-    found: dict[EntityKey, list[Change]] = {}
+    """Group the changes of current values by entity."""
+    grouped: dict[EntityKey, list[Change]] = {}
     for change in changes:
         if change.online:
-            found.setdefault(change.key, []).append(change)
-    return found
+            grouped.setdefault(change.key, []).append(change)
+    return grouped
 
 
 def newest(changes: Iterable[Change]) -> Cells:
-    """One entity's values after its changes: of each feature the one of the latest moment."""
+    """Return the latest value of each feature among the changes of one entity."""
     cells: Cells = {}
     for change in changes:
         cells = merge_cells(cells, {change.feature: change.cell})
@@ -53,38 +53,38 @@ def newest(changes: Iterable[Change]) -> Cells:
 
 
 class OnlineStore(Protocol):
-    """The present values of every entity.
+    """The current values of every entity.
 
-    A read sees every write that returned before it began. A value whose time to live is over is
-    still returned; its cell says so, and readers treat it as absent.
+    A read sees every write that returned before it began. An expired value is still returned; its
+    cell says that it is expired, and readers treat it as absent.
     """
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
-        """The values of each entity, in the order asked, empty for an unknown one."""
+        """Return the values of each entity in the order of the ids, empty for an unknown id."""
         ...
 
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
-        """The same as the JSON text of ``Cells``, for readers that want only a part of it."""
+        """Return the same as JSON texts of ``Cells``, for readers that need only a part."""
         ...
 
     async def get_state(self, key: EntityKey) -> EntityState:
-        """One entity's values with their version, for a later commit to check."""
+        """Return an entity's values with their version, which a later commit checks."""
         ...
 
     async def put(self, changes: Sequence[Change]) -> None:
-        """Writes values online and to history as one; other values of the entities stay.
+        """Write values online and to history atomically; other values of the entities stay.
 
-        A change that speaks of an earlier moment than the value online goes to history alone.
-        A change that is not authoritative, such as a cached computation, does not disturb
-        batches that are being run.
+        A change with an earlier ``as_of`` than the current value goes to history only. A change
+        that is not authoritative, such as a cached computation, does not make running batches
+        conflict.
         """
         ...
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
-        """Writes values that history already holds, by entity id, where online has none or older.
+        """Write values from history, by entity id, where the current value is missing or older.
 
-        A value online stays if it speaks of a later moment, or of the same one and was written
-        no earlier. Entities that stay as they are do not disturb batches that are being run.
+        A current value stays if its ``as_of`` is later, or equal and it was written no earlier.
+        Entities without a change do not make running batches conflict.
         """
         ...
 
@@ -97,5 +97,5 @@ class OnlineStore(Protocol):
         partition: int | None = None,
         having: str | None = None,
     ) -> list[str]:
-        """The next known ids of an entity in sorted order, of one partition or with one feature."""
+        """Return the next ids in sorted order, of one partition or with one feature."""
         ...

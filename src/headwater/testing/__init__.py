@@ -1,4 +1,4 @@
-"""For tests of what is built on Headwater: a store in a temporary folder and a hand-wound clock.
+"""Tools for testing applications: a store in a temporary folder and a manual clock.
 
     async def test_spending_adds_up() -> None:
         async with temporary(features.store) as store:
@@ -6,8 +6,7 @@
             await store.drain()
             assert await store.get_feature("total_spend", "u1") == 30.0
 
-Authors of backends find the suites that every backend must pass, and that need pytest, in
-``headwater.testing.conformance``.
+``headwater.testing.conformance`` has the suites that every backend must pass. They need pytest.
 """
 
 from headwater.testing.clock import ManualClock

@@ -1,4 +1,4 @@
-"""A clock that stands until it is moved."""
+"""A clock that tests control."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headwater.errors import InvalidInputError
 
 
 class ManualClock:
-    """Time for tests: it passes when you say so, and when somebody sleeps.
+    """A clock for tests that moves only by ``advance`` and ``sleep``.
 
-    A sleep returns at once and moves the clock by its length, so retries with backoff cost a test
-    nothing. Without a start it stands at the present moment, so that events which take their
-    timestamp from the machine do not lie in its future.
+    A sleep returns immediately and moves the clock, so retries with backoff take no time. The
+    clock starts at the current time by default, so that events with a timestamp from the system
+    clock are not in its future.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -24,19 +24,19 @@ class ManualClock:
         self._now = (start or datetime.now(UTC)).astimezone(UTC)
 
     def now(self) -> datetime:
-        """The moment at which the clock stands."""
+        """Return the current time of this clock."""
         return self._now
 
     def micros(self) -> int:
-        """The same moment in microseconds since the epoch."""
+        """Return the current time in microseconds since the epoch."""
         return to_micros(self._now)
 
     def advance(self, duration: Duration) -> None:
-        """Moves the clock forward; scheduled features that become due run with the next drain."""
+        """Move the clock forward; scheduled features that become due run with the next drain."""
         self._now += to_timedelta(duration)
 
     async def sleep(self, seconds: float) -> None:
-        """Moves the clock instead of waiting; others get their turn, as in a real sleep."""
+        """Move the clock instead of waiting, and let other tasks run once."""
         if seconds > 0:
             self._now += timedelta(seconds=seconds)
         await asyncio.sleep(0)

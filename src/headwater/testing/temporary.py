@@ -13,10 +13,10 @@ from headwater.store.feature_store import FeatureStore
 
 @asynccontextmanager
 async def temporary(store: FeatureStore, clock: Clock | None = None) -> AsyncIterator[FeatureStore]:
-    """Moves a store, with everything declared on it, into an empty folder that is removed again.
+    """Run a store, with all its declarations, in an empty temporary folder.
 
-    The store is embedded inside, whatever the environment says, and afterwards what it was
-    before. Give it a ManualClock to decide what time it is.
+    Inside the block the store is embedded, regardless of its settings; afterwards it has its
+    original settings and clock again. Pass a ManualClock to control the time.
     """
     settings, real = store.settings, store.clock
     with TemporaryDirectory(prefix="headwater-") as home:

@@ -16,7 +16,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import Ownership
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord, is_keepable
+from headwater.ports import RecordSummary, StoredRecord, is_storable
 
 _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
@@ -197,7 +197,7 @@ class PostgresRecordLog:
         wanted = {"created_at >=": start and _utc(start), "name =": name}
         wanted |= {"freshness_status =": freshness_status}
         given = {test: value for test, value in wanted.items() if value is not None}
-        if not all(is_keepable(text) for text in (name, freshness_status) if text is not None):
+        if not all(is_storable(text) for text in (name, freshness_status) if text is not None):
             return []
         return await self._listed(records_where(given), *bound, limit, *given.values())
 

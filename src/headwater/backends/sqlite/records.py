@@ -15,7 +15,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord, is_keepable
+from headwater.ports import RecordSummary, StoredRecord, is_storable
 
 R = TypeVar("R", bound=RecordSummary)
 
@@ -109,7 +109,7 @@ class SqliteRecordLog:
             arguments.append(to_micros(start))
         for column, wanted in (("name", name), ("freshness_status", freshness_status)):
             if wanted is not None:
-                if not is_keepable(wanted):
+                if not is_storable(wanted):
                     return []
                 sql += f" AND {column} = ?"
                 arguments.append(wanted)

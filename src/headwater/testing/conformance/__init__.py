@@ -1,11 +1,11 @@
-"""What every backend must keep, as suites that a backend's own tests inherit.
+"""Conformance suites: the promises of the ports, as tests that every backend inherits.
 
     class TestMyBus(BusConformance):
         @pytest.fixture
         def connect(self) -> Connect: ...
 
-Each test says a promise of ``headwater.ports`` in the same words. The suites need pytest and
-pytest-asyncio in its auto mode; ``pytest.register_assert_rewrite("headwater.testing.conformance")``
+Each test states a promise of ``headwater.ports`` in the same words. The suites need pytest and
+pytest-asyncio in auto mode; ``pytest.register_assert_rewrite("headwater.testing.conformance")``
 in a conftest.py makes their failures readable.
 """
 

@@ -1,4 +1,4 @@
-"""The promises of the bus."""
+"""Conformance tests of the ``Bus`` port."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from headwater.testing.conformance.suite import (
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 CLOCKS_APART = timedelta(seconds=5)
-"""How far a server's clock may be from ours."""
+"""How much the clocks of servers may differ."""
 
 
 class BusConformance(Suite):
-    """The durable log of events, in partitions, read by workers that hold leases."""
+    """The durable, partitioned log of events, read by workers that hold leases."""
 
     async def test_an_event_whose_publish_returned_survives_the_death_of_every_process(
         self, connect: Connect
@@ -52,7 +52,7 @@ class BusConformance(Suite):
         batch = await only_batch(later, await hold(later))
         assert [delivery.event for delivery in batch.deliveries] == [event]
 
-    async def test_events_of_one_entity_are_in_one_partition_in_the_order_their_publishes_returned(
+    async def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_publishes(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -128,7 +128,7 @@ class BusConformance(Suite):
             await publish(backends, [click(number=0), impossible])
         assert await backends.bus.backlog() == 0
 
-    async def test_publishing_nothing_is_nothing(self, backends: Backends) -> None:
+    async def test_publishing_no_events_does_nothing(self, backends: Backends) -> None:
         assert await publish(backends, []) == []
         assert await backends.bus.publish([], dedup_window=DAY) == []
 
@@ -151,7 +151,7 @@ class BusConformance(Suite):
         again = await only_batch(other, await hold(other, "w2"))
         assert again.deliveries == before.deliveries
 
-    async def test_a_batch_that_was_committed_is_never_read_again(self, connect: Connect) -> None:
+    async def test_a_committed_batch_is_never_read_again(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         await publish(one, clicks(3))
         leases = await hold(one, "w1")
@@ -163,7 +163,7 @@ class BusConformance(Suite):
         await publish(one, [click(number=9)])
         assert numbers(await only_batch(other, leases)) == [9]
 
-    async def test_read_gives_the_next_events_up_to_a_limit_over_all_partitions(
+    async def test_read_returns_the_next_events_up_to_a_limit_over_all_partitions(
         self, backends: Backends
     ) -> None:
         await publish(backends, [click(f"u{n}", n) for n in range(40)])
@@ -176,16 +176,14 @@ class BusConformance(Suite):
                 await backends.bus.commit(outcome(batch))
         assert sorted(seen) == list(range(40))
 
-    async def test_read_gives_nothing_of_partitions_that_are_not_asked_for(
-        self, backends: Backends
-    ) -> None:
+    async def test_read_returns_nothing_of_other_partitions(self, backends: Backends) -> None:
         await publish(backends, [click("u1")])
         leases = await hold(backends)
         home = (await only_batch(backends, leases)).lease
         assert await read(backends, [lease for lease in leases if lease != home]) == []
         assert await read(backends, []) == []
 
-    async def test_the_states_of_the_entities_that_an_event_concerns_come_along(
+    async def test_a_batch_includes_the_states_of_the_entities_that_an_event_concerns(
         self, backends: Backends
     ) -> None:
         known = change(5, entity="Page")
@@ -199,7 +197,7 @@ class BusConformance(Suite):
         assert states["Page", "u1"].version > 0
         assert states["Page", "u1"].cells == {"clicks": known.cell}
 
-    async def test_a_run_of_a_suspect_event_is_counted_durably_before_it_runs(
+    async def test_an_attempt_at_a_suspect_event_is_counted_durably_before_it_runs(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -214,15 +212,13 @@ class BusConformance(Suite):
         assert await other.bus.attempt(batch.lease, first.position) == 3
         assert await other.bus.attempt(batch.lease, second.position) == 1
 
-    async def test_a_run_is_not_counted_under_a_lease_that_is_void(
-        self, backends: Backends
-    ) -> None:
+    async def test_an_attempt_is_not_counted_under_a_void_lease(self, backends: Backends) -> None:
         await publish(backends, clicks(1))
         void = await self._superseded(backends)
         with pytest.raises(LeaseLostError):
             await backends.bus.attempt(void, "1")
 
-    async def test_commit_makes_values_history_dead_letters_follow_ups_and_the_end_durable_as_one(
+    async def test_commit_stores_values_history_dead_letters_follow_ups_and_position_atomically(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -244,7 +240,7 @@ class BusConformance(Suite):
         assert [letter.feature for letter in await other.dead_letters.letters()] == ["visits"]
         assert numbers(await only_batch(one, leases)) == [8]
 
-    async def test_a_commit_under_a_void_lease_is_refused_and_nothing_of_it_exists(
+    async def test_a_commit_under_a_void_lease_is_refused_and_nothing_is_stored(
         self, backends: Backends
     ) -> None:
         await publish(backends, clicks(2))
@@ -258,7 +254,7 @@ class BusConformance(Suite):
             )
         await self._assert_untouched(backends, leases)
 
-    async def test_a_commit_after_an_entity_changed_is_refused_and_nothing_of_it_exists(
+    async def test_a_commit_after_an_entity_changed_is_refused_and_nothing_is_stored(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(1, feature="other")])
@@ -273,7 +269,7 @@ class BusConformance(Suite):
         await self._assert_untouched(backends, leases)
         assert await value_online(backends, "other") == 2
 
-    async def test_a_commit_after_an_unknown_entity_came_to_be_is_refused(
+    async def test_a_commit_after_an_unknown_entity_was_created_is_refused(
         self, backends: Backends
     ) -> None:
         await publish(backends, clicks(2))
@@ -292,9 +288,7 @@ class BusConformance(Suite):
             await backends.bus.commit(outcome(batch, [change(2)]))
         assert await value_online(backends) == 1
 
-    async def test_a_worker_that_is_silent_past_its_lease_commits_nothing(
-        self, connect: Connect
-    ) -> None:
+    async def test_a_worker_whose_lease_expired_cannot_commit(self, connect: Connect) -> None:
         stopped, other = await connect(), await connect()
         await publish(stopped, clicks(2))
         leases = await hold(stopped, "w1")
@@ -305,9 +299,7 @@ class BusConformance(Suite):
             await stopped.bus.commit(outcome(stale, [change(1)]))
         await self._assert_untouched(other, taken)
 
-    async def test_a_tick_is_published_unless_its_due_time_or_a_later_one_was(
-        self, connect: Connect
-    ) -> None:
+    async def test_a_tick_is_published_unless_it_or_a_later_one_was(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         assert await one.bus.publish_ticks([_tick(60)]) == [None]
         assert await other.bus.publish_ticks([_tick(60)]) == [after(60)]
@@ -316,9 +308,7 @@ class BusConformance(Suite):
         batch = await only_batch(one, await hold(one))
         assert [d.event.event_id for d in batch.deliveries] == ["tick:60", "tick:300"]
 
-    async def test_of_many_who_publish_a_tick_at_the_same_time_one_does(
-        self, connect: Connect
-    ) -> None:
+    async def test_a_tick_published_concurrently_is_published_once(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         answers = await asyncio.gather(
             *(bus.publish_ticks([_tick(60)]) for bus in [one.bus, other.bus] * 10)
@@ -326,7 +316,7 @@ class BusConformance(Suite):
         assert sum(before is None for (before,) in answers) == 1
         assert await one.bus.backlog() == 1
 
-    async def test_a_tick_for_everywhere_comes_once_to_each_partition(
+    async def test_a_tick_for_everywhere_is_delivered_once_in_each_partition(
         self, backends: Backends
     ) -> None:
         await backends.bus.publish_ticks([_tick(60, everywhere=True)])
@@ -334,7 +324,7 @@ class BusConformance(Suite):
         assert {batch.lease.partition for batch in batches} == set(range(backends.bus.partitions))
         assert all(len(batch.deliveries) == 1 for batch in batches)
 
-    async def test_wait_returns_when_there_may_be_something_new(self, connect: Connect) -> None:
+    async def test_wait_returns_when_there_may_be_events(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         leases = await hold(one, "w1")
         for number in range(3):
@@ -346,15 +336,13 @@ class BusConformance(Suite):
                 await waiting
                 await one.bus.commit(outcome(await only_batch(one, leases)))
 
-    async def test_wait_returns_at_the_latest_after_so_long(self, backends: Backends) -> None:
+    async def test_wait_returns_after_the_timeout(self, backends: Backends) -> None:
         await hold(backends, "w1")
         async with asyncio.timeout(10):
             await backends.bus.wait("w1", 0.01)
             await backends.bus.wait("w1", 0.01)
 
-    async def test_backlog_counts_the_events_that_wait_to_be_committed(
-        self, backends: Backends
-    ) -> None:
+    async def test_backlog_counts_the_uncommitted_events(self, backends: Backends) -> None:
         assert await backends.bus.backlog() == 0
         await publish(backends, [click(f"u{n}", n) for n in range(5)])
         assert await backends.bus.backlog() == 5
@@ -364,7 +352,9 @@ class BusConformance(Suite):
         await backends.bus.commit(outcome(batches[0]))
         assert await backends.bus.backlog() == 5 - len(batches[0].deliveries)
 
-    async def test_lag_lists_every_partition_with_what_waits_in_it(self, connect: Connect) -> None:
+    async def test_lag_lists_every_partition_with_its_waiting_events(
+        self, connect: Connect
+    ) -> None:
         one, other = await connect(), await connect()
         every = list(range(one.bus.partitions + 1))
         idle = await one.bus.lag()
@@ -378,7 +368,9 @@ class BusConformance(Suite):
         assert {lag.partition: lag.waiting for lag in lags} == {p: waiting[p] for p in every}
         assert all((lag.oldest_at is None) == (lag.waiting == 0) for lag in lags)
 
-    async def test_lag_counts_what_was_read_and_not_committed(self, backends: Backends) -> None:
+    async def test_lag_counts_events_that_were_read_and_not_committed(
+        self, backends: Backends
+    ) -> None:
         await publish(backends, clicks(3))
         leases = await hold(backends)
         batch = await only_batch(backends, leases)
@@ -387,7 +379,7 @@ class BusConformance(Suite):
         done = await self._lag(backends, batch.lease)
         assert (done.waiting, done.oldest_at) == (0, None)
 
-    async def test_lag_says_since_when_the_oldest_event_waits(self, backends: Backends) -> None:
+    async def test_lag_has_the_time_of_the_oldest_waiting_event(self, backends: Backends) -> None:
         began = datetime.now(UTC) - CLOCKS_APART
         await publish(backends, clicks(1))
         batch = await only_batch(backends, await hold(backends))
@@ -412,18 +404,18 @@ class BusConformance(Suite):
         assert (await other.bus.lag())[0].owner is None
 
     async def _lag(self, backends: Backends, lease: Lease) -> ConsumerLag:
-        """How far the workers are behind in the partition of a lease."""
+        """Return the lag of the partition of a lease."""
         return (await backends.bus.lag())[lease.partition]
 
     async def _superseded(self, backends: Backends) -> Lease:
-        """A lease that was good until its partition got another owner."""
+        """Return a lease that is void because its partition has another owner."""
         (void,) = await hold(backends, "w1", [0])
         await backends.leases.release([void])
         assert await hold(backends, "w2", [0])
         return void
 
     async def _assert_untouched(self, backends: Backends, leases: list[Lease]) -> None:
-        """Nothing of an outcome for two clicks of u1 is to be seen anywhere."""
+        """Assert that nothing of an outcome for two clicks of u1 was stored."""
         assert numbers(await only_batch(backends, leases)) == [0, 1]
         (cells,) = await backends.online.get("User", ["u1"])
         assert "clicks" not in cells

@@ -1,4 +1,4 @@
-"""The promises of the cache."""
+"""Conformance tests of the ``Cache`` port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND = 1_000_000
 
 
 def cached(value: bytes = b"found", *, seconds_ago: float = 0) -> Cached:
-    """A value that was kept so many seconds ago."""
+    """Return a value that was stored this many seconds ago."""
     return Cached(value, SystemClock().micros() - round(seconds_ago * SECOND))
 
 
@@ -37,14 +37,14 @@ class CacheConformance(Suite):
         for key, value in values.items():
             assert await backends.cache.get(key) == value
 
-    async def test_a_value_takes_the_place_of_an_earlier_one(self, connect: Connect) -> None:
+    async def test_a_value_replaces_an_earlier_one(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         later = cached(b"later")
         await one.cache.put("a", cached(b"earlier"), MINUTE)
         await other.cache.put("a", later, 2 * MINUTE)
         assert await one.cache.get("a") == later
 
-    async def test_a_time_to_live_begins_when_the_value_was_kept(self, backends: Backends) -> None:
+    async def test_a_time_to_live_starts_at_kept_at(self, backends: Backends) -> None:
         fresh = cached(seconds_ago=50)
         await backends.cache.put("fresh", fresh, MINUTE)
         await backends.cache.put("over", cached(seconds_ago=70), MINUTE)
@@ -59,12 +59,12 @@ class CacheConformance(Suite):
 
         await until(absent)
 
-    async def test_a_time_to_live_may_be_as_long_as_one_likes(self, backends: Backends) -> None:
+    async def test_a_time_to_live_may_be_arbitrarily_long(self, backends: Backends) -> None:
         kept = cached()
         await backends.cache.put("a", kept, timedelta.max)
         assert await backends.cache.get("a") == kept
 
-    async def test_maintain_leaves_what_is_not_over(self, connect: Connect) -> None:
+    async def test_maintain_keeps_values_that_are_not_expired(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         kept = cached()
         await one.cache.put("fresh", kept, MINUTE)

@@ -1,4 +1,4 @@
-"""The promises of the dead letters."""
+"""Conformance tests of the ``DeadLetters`` port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headwater.testing.conformance.suite import (
 
 
 class DeadLettersConformance(Suite):
-    """The events that could not be handled, kept until someone decides about them."""
+    """Events that a feature could not handle, kept until they are redriven or discarded."""
 
     async def test_a_letter_keeps_the_event_the_feature_the_error_the_attempts_and_the_times(
         self, connect: Connect
@@ -77,9 +77,7 @@ class DeadLettersConformance(Suite):
         assert await listed(ids=[second.id], entity_id="u0") == []
         assert await listed(ids=[]) == []
 
-    async def test_letters_can_be_listed_by_the_time_they_were_given_up(
-        self, backends: Backends
-    ) -> None:
+    async def test_letters_can_be_listed_by_dead_at(self, backends: Backends) -> None:
         leases = await hold(backends)
         for number in range(3):
             await self._fail(backends, leases, click(number=number), at=after(number))
@@ -90,7 +88,7 @@ class DeadLettersConformance(Suite):
         assert await listed(since=second.dead_at, before=third.dead_at) == [second]
         assert await listed(since=third.dead_at + timedelta(microseconds=1)) == []
 
-    async def test_the_letters_that_wait_are_counted(self, connect: Connect) -> None:
+    async def test_letters_are_counted(self, connect: Connect) -> None:
         backends = await connect()
         leases = await hold(backends)
         assert await backends.dead_letters.count() == 0
@@ -103,7 +101,7 @@ class DeadLettersConformance(Suite):
         await other.discard([second.id])
         assert await backends.dead_letters.count() == 1
 
-    async def test_redrive_publishes_each_again_for_its_failed_feature_alone_and_removes_it(
+    async def test_redrive_publishes_each_again_for_its_failed_feature_only_and_removes_it(
         self, connect: Connect
     ) -> None:
         backends = await connect()
@@ -140,9 +138,7 @@ class DeadLettersConformance(Suite):
             await backends.dead_letters.redrive([letter.id])
         assert await backends.bus.backlog() == 1
 
-    async def test_a_letter_that_fails_again_gets_an_id_of_its_own(
-        self, backends: Backends
-    ) -> None:
+    async def test_a_letter_that_fails_again_gets_a_new_id(self, backends: Backends) -> None:
         leases = await hold(backends)
         await self._fail(backends, leases, click())
         (first,) = await backends.dead_letters.letters()
@@ -152,7 +148,7 @@ class DeadLettersConformance(Suite):
         (second,) = await backends.dead_letters.letters()
         assert second.id != first.id
 
-    async def test_discard_removes_letters_for_good(self, backends: Backends) -> None:
+    async def test_discard_removes_letters_permanently(self, backends: Backends) -> None:
         leases = await hold(backends)
         for number in range(3):
             await self._fail(backends, leases, click(f"u{number}", number))
@@ -173,7 +169,7 @@ class DeadLettersConformance(Suite):
         *,
         at: datetime = START,
     ) -> DeadLetter:
-        """Publishes an event and commits that a feature could not handle it."""
+        """Publish an event and commit a dead letter for it."""
         await backends.bus.publish([event], dedup_window=None)
         batch = await only_batch(backends, leases)
         letter = dead_letter(batch, feature, at=at)

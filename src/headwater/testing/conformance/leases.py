@@ -22,7 +22,7 @@ from headwater.testing.conformance.suite import (
 
 
 class LeasesConformance(Suite):
-    """Which workers are alive and which partitions each of them holds."""
+    """The live workers, and the partitions that each of them holds."""
 
     async def test_a_partition_has_at_most_one_valid_lease(self, connect: Connect) -> None:
         openings = [await connect() for _ in range(3)]
@@ -39,11 +39,11 @@ class LeasesConformance(Suite):
         leases = await hold(backends, "w1")
         batch = await only_batch(backends, leases)
         await backends.leases.release(leases)
-        anew = await backends.leases.claim("w1", [batch.lease.partition])
-        assert anew[0].epoch > batch.lease.epoch
+        renewed = await backends.leases.claim("w1", [batch.lease.partition])
+        assert renewed[0].epoch > batch.lease.epoch
         with pytest.raises(LeaseLostError):
             await backends.bus.commit(outcome(batch))
-        await backends.bus.commit(outcome(await only_batch(backends, anew)))
+        await backends.bus.commit(outcome(await only_batch(backends, renewed)))
 
     async def test_a_dead_workers_partitions_can_be_claimed_when_the_time_to_live_is_over(
         self, connect: Connect
@@ -55,26 +55,28 @@ class LeasesConformance(Suite):
         assert {lease.owner for lease in leases} == {"w2"}
         assert all(lease.suspect for lease in leases)
 
-    async def test_a_worker_that_beats_keeps_its_partitions(self, connect: Connect) -> None:
+    async def test_a_worker_that_sends_heartbeats_keeps_its_partitions(
+        self, connect: Connect
+    ) -> None:
         one, other = await connect(), await connect()
         leases = await hold(one, "w1", [0])
         await other.leases.register("silent")
         await other.leases.heartbeat("silent", [])
 
-        async def the_silent_one_counts_as_dead() -> bool:
+        async def silent_worker_is_dead() -> bool:
             return "silent" not in await one.leases.heartbeat("w1", leases)
 
-        await until(the_silent_one_counts_as_dead)
+        await until(silent_worker_is_dead)
         assert await hold(other, "w2", [0]) == []
 
-    async def test_beat_lists_all_workers_that_are_well(self, connect: Connect) -> None:
+    async def test_heartbeat_lists_all_live_workers(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         await hold(one, "w1", [])
         await hold(other, "w2", [])
         assert await one.leases.heartbeat("w1", []) == ["w1", "w2"]
         assert await other.leases.heartbeat("w2", []) == ["w1", "w2"]
 
-    async def test_claim_takes_those_of_the_partitions_that_no_other_living_worker_holds(
+    async def test_claim_takes_the_partitions_that_no_other_live_worker_holds(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -84,7 +86,7 @@ class LeasesConformance(Suite):
         assert [lease.partition for lease in theirs] == [1]
         assert await one.leases.claim("w1", [1]) == []
 
-    async def test_a_worker_that_has_lost_sight_of_its_lease_claims_it_anew(
+    async def test_a_worker_that_forgot_its_lease_can_claim_it_again(
         self, backends: Backends
     ) -> None:
         (before,) = await hold(backends, "w1", [0])
@@ -110,7 +112,7 @@ class LeasesConformance(Suite):
         await one.leases.release(void)
         assert await one.leases.claim("w1", [0]) == []
 
-    async def test_who_has_retired_is_no_longer_listed_and_keeps_what_it_holds(
+    async def test_a_retired_worker_is_no_longer_listed_and_keeps_its_leases(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -124,7 +126,7 @@ class LeasesConformance(Suite):
         (lease,) = await other.leases.claim("w2", [0])
         assert not lease.suspect
 
-    async def test_who_has_left_is_no_longer_listed_and_holds_nothing(
+    async def test_a_deregistered_worker_is_no_longer_listed_and_holds_nothing(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()

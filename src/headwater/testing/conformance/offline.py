@@ -1,4 +1,4 @@
-"""The promises of the offline store."""
+"""Conformance tests of the ``OfflineStore`` port."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class OfflineStoreConformance(Suite):
-    """Everything that was: the history of every value, and the log of every event."""
+    """The history of every value, and the log of every event."""
 
     @pytest.fixture
     def orders(self) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class OfflineStoreConformance(Suite):
         await other.offline.append(past[2:])
         assert await history_rows(one) == 5
 
-    async def test_append_adds_past_values_without_touching_the_present_ones(
+    async def test_append_adds_past_values_without_changing_current_ones(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(9, as_of=after(9))])
@@ -156,7 +156,7 @@ class OfflineStoreConformance(Suite):
         assert (past.as_of, past.written_at) == (after(0.000_001), after(2.5))
 
     async def test_a_moment_without_a_time_zone_is_refused(self, backends: Backends) -> None:
-        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what is to be refused
+        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - the invalid argument
         with pytest.raises(InvalidInputError):
             await backends.offline.as_of(["clicks"], [Point("u1", naive)])
 
@@ -175,7 +175,7 @@ class OfflineStoreConformance(Suite):
         assert found == expected
         [(other, _)] = await backends.offline.latest("Page", after="", limit=9)
         assert other == "aa"
-        assert await backends.offline.latest("Nobody", after="", limit=9) == []
+        assert await backends.offline.latest("Unknown", after="", limit=9) == []
 
     async def test_latest_gives_what_as_of_would_give_at_the_end_of_time(
         self, backends: Backends

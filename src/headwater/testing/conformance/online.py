@@ -1,4 +1,4 @@
-"""The promises of the online store."""
+"""Conformance tests of the ``OnlineStore`` port."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headwater.testing.conformance.suite import (
 
 
 class OnlineStoreConformance(Suite):
-    """The present values of every entity."""
+    """The current values of every entity."""
 
     async def test_a_read_sees_every_write_that_returned_before_it_began(
         self, connect: Connect
@@ -44,7 +44,7 @@ class OnlineStoreConformance(Suite):
                 "clicks": change(number).cell
             }
 
-    async def test_a_value_whose_time_to_live_is_over_is_still_returned_and_its_cell_says_so(
+    async def test_an_expired_value_is_still_returned_and_its_cell_is_expired(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(7, expires_at=START + timedelta(seconds=5))])
@@ -52,7 +52,7 @@ class OnlineStoreConformance(Suite):
         assert not cells["clicks"].expired(to_micros(after(4.9)))
         assert cells["clicks"].expired(to_micros(after(5)))
 
-    async def test_a_change_of_an_earlier_moment_than_the_value_online_goes_to_history_alone(
+    async def test_a_change_with_an_earlier_as_of_than_the_current_value_goes_to_history_only(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(2, as_of=after(10))])
@@ -61,7 +61,7 @@ class OnlineStoreConformance(Suite):
         assert await value_at(backends, after(7)) == 1
         assert await value_at(backends, after(30)) == 2
 
-    async def test_get_packed_gives_the_same_as_the_json_text_of_the_cells(
+    async def test_get_packed_returns_the_same_as_json_texts_of_the_cells(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(7)])
@@ -69,7 +69,7 @@ class OnlineStoreConformance(Suite):
         assert decode_cells(known) == {"clicks": change(7).cell}
         assert decode_cells(unknown) == {}
 
-    async def test_get_gives_the_values_of_each_entity_in_the_order_asked(
+    async def test_get_returns_the_values_of_each_entity_in_the_order_of_the_ids(
         self, backends: Backends
     ) -> None:
         ids = [f"u{number}" for number in range(1_200)]
@@ -81,7 +81,7 @@ class OnlineStoreConformance(Suite):
         expected = [change(int(entity_id[1:])).cell for entity_id in asked]
         assert [cells["clicks"] for cells in answers] == expected
 
-    async def test_get_gives_nothing_for_an_unknown_entity(self, backends: Backends) -> None:
+    async def test_get_returns_nothing_for_an_unknown_id(self, backends: Backends) -> None:
         await backends.online.put([change(1), change(2, entity="Page", entity_id="u2")])
         known, unknown = await backends.online.get("User", ["u1", "u2"])
         assert known.keys() == {"clicks"}
@@ -95,7 +95,9 @@ class OnlineStoreConformance(Suite):
         await backends.online.put([change()])
         assert (await backends.online.get_state(("User", "u1"))).version > 0
 
-    async def test_put_writes_values_online_and_to_history_as_one(self, connect: Connect) -> None:
+    async def test_put_writes_values_online_and_to_history_atomically(
+        self, connect: Connect
+    ) -> None:
         one, other = await connect(), await connect()
         await one.online.put([change(1), change(2, entity_id="u2")])
         assert [await value_online(other), await value_online(other, entity_id="u2")] == [1, 2]
@@ -104,9 +106,7 @@ class OnlineStoreConformance(Suite):
             2,
         ]
 
-    async def test_put_of_a_value_that_came_too_late_goes_to_history_only(
-        self, backends: Backends
-    ) -> None:
+    async def test_a_late_value_goes_to_history_only(self, backends: Backends) -> None:
         await backends.online.put([change(2, as_of=after(2))])
         await backends.online.put([change(1, as_of=after(1), online=False)])
         assert await value_online(backends) == 2
@@ -119,9 +119,7 @@ class OnlineStoreConformance(Suite):
         values = [await value_online(backends, name) for name in ("first", "second", "third")]
         assert values == [1, 4, 3]
 
-    async def test_puts_at_the_same_time_take_nothing_from_each_other(
-        self, connect: Connect
-    ) -> None:
+    async def test_concurrent_puts_do_not_lose_values(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         names = [f"f{number}" for number in range(40)]
         await asyncio.gather(
@@ -133,7 +131,7 @@ class OnlineStoreConformance(Suite):
         assert [await value_online(one, name) for name in names] == list(range(40))
         assert await history_rows(one) == 40
 
-    async def test_a_change_that_is_not_authoritative_does_not_disturb_batches_being_run(
+    async def test_a_change_that_is_not_authoritative_does_not_make_running_batches_conflict(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(0)])
@@ -143,7 +141,7 @@ class OnlineStoreConformance(Suite):
         await backends.bus.commit(outcome(batch, [change(1)]))
         assert await value_online(backends) == 1
 
-    async def test_a_change_that_is_authoritative_makes_a_batch_being_run_start_anew(
+    async def test_an_authoritative_change_makes_a_running_batch_conflict(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(0)])
@@ -156,7 +154,7 @@ class OnlineStoreConformance(Suite):
         await backends.bus.commit(outcome(await only_batch(backends, leases), [change(1)]))
         assert [await value_online(backends), await value_online(backends, "other")] == [1, 9]
 
-    async def test_restore_writes_values_where_online_has_none_and_nothing_to_history(
+    async def test_restore_writes_missing_values_and_nothing_to_history(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -170,7 +168,7 @@ class OnlineStoreConformance(Suite):
         assert await other.online.entity_ids("User", after="", limit=10) == ["u1", "u2"]
         assert await history_rows(one) == before
 
-    async def test_restore_replaces_a_value_that_is_older(self, backends: Backends) -> None:
+    async def test_restore_replaces_an_older_value(self, backends: Backends) -> None:
         await backends.online.put([change(1), change(1, feature="twice", written_at=after(1))])
         await backends.online.restore(
             "User",
@@ -183,7 +181,7 @@ class OnlineStoreConformance(Suite):
         )
         assert [await value_online(backends, name) for name in ("clicks", "twice")] == [2, 2]
 
-    async def test_restore_leaves_a_value_that_is_newer_or_was_written_no_earlier(
+    async def test_restore_keeps_a_value_that_is_newer_or_was_written_no_earlier(
         self, backends: Backends
     ) -> None:
         present = [
@@ -197,7 +195,7 @@ class OnlineStoreConformance(Suite):
         values = [await value_online(backends, each.feature) for each in present]
         assert values == [1, 1, 1]
 
-    async def test_restore_that_changes_nothing_does_not_disturb_batches_being_run(
+    async def test_restore_without_a_change_does_not_make_running_batches_conflict(
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(1)])
@@ -207,7 +205,7 @@ class OnlineStoreConformance(Suite):
         await backends.bus.commit(outcome(batch, [change(2)]))
         assert await value_online(backends) == 2
 
-    async def test_restore_that_changes_an_entity_makes_a_batch_being_run_start_anew(
+    async def test_restore_with_a_change_makes_a_running_batch_conflict(
         self, backends: Backends
     ) -> None:
         await publish(backends, clicks(1))
@@ -220,11 +218,11 @@ class OnlineStoreConformance(Suite):
             "clicks": change(5).cell
         }
 
-    async def test_restoring_nothing_is_nothing(self, backends: Backends) -> None:
+    async def test_restoring_no_values_does_nothing(self, backends: Backends) -> None:
         await backends.online.restore("User", {})
         assert await backends.online.entity_ids("User", after="", limit=10) == []
 
-    async def test_entity_ids_come_in_sorted_order_after_the_last_one_asked(
+    async def test_entity_ids_are_returned_in_sorted_order_after_an_id(
         self, backends: Backends
     ) -> None:
         ids = [f"u{number}" for number in range(25)]

@@ -1,4 +1,4 @@
-"""The promises of the record log."""
+"""Conformance tests of the ``RecordLog`` port."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headwater.testing.conformance.suite import START, Connect, Suite, after
 
 EVERY_BYTE = bytes(range(256))
 LONGEST = "\U0010fffd" * LONGEST_NAME
-UNKEEPABLE = ["\ud800", "a\0b", LONGEST + "b", "".join(map(chr, range(1, 9_000)))]
+UNSTORABLE = ["\ud800", "a\0b", LONGEST + "b", "".join(map(chr, range(1, 9_000)))]
 MICROSECOND = timedelta(microseconds=1)
 
 
 def context_id(moment: datetime = START) -> str:
-    """An id of a moment."""
+    """Return a context id of this time."""
     millis = to_micros(moment) // 1000
     return str(UUID(int=millis << 80 | 7 << 76 | 2 << 62 | uuid4().int & (1 << 62) - 1))
 
@@ -32,18 +32,18 @@ def context_id(moment: datetime = START) -> str:
 def record(
     core: bytes = b"{}",
     *,
-    own_id: str | None = None,
+    new_id: str | None = None,
     at: datetime = START,
     name: str = "support",
     freshness_status: str = "guaranteed",
     disclosures: bytes = b"[]",
     signature: bytes | None = None,
 ) -> StoredRecord:
-    """A record with an id of its own unless one is given; as in a true one, its core says it."""
-    own_id = own_id or context_id(at)
-    core = core + own_id.encode()
+    """Return a record, by default with a new id; as in real records, the core holds the id."""
+    new_id = new_id or context_id(at)
+    core = core + new_id.encode()
     return StoredRecord(
-        context_id=own_id,
+        context_id=new_id,
         record_hash=f"sha256:{sha256(core).hexdigest()}",
         content_hash=f"sha256:{sha256(b'text').hexdigest()}",
         name=name,
@@ -56,24 +56,24 @@ def record(
 
 
 def summary(of: StoredRecord) -> RecordSummary:
-    """What a list says of a record."""
+    """Return the summary of a record."""
     return RecordSummary(**{field: getattr(of, field) for field in RecordSummary.__struct_fields__})
 
 
 async def append(backends: Backends, *records: StoredRecord) -> None:
-    """Appends records that nobody looks for by a key."""
+    """Append records without search keys."""
     await asyncio.gather(*(backends.records.append(each, []) for each in records))
 
 
 def newest_first(records: Sequence[StoredRecord]) -> list[RecordSummary]:
-    """The records as a list gives them."""
+    """Return the summaries of the records in the order of lists."""
     return [
         summary(each) for each in sorted(records, key=lambda r: (r.created_at, r.context_id))[::-1]
     ]
 
 
 class RecordLogConformance(Suite):
-    """The records of all contexts: immutable, found by id, by hash and by their parts."""
+    """The immutable records of all contexts, found by id, by hash and by search key."""
 
     async def test_a_record_whose_append_returned_is_seen_by_all_readers_from_then_on(
         self, connect: Connect
@@ -85,7 +85,7 @@ class RecordLogConformance(Suite):
             assert await other.records.get(kept.context_id) == kept
             assert len(await other.records.find(b"key")) == number + 1
 
-    async def test_bytes_are_given_back_as_they_came(self, backends: Backends) -> None:
+    async def test_bytes_are_returned_unchanged(self, backends: Backends) -> None:
         kept = record(
             EVERY_BYTE + b'{"b": 1,  "a":1.0, "a":"\\u0000"}',
             at=after(0.000_001),
@@ -99,7 +99,7 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(EVERY_BYTE) == [summary(kept)]
         assert await backends.records.find(b"") == [summary(kept)]
 
-    async def test_large_records_are_given_back_as_they_came(self, backends: Backends) -> None:
+    async def test_large_records_are_returned_unchanged(self, backends: Backends) -> None:
         kept = [
             record(EVERY_BYTE * 4096, disclosures=EVERY_BYTE * 8192),
             *(record(b"%d" % number) for number in range(10)),
@@ -126,7 +126,7 @@ class RecordLogConformance(Suite):
         assert await one.records.find(b"a") == [summary(kept)]
         assert await one.records.find(b"b") == []
 
-    async def test_the_same_record_may_be_appended_by_many_at_once(self, connect: Connect) -> None:
+    async def test_the_same_record_may_be_appended_concurrently(self, connect: Connect) -> None:
         openings = [await connect() for _ in range(3)]
         kept = record()
         await asyncio.gather(
@@ -134,9 +134,7 @@ class RecordLogConformance(Suite):
         )
         assert await openings[0].records.find(b"a") == [summary(kept)]
 
-    async def test_the_same_record_again_does_not_bring_back_what_was_redacted(
-        self, backends: Backends
-    ) -> None:
+    async def test_the_same_record_again_does_not_undo_redactions(self, backends: Backends) -> None:
         kept = record(disclosures=b"[secret]")
         await append(backends, kept)
         await backends.records.redact(
@@ -146,12 +144,12 @@ class RecordLogConformance(Suite):
         found = await backends.records.get(kept.context_id)
         assert found == msgspec.structs.replace(kept, disclosures=b"[]", redactions=b"[note]")
 
-    async def test_another_record_under_its_id_is_refused_and_nothing_is_changed(
+    async def test_a_different_record_under_the_same_id_is_refused_and_nothing_changes(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
         kept = record(b"one")
-        changed = record(b"two", own_id=kept.context_id, name="else", at=after(1))
+        changed = record(b"two", new_id=kept.context_id, name="else", at=after(1))
         await one.records.append(kept, [b"a"])
         for opening in (one, other):
             with pytest.raises(ImmutableRecordError) as refused:
@@ -164,15 +162,13 @@ class RecordLogConformance(Suite):
         assert await one.records.records() == [summary(kept)]
         assert await one.records.find(b"b") == []
 
-    async def test_a_record_that_is_refused_takes_no_other_append_with_it(
-        self, backends: Backends
-    ) -> None:
+    async def test_a_refused_record_does_not_affect_other_appends(self, backends: Backends) -> None:
         kept = record(b"first")
         await append(backends, kept)
         others = [record(b"%d" % number) for number in range(20)]
         appends: list[StoredRecord] = []
         for each in others:
-            appends += [each, record(b"second", own_id=kept.context_id)]
+            appends += [each, record(b"second", new_id=kept.context_id)]
         answers = await asyncio.gather(
             *(backends.records.append(each, [b"key"]) for each in appends), return_exceptions=True
         )
@@ -181,8 +177,8 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(b"key") == newest_first(others)
         assert await backends.records.get(kept.context_id) == kept
 
-    @pytest.mark.parametrize("text", UNKEEPABLE)
-    async def test_a_text_that_cannot_be_kept_is_refused_alone(
+    @pytest.mark.parametrize("text", UNSTORABLE)
+    async def test_a_text_that_cannot_be_stored_does_not_affect_other_appends(
         self, backends: Backends, text: str
     ) -> None:
         kept = [record(b"%d" % number) for number in range(10)]
@@ -195,19 +191,21 @@ class RecordLogConformance(Suite):
         assert answers[:5] + answers[7:] == [None] * 10
         assert await backends.records.records() == newest_first(kept)
 
-    async def test_the_longest_texts_are_given_back_and_found(self, backends: Backends) -> None:
+    async def test_the_longest_texts_are_returned_and_found(self, backends: Backends) -> None:
         kept = record(name=LONGEST, freshness_status=LONGEST)
         await append(backends, kept)
         assert await backends.records.get(kept.context_id) == kept
         found = await backends.records.records(name=LONGEST, freshness_status=LONGEST)
         assert found == [summary(kept)]
 
-    async def test_who_gives_up_waiting_stops_no_other_append(self, backends: Backends) -> None:
+    async def test_a_cancelled_append_does_not_affect_other_appends(
+        self, backends: Backends
+    ) -> None:
         kept = [record(b"%d" % number) for number in range(20)]
         appends = [asyncio.create_task(backends.records.append(each, [each.core])) for each in kept]
         await asyncio.sleep(0)
-        for given_up in appends[::2]:
-            given_up.cancel()
+        for cancelled in appends[::2]:
+            cancelled.cancel()
         answers = await asyncio.gather(*appends, return_exceptions=True)
         assert answers[1::2] == [None] * 10
         for each in kept:
@@ -219,8 +217,8 @@ class RecordLogConformance(Suite):
     async def test_of_two_records_with_one_id_exactly_one_wins(self, connect: Connect) -> None:
         openings = [await connect(), await connect()]
         for _ in range(10):
-            own_id = context_id()
-            rivals = [record(b"%d" % number, own_id=own_id) for number in range(4)]
+            new_id = context_id()
+            rivals = [record(b"%d" % number, new_id=new_id) for number in range(4)]
             answers = await asyncio.gather(
                 *(
                     openings[number % 2].records.append(rival, [rival.core])
@@ -231,7 +229,7 @@ class RecordLogConformance(Suite):
             (winner,) = (r for r, answer in zip(rivals, answers, strict=True) if answer is None)
             losers = [answer for answer in answers if answer is not None]
             assert all(isinstance(answer, ImmutableRecordError) for answer in losers)
-            assert await openings[0].records.get(own_id) == winner
+            assert await openings[0].records.get(new_id) == winner
             for rival in rivals:
                 found = await openings[1].records.find(rival.core)
                 assert found == ([summary(winner)] if rival is winner else [])
@@ -245,38 +243,36 @@ class RecordLogConformance(Suite):
             assert await backends.records.get(each.context_id) == each
             assert await backends.records.get(each.record_hash) == each
 
-    @pytest.mark.parametrize("ref", ["", "sha256:", "nobody", "0' OR 1=1", "\0", "ü", "\ud800"])
-    async def test_get_gives_nothing_for_what_no_record_has(
+    @pytest.mark.parametrize("ref", ["", "sha256:", "unknown", "0' OR 1=1", "\0", "ü", "\ud800"])
+    async def test_get_returns_none_for_an_unknown_reference(
         self, backends: Backends, ref: str
     ) -> None:
         await append(backends, record())
         assert await backends.records.get(ref) is None
 
-    async def test_ids_beginning_lists_context_ids_that_begin_so_in_sorted_order(
+    async def test_ids_beginning_lists_context_ids_with_a_prefix_in_sorted_order(
         self, backends: Backends
     ) -> None:
         ids = [f"0190a{number:03x}-0000-7000-8000-000000000000" for number in range(20)]
         other = "0190b000-0000-7000-8000-000000000000"
-        await append(backends, *(record(own_id=each) for each in [*ids[::-1], other]))
+        await append(backends, *(record(new_id=each) for each in [*ids[::-1], other]))
         assert await backends.records.ids_beginning("0190a", 100) == ids
         assert await backends.records.ids_beginning("0190a", 3) == ids[:3]
         assert await backends.records.ids_beginning("0190a01", 100) == ids[16:]
         assert await backends.records.ids_beginning(other, 100) == [other]
         assert await backends.records.ids_beginning("", 100) == [*ids, other]
-        for nobody in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
-            assert await backends.records.ids_beginning(nobody, 100) == []
+        for unknown in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
+            assert await backends.records.ids_beginning(unknown, 100) == []
 
-    async def test_records_are_listed_from_the_newest_to_the_oldest(
-        self, backends: Backends
-    ) -> None:
+    async def test_records_are_listed_from_newest_to_oldest(self, backends: Backends) -> None:
         kept = [record(at=after(number // 3 / 1_000_000)) for number in range(12)]
-        # A clock that went back leaves an id behind that is later than its moment.
-        kept.append(record(own_id=context_id(after(1_000)), at=after(-1)))
+        # After the clock was set back, an id can be later than its record.
+        kept.append(record(new_id=context_id(after(1_000)), at=after(-1)))
         await append(backends, *kept)
         assert await backends.records.records() == newest_first(kept)
         assert await backends.records.records(limit=5) == newest_first(kept)[:5]
 
-    async def test_lists_go_on_after_a_record_while_others_are_appended(
+    async def test_records_appended_meanwhile_do_not_shift_the_pages(
         self, connect: Connect
     ) -> None:
         one, other = await connect(), await connect()
@@ -294,17 +290,15 @@ class RecordLogConformance(Suite):
         assert await one.records.records(before=last) == []
         assert await one.records.find(b"key", before=last) == []
 
-    @pytest.mark.parametrize("nobody", ["", "nobody", "\0", "ü", "\ud800"])
-    async def test_a_list_that_is_to_go_on_after_no_record_is_refused(
-        self, backends: Backends, nobody: str
-    ) -> None:
+    @pytest.mark.parametrize("unknown_id", ["", "unknown", "\0", "ü", "\ud800"])
+    async def test_an_unknown_before_is_refused(self, backends: Backends, unknown_id: str) -> None:
         await append(backends, record())
         with pytest.raises(InvalidInputError, match="no record has the id"):
-            await backends.records.records(before=nobody)
+            await backends.records.records(before=unknown_id)
         with pytest.raises(InvalidInputError, match="no record has the id"):
-            await backends.records.find(b"key", before=nobody)
+            await backends.records.find(b"key", before=unknown_id)
 
-    async def test_records_are_listed_from_the_start_on_and_before_the_end(
+    async def test_records_are_listed_from_start_inclusive_to_end_exclusive(
         self, backends: Backends
     ) -> None:
         kept = [record(at=START + number * MICROSECOND) for number in range(6)]
@@ -325,7 +319,7 @@ class RecordLogConformance(Suite):
         )
 
     @pytest.mark.parametrize("hours", [0, 10, -10])
-    async def test_a_list_may_begin_or_end_where_no_calendar_does(
+    async def test_start_and_end_may_be_at_the_limits_of_the_calendar(
         self, backends: Backends, hours: int
     ) -> None:
         kept = record()
@@ -336,9 +330,7 @@ class RecordLogConformance(Suite):
         assert await backends.records.records(start=last) == []
         assert await backends.records.records(end=first) == []
 
-    async def test_records_are_listed_that_fit_everything_that_is_given(
-        self, backends: Backends
-    ) -> None:
+    async def test_records_that_match_all_filters_are_listed(self, backends: Backends) -> None:
         kept = [
             record(at=after(number), name=f"n{number % 2}", freshness_status=f"f{number % 3}")
             for number in range(12)
@@ -354,9 +346,9 @@ class RecordLogConformance(Suite):
             name="n1", start=after(2), before=kept[9].context_id, limit=2
         )
         assert page == newest_first([kept[7], kept[5]])
-        for nobody in ("nobody", *UNKEEPABLE):
-            assert await backends.records.records(name=nobody) == []
-            assert await backends.records.records(freshness_status=nobody) == []
+        for unknown in ("unknown", *UNSTORABLE):
+            assert await backends.records.records(name=unknown) == []
+            assert await backends.records.records(freshness_status=unknown) == []
 
     async def test_records_are_found_by_each_key_they_were_appended_with(
         self, backends: Backends
@@ -372,7 +364,7 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(b"c", limit=1) == newest_first(kept[2:])
         assert await backends.records.find(b"ab") == []
 
-    async def test_the_index_key_is_random_and_the_same_ever_after(self, connect: Connect) -> None:
+    async def test_the_index_key_is_random_and_then_constant(self, connect: Connect) -> None:
         one, other = await connect(), await connect()
         keys = await asyncio.gather(*(each.records.index_key() for each in (one, other, one)))
         assert len(set(keys)) == 1
@@ -419,12 +411,12 @@ class RecordLogConformance(Suite):
         )
         assert await one.records.get(kept.context_id) == found
 
-    @pytest.mark.parametrize("nobody", ["", "nobody", "\0", "ü", "\ud800"])
-    async def test_redact_of_what_is_not_there_does_nothing(
-        self, backends: Backends, nobody: str
+    @pytest.mark.parametrize("unknown_id", ["", "unknown", "\0", "ü", "\ud800"])
+    async def test_redact_of_an_unknown_record_does_nothing(
+        self, backends: Backends, unknown_id: str
     ) -> None:
         kept = record()
         await append(backends, kept)
         change = {"expected": b"[]", "disclosures": b"", "redactions": b""}
-        assert not await backends.records.redact(nobody, **change)
+        assert not await backends.records.redact(unknown_id, **change)
         assert await backends.records.records() == [summary(kept)]

@@ -1,4 +1,4 @@
-"""What the suites share: their fixtures, and the small things their stories are made of."""
+"""Fixtures and helpers shared by the conformance suites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headwater.ports import (
 )
 
 Connect = Callable[[], Awaitable[Backends]]
-"""Opens one store; every further call opens the same store, as another process would."""
+"""Opens a store; further calls open the same store, as another process would."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TOUCHES = {"click": {"User"}, "view": {"User", "Page"}}
@@ -36,8 +36,8 @@ _POLL_SECONDS = 0.01
 class Suite:
     """The fixtures of a suite; a backend's tests override ``connect``.
 
-    The store is empty at first, works by the machine's clock, has at least two partitions and
-    leases that live for half a second, and is closed and removed after the test.
+    The store is initially empty, uses the system clock, has at least two partitions and a lease
+    TTL of half a second, and is closed and removed after the test.
     """
 
     @pytest.fixture
@@ -50,18 +50,18 @@ class Suite:
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds after the start of the story."""
+    """Return the time this many seconds after START."""
     return START + timedelta(seconds=seconds)
 
 
 def click(entity_id: str = "u1", number: int = 0, *, event_id: str | None = None) -> ServiceEvent:
-    """An event with a number by which to know it."""
+    """Return an event that is identified by a number."""
     event = ServiceEvent("click", entity_id, {"number": number}, START)
     return event if event_id is None else msgspec.structs.replace(event, event_id=event_id)
 
 
 def clicks(count: int, entity_id: str = "u1") -> list[ServiceEvent]:
-    """Events of one entity, numbered in order."""
+    """Return numbered events of one entity."""
     return [click(entity_id, number) for number in range(count)]
 
 
@@ -77,7 +77,7 @@ def change(
     online: bool = True,
     authoritative: bool = True,
 ) -> Change:
-    """A value that a feature took on."""
+    """Return a change of a feature's value."""
     cell = Cell(
         msgspec.Raw(msgspec.json.encode(value)),
         to_micros(as_of),
@@ -88,24 +88,24 @@ def change(
 
 
 async def publish(backends: Backends, events: Sequence[ServiceEvent]) -> list[PublishResult]:
-    """Publishes events whose ids nobody needs to recognise later."""
+    """Publish events without deduplication."""
     return await backends.bus.publish(events, dedup_window=None)
 
 
 async def hold(
     backends: Backends, worker: str = "w1", partitions: Collection[int] | None = None
 ) -> list[Lease]:
-    """Lets a worker join and claim partitions, all of them unless told otherwise."""
+    """Register a worker and claim partitions, by default all of them."""
     await backends.leases.register(worker)
     await backends.leases.heartbeat(worker, [])
-    every = range(backends.bus.partitions + 1)
-    return await backends.leases.claim(worker, every if partitions is None else partitions)
+    all_partitions = range(backends.bus.partitions + 1)
+    return await backends.leases.claim(worker, all_partitions if partitions is None else partitions)
 
 
 async def claim_when_free(
     backends: Backends, worker: str, partitions: Collection[int]
 ) -> list[Lease]:
-    """Claims partitions as soon as their holder counts as dead."""
+    """Claim partitions as soon as the leases of their owner have expired."""
     claimed: list[Lease] = []
 
     async def all_claimed() -> bool:
@@ -119,12 +119,12 @@ async def claim_when_free(
 
 
 async def read(backends: Backends, leases: Sequence[Lease], limit: int = MANY) -> list[Batch]:
-    """The next batches of these partitions."""
+    """Read the next batches of these partitions."""
     return await backends.bus.read(leases, limit, TOUCHES)
 
 
 async def only_batch(backends: Backends, leases: Sequence[Lease]) -> Batch:
-    """The next batch, when there is exactly one; as a worker does, it waits for news of it."""
+    """Wait for the next batch, as a worker does, and assert that it is the only one."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while not (batches := await read(backends, leases)):
             await backends.bus.wait(leases[0].owner, _POLL_SECONDS)
@@ -133,7 +133,7 @@ async def only_batch(backends: Backends, leases: Sequence[Lease]) -> Batch:
 
 
 def numbers(batch: Batch) -> list[int]:
-    """The numbers of a batch's events, in its order."""
+    """Return the numbers of a batch's events in order."""
     return [delivery.event.payload["number"] for delivery in batch.deliveries]
 
 
@@ -144,7 +144,7 @@ def outcome(
     dead: Sequence[DeadLetter] = (),
     follow_ups: Sequence[ServiceEvent] = (),
 ) -> Outcome:
-    """A batch's outcome with the values that its events are to have led to."""
+    """Return an outcome of the batch with these changes."""
     states: dict[EntityKey, Cells] = {}
     for each in changes:
         if each.online:
@@ -162,7 +162,7 @@ def outcome(
 
 
 def dead_letter(batch: Batch, feature: str = "clicks", *, at: datetime = START) -> DeadLetter:
-    """A letter for a batch's first event, as a worker hands it in."""
+    """Return a dead letter for a batch's first event, as a worker creates it."""
     first = batch.deliveries[0]
     return DeadLetter(
         id="",
@@ -179,7 +179,7 @@ def dead_letter(batch: Batch, feature: str = "clicks", *, at: datetime = START) 
 
 
 async def value_online(backends: Backends, feature: str = "clicks", entity_id: str = "u1") -> int:
-    """A value as a reader gets it; a KeyError where there is none."""
+    """Return a current value; raise KeyError if there is none."""
     (cells,) = await backends.online.get("User", [entity_id])
     value: int = msgspec.json.decode(cells[feature].value)
     return value
@@ -193,20 +193,20 @@ async def value_at(
     entity_id: str = "u1",
     known: bool = False,
 ) -> int | None:
-    """A value as history has it."""
+    """Return a value from history."""
     [[past]] = await backends.offline.as_of([feature], [Point(entity_id, moment)], known=known)
     return None if past is None else int(past.value)
 
 
 async def history_rows(backends: Backends) -> int:
-    """How many values history holds."""
+    """Return the number of values in history."""
     rows = await backends.offline.query("SELECT count(*) FROM feature_history", {})
     count: int = rows.rows[0][0]
     return count
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Waits for a condition, as long as a slow machine may need."""
+    """Wait for a condition, with a timeout for slow machines."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
-        while not await condition():  # noqa: ASYNC110 - it comes true in another process, or in time
+        while not await condition():  # noqa: ASYNC110 - another process or the clock makes it true
             await asyncio.sleep(_POLL_SECONDS)
