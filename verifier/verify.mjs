@@ -1,24 +1,24 @@
-// Verifies the document of a CRS-001 record: what it says, and that nobody changed it since.
+// Verifies the document of a CRS-001 record: that it was not changed since it was made.
 //
-// Runs in Node 18 or later and in browsers, and needs nothing but WebCrypto.
+// Runs in Node 18 or later and in browsers; it needs only WebCrypto.
 
 const SPEC = "CRS-001";
 const STATEMENT_SPEC = "CRS-001-SIG";
 const SHORTEST_SECRET = 16;
 const DEEPEST = 256;
-// By how much the clocks of two hosts may differ, of which one records and the other redacts.
+// Tolerated difference between the clocks of the recording and the redacting host.
 const CLOCKS_DIFFER = 10 * 60 * 1000;
 
-/** The document cannot be understood at all. */
+/** The text is not the document of a record. */
 export class DocumentError extends Error {}
 
 /**
- * Says what holds of a record and names what is broken.
+ * Check a record and name everything that is broken.
  *
- * `keys` are written as in HEADWATER_SIGNING_KEY, with commas or line ends between; `expect` is the
- * record hash or context id it was asked for by, in any spelling; `signed` asks for a signature that
- * one of the keys made, and takes one that cannot be checked for none. A rung that fails has a `fault`: "altered",
- * or, of a record that may be intact, "another", "unsigned" or "unchecked".
+ * `keys` are written as in HEADWATER_SIGNING_KEY, separated by commas or line ends; `expect` is the
+ * record hash or context id that the record must have, in any spelling; with `signed` the check fails
+ * unless one of the keys made the signature. A failed check has a `fault`: "altered", or, of a record
+ * that may be intact, "another", "unsigned" or "unchecked".
  *
  * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string, fault?: string}[]}>}
  */
@@ -37,7 +37,7 @@ export async function verify(text, { keys = "", expect = null, signed = false } 
   return { ok: checks.every(({ ok }) => ok !== false), signed: Boolean(record.signature), checks };
 }
 
-/** What a report comes down to, in one sentence. */
+/** The result of a report, in one or two sentences. */
 export function verdict({ ok, signed, checks }) {
   if (!ok) return failure(new Set(checks.map(({ fault }) => fault).filter(Boolean)));
   if (checks.find(({ check }) => check === "signature").ok) return "Nothing is broken.";
@@ -52,12 +52,12 @@ const UNMET = new Map([
 
 function failure(faults) {
   if ([...faults].some((fault) => !UNMET.has(fault))) return "This record is broken.";
-  return [...UNMET].filter(([fault]) => faults.has(fault)).map(([, said]) => said).join(" ");
+  return [...UNMET].filter(([fault]) => faults.has(fault)).map(([, text]) => text).join(" ");
 }
 
 const holds = (check, detail) => ({ check, ok: true, detail });
 const broken = (check, detail, fault = "altered") => ({ check, ok: false, detail, fault });
-const open = (check, detail) => ({ check, ok: null, detail });
+const unchecked = (check, detail) => ({ check, ok: null, detail });
 
 // The document
 
@@ -167,7 +167,7 @@ function* commitments(tree, pointer) {
 
 const escapeKey = (key) => key.replaceAll("~", "~0").replaceAll("/", "~1");
 
-// The ladder
+// The checks
 
 function checkHash(record, core, expect) {
   const problems = [];
@@ -187,15 +187,15 @@ function checkHash(record, core, expect) {
     }
   }
   const another = isText(expect) && core.outline && ![core.hash, core.outline.contextId].includes(spelled(expect));
-  const said = another ? [...problems, `it is another record than ${expect}`] : problems;
-  if (!said.length) return holds("hash", `the core hashes to ${core.hash}`);
-  return broken("hash", said.join("; "), problems.length ? "altered" : "another");
+  const all = another ? [...problems, `it is another record than ${expect}`] : problems;
+  if (!all.length) return holds("hash", `the core hashes to ${core.hash}`);
+  return broken("hash", all.join("; "), problems.length ? "altered" : "another");
 }
 
-/** A text without the space around it; what is space differs between languages, and this is Python's. */
+/** A text without the white space around it, as Python's str.strip defines it. */
 const trimmed = (text) => text.replace(/^(?:(?!\ufeff)[\s\x1c-\x1f\x85])+|(?:(?!\ufeff)[\s\x1c-\x1f\x85])+$/g, "");
 
-/** A context id or a record hash as records write it; a bare hash gets its kind. */
+/** A context id or a record hash as records write it; a bare hash gets its prefix. */
 function spelled(ref) {
   const plain = trimmed(ref).toLowerCase();
   return /^[0-9a-f-]{64}$/.test(plain) ? `sha256:${plain}` : plain;
@@ -204,7 +204,7 @@ function spelled(ref) {
 async function checkSignature({ signature }, core, keyring, signed) {
   if (!signature) {
     const known = keyring.size ? ", although there are keys to check one" : "";
-    return unproved(`the record is not signed${known}`, "unsigned", signed);
+    return unverified(`the record is not signed${known}`, "unsigned", signed);
   }
   let statement;
   try {
@@ -222,7 +222,7 @@ async function checkSignature({ signature }, core, keyring, signed) {
   const problem = statementProblem(statement, core);
   if (problem) return broken("signature", problem);
   const key = keyring.get(statement.key_id);
-  if (!key) return unproved(unknown(statement.key_id, keyring), "unchecked", signed);
+  if (!key) return unverified(unknown(statement.key_id, keyring), "unchecked", signed);
   return checkKey(statement, signature, key, signed);
 }
 
@@ -232,9 +232,9 @@ function unknown(keyId, keyring) {
   return `key '${keyId}' is not in the keyring, which has ${known}`;
 }
 
-/** A signature that nobody has checked is none to those who ask for one. */
-const unproved = (detail, fault, signed) =>
-  signed ? broken("signature", detail, fault) : open("signature", detail);
+/** A failed check if a signature is required, otherwise an unchecked one. */
+const unverified = (detail, fault, signed) =>
+  signed ? broken("signature", detail, fault) : unchecked("signature", detail);
 
 function statementProblem(statement, core) {
   if (statement.spec !== STATEMENT_SPEC) {
@@ -259,7 +259,7 @@ async function checkKey(statement, { statement: message, signature }, key, signe
     valid = await key.check(encode(message), signature);
   } catch (error) {
     if (error.name !== "NotSupportedError") throw error;
-    return unproved(`this browser cannot check ${algorithm}; use Node or another browser`, "unchecked", signed);
+    return unverified(`this browser cannot check ${algorithm}; use Node or another browser`, "unchecked", signed);
   }
   return valid
     ? holds("signature", `signed by key '${keyId}' (${algorithm}) at ${signedAt}`)
@@ -271,20 +271,20 @@ async function checkKey(statement, { statement: message, signature }, key, signe
 
 async function checkDisclosures(record, core) {
   const opened = new Map();
-  if (!core.outline) return { opened, check: open("disclosures", "the core cannot be read") };
+  if (!core.outline) return { opened, check: unchecked("disclosures", "the core cannot be read") };
   const problems = [];
   for (const disclosure of record.disclosures) {
     const problem = await disclosureProblem(disclosure, core.commitments, opened);
     if (problem) problems.push(`${disclosure.pointer} ${problem}`);
     else opened.set(disclosure.pointer, disclosure.value);
   }
-  problems.push(...gaps(record, core.commitments), ...falseNotes(record.redactions, core.outline.createdAt));
+  problems.push(...gaps(record, core.commitments), ...invalidNotes(record.redactions, core.outline.createdAt));
   return { opened, check: disclosed(record, problems, opened.size, core.commitments.size) };
 }
 
 function disclosed(record, problems, opened, of) {
   if (problems.length) return broken("disclosures", problems.join("; "));
-  if (!record.disclosures.length) return open("disclosures", `a private copy: all ${of} values are withheld`);
+  if (!record.disclosures.length) return unchecked("disclosures", `a private copy: all ${of} values are withheld`);
   const redacted = record.redactions.map(({ pointer }) => pointer).join(", ");
   const note = redacted ? `; redacted: ${redacted}` : "";
   return holds("disclosures", `${opened} of ${of} values open their commitments${note}`);
@@ -313,47 +313,47 @@ function* gaps(record, committed) {
   }
 }
 
-/** What nobody who redacts would have noted. */
-function* falseNotes(notes, createdAt) {
+/** The problems of redaction notes that Headwater cannot have written. */
+function* invalidNotes(notes, createdAt) {
   const first = earliest(createdAt);
   for (const { pointer, redacted_at: redactedAt, reason } of notes) {
-    const said = `${pointer} is noted as redacted`;
-    if (!isMoment(redactedAt)) yield `${said} at '${redactedAt}', which is no moment`;
-    else if (redactedAt < first) yield `${said} at ${redactedAt}, before the record was made at ${createdAt}`;
-    if (/^[ \t\r\n]*$/.test(reason)) yield `${said} without a reason`;
+    const noted = `${pointer} is noted as redacted`;
+    if (!isMoment(redactedAt)) yield `${noted} at '${redactedAt}', which is not a valid time`;
+    else if (redactedAt < first) yield `${noted} at ${redactedAt}, before the record was made at ${createdAt}`;
+    if (/^[ \t\r\n]*$/.test(reason)) yield `${noted} without a reason`;
   }
 }
 
-/** The first moment at which a record can have been redacted; none if nobody knows when. */
+/** The earliest valid time of a redaction, or "" if `created_at` is not a valid time. */
 function earliest(createdAt) {
   if (!isMoment(createdAt)) return "";
   const second = new Date(`${createdAt.slice(0, 19)}Z`).getTime();
   return new Date(second - CLOCKS_DIFFER).toISOString().slice(0, 19) + createdAt.slice(19);
 }
 
-/** Says whether this is a moment as records write it: RFC 3339, UTC, microseconds. */
+/** Whether a text is a time as records write it: RFC 3339, UTC, microseconds. */
 function isMoment(text) {
   if (!/^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/.test(text)) return false;
   const read = new Date(`${text.slice(0, 19)}Z`);
   return !Number.isNaN(read.getTime()) && read.toISOString().startsWith(text.slice(0, 19));
 }
 
-/** What is wrong with the texts at these pointers that cannot be compared; nothing if all can be. */
-function lack(record, opened, pointers) {
+/** Why texts at these pointers are unavailable, or "" if all are there. */
+function unavailable(record, opened, pointers) {
   const shown = new Set(record.disclosures.map(({ pointer }) => pointer));
   const faults = new Map();
   for (const pointer of pointers.filter((each) => !isText(opened.get(each)))) {
-    const unopened = shown.has(pointer) ? "what is disclosed does not open its commitment" : "not disclosed";
-    const fault = opened.has(pointer) ? "no text" : unopened;
+    const unopened = shown.has(pointer) ? "the disclosed value does not open its commitment" : "not disclosed";
+    const fault = opened.has(pointer) ? "not a text" : unopened;
     faults.set(fault, [...(faults.get(fault) ?? []), pointer]);
   }
-  return [...faults].map(([fault, those]) => `${fault}: ${those.join(", ")}`).join("; ");
+  return [...faults].map(([fault, at]) => `${fault}: ${at.join(", ")}`).join("; ");
 }
 
 async function checkContent(record, { outline }, opened) {
-  if (!outline) return open("content", "the core cannot be read");
-  const lacking = lack(record, opened, ["/output/content"]);
-  if (lacking) return open("content", lacking);
+  if (!outline) return unchecked("content", "the core cannot be read");
+  const missing = unavailable(record, opened, ["/output/content"]);
+  if (missing) return unchecked("content", missing);
   const actual = await hashOf(opened.get("/output/content"));
   const expected = outline.contentHash;
   return actual === expected
@@ -362,14 +362,14 @@ async function checkContent(record, { outline }, opened) {
 }
 
 async function checkReassembly(record, { outline }, opened) {
-  if (!outline) return open("reassembly", "the core cannot be read");
-  if (!outline.items.length) return open("reassembly", "the record has no items");
+  if (!outline) return unchecked("reassembly", "the core cannot be read");
+  if (!outline.items.length) return unchecked("reassembly", "the record has no items");
   const pointers = outline.items
     .map((item, at) => ({ item, at }))
     .filter(({ item }) => item.decision !== "dropped")
     .map(({ item, at }) => `/items/${at}/${item.emitted ? "emitted" : "content"}`);
-  const lacking = lack(record, opened, pointers);
-  if (lacking) return open("reassembly", lacking);
+  const missing = unavailable(record, opened, pointers);
+  if (missing) return unchecked("reassembly", missing);
   const text = pointers.map((pointer) => opened.get(pointer)).join(outline.separator);
   return (await hashOf(text)) === outline.contentHash
     ? holds("reassembly", `${pointers.length} kept items make up the text`)
@@ -408,7 +408,7 @@ function readPublic([keyId, ...encoded]) {
   const base64 = encoded.join(":");
   let bytes = [];
   try {
-    if (!/\s/.test(base64)) bytes = fromBase64(base64); // which would take a key with spaces in it
+    if (!/\s/.test(base64)) bytes = fromBase64(base64); // atob ignores white space
   } catch (error) {
     if (error.name !== "InvalidCharacterError") throw error;
   }
@@ -469,10 +469,10 @@ function isBase64(text) {
   return back.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "") === text;
 }
 
-// JSON of which every reader understands the same: integers within ±(2^53-1), no key twice, no lone
-// surrogates. Objects are Maps, so that no key means anything to JavaScript.
+// JSON that every parser reads in the same way: integers within ±(2^53-1), unique keys, no lone
+// surrogates. Objects are Maps, so that keys such as __proto__ have no special meaning.
 
-/** The RFC 8785 text of what `parse` gave. */
+/** The RFC 8785 text of a parsed value. */
 export function canonical(value) {
   if (isObject(value)) {
     const keys = [...value.keys()].sort(); // by UTF-16, as RFC 8785 has it
@@ -482,7 +482,7 @@ export function canonical(value) {
   return JSON.stringify(value);
 }
 
-/** What a JSON text says, refused where another reader could understand something else. */
+/** Parse JSON; throw where parsers disagree. */
 export function parse(text) {
   const reader = new Reader(text);
   const value = reader.value();
@@ -506,7 +506,7 @@ class Reader {
     while (" \t\n\r".includes(this.text[this.at] ?? "x")) this.at += 1;
   }
 
-  /** Takes this text if it comes next. */
+  /** Consume this text if it comes next. */
   takes(token) {
     this.space();
     if (!this.text.startsWith(token, this.at)) return false;
@@ -526,7 +526,7 @@ class Reader {
     return this.integer();
   }
 
-  /** Reads a container, unless some reader's stack could not hold it. */
+  /** Read a container; throw if it is nested too deep for some parser's stack. */
   inside(read) {
     this.depth += 1;
     if (this.depth > DEEPEST) this.fail(`it is nested deeper than ${DEEPEST} levels`);
@@ -563,7 +563,7 @@ class Reader {
     if (this.text[this.at] !== '"') this.fail("a string is missing");
     while (end < this.text.length && this.text[end] !== '"') end += this.text[end] === "\\" ? 2 : 1;
     const found = JSON.parse(this.text.slice(this.at, end + 1));
-    if (/\p{Surrogate}/u.test(found)) this.fail("a lone surrogate is no character");
+    if (/\p{Surrogate}/u.test(found)) this.fail("a lone surrogate is not a character");
     this.at = end + 1;
     return found;
   }
@@ -573,7 +573,7 @@ class Reader {
     if (!token) this.fail("a value is missing");
     const found = Number(token);
     if (!/^(0|-?[1-9][0-9]*)$/.test(token)) this.fail(`the number ${token} is not an integer`);
-    if (!Number.isSafeInteger(found)) this.fail(`the number ${token} is not exact in every reader`);
+    if (!Number.isSafeInteger(found)) this.fail(`the number ${token} is not exact in every parser`);
     this.at += token.length;
     return found;
   }

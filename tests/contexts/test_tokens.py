@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.contexts.tokens import Tokenizer, _Recent, tokenizer_for
+from headwater.contexts.tokens import Tokenizer, _RecentCache, tokenizer_for
 from tests.contexts.texts import ESTIMATE, EXACT, fresh_count, special_tokens, texts
 
 O200K, CL100K = EXACT
@@ -80,7 +80,7 @@ def test_half_a_character_counts_as_what_is_sent_in_its_place() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_the_longest_unused_goes_first() -> None:
-    recent: _Recent[str, int] = _Recent(2)
+    recent: _RecentCache[str, int] = _RecentCache(2)
     for key in ("a", "b", "a", "c"):
         recent.put(key, 1)
     assert [recent.get(key) for key in ("a", "b", "c")] == [1, None, 1]

@@ -137,5 +137,5 @@ def test_a_signature_moved_to_another_record_is_named() -> None:
 def test_an_ed25519_key_signs_what_its_public_half_holds() -> None:
     [key] = parse_keyring(ED25519).keys
     assert isinstance(key, Ed25519Key)
-    assert key.holds(b"message", key.sign(b"message"))
-    assert not key.holds(b"another", key.sign(b"message"))
+    assert key.verifies(b"message", key.sign(b"message"))
+    assert not key.verifies(b"another", key.sign(b"message"))

@@ -135,7 +135,7 @@ def test_a_text_that_was_altered_is_not_said_to_be_undisclosed(given: set[str]) 
         if each.pointer in given
     ]
     report = verify(_with(*disclosures))
-    unopened = "what is disclosed does not open its commitment"
+    unopened = "the disclosed value does not open its commitment"
     whole = given == DISCLOSED
     assert report.of("content").detail == (
         f"{unopened if whole else 'not disclosed'}: /output/content"
@@ -152,7 +152,7 @@ def test_a_value_that_was_never_a_text_is_not_compared() -> None:
     sealed = msgspec.structs.replace(
         RECORD, core=canonical(core), disclosures=(Disclosure("/output/content", salt, 5),)
     )
-    assert verify(sealed).of("content").detail == "no text: /output/content"
+    assert verify(sealed).of("content").detail == "not a text: /output/content"
 
 
 def _with(*disclosures: Disclosure) -> Record:

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, fit
 from headwater.contexts.freshness import check_freshness
-from headwater.contexts.prices import cost_nano_usd, load_prices, own_rate
+from headwater.contexts.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
 from headwater.contexts.tokens import tokenizer_for
@@ -119,7 +119,7 @@ class Assembler:
         """Seal and store the record."""
         record = self._recorder.seal(core)
         try:
-            recorded = await self._recorder.keep(core, record, reads.provenance)
+            recorded = await self._recorder.store(core, record, reads.provenance)
         except RecordingError as unrecorded:
             self._counted(unrecorded)
             raise
@@ -154,7 +154,7 @@ class Assembler:
 
     def _load_now(self, model: str | None) -> None:
         tokenizer_for(model).load()
-        if model is not None and own_rate(model, self._rates) is None:
+        if model is not None and custom_rate(model, self._rates) is None:
             load_prices(model)
 
     async def _assemble(

@@ -1,7 +1,7 @@
-"""Fitting: which items go into a context, so that its text keeps to a budget of tokens.
+"""Fitting: choose the items of a context so that its text stays within a token budget.
 
-Required items come first, then the others from the highest priority down; of equals, the one
-declared first. The items that are kept appear in the order in which they were declared.
+Required items come first, then the others by descending priority; among equals, the one declared
+first. The kept items appear in the order of their declaration.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Reason = Literal["required", "fits", "shortened", "over_budget", "outranked"]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An item that would like to be in the context."""
+    """An item that is offered to the context."""
 
     content: str
     priority: int = 0
     required: bool = False
     truncate: bool = False
-    """Whether it may be shortened when it is the first that does not fit."""
+    """True if it may be shortened when it is the first that does not fit."""
 
 
 class BudgetPolicy(msgspec.Struct, frozen=True):
-    """What a context may take, and what happens when its required items take more."""
+    """The token budget of a context, and the rules for items that exceed it."""
 
     max_tokens: int | None = None
     separator: str = "\n\n"
     on_overflow: Literal["error", "flag"] = "error"
     backfill: bool = False
-    """Whether smaller items may take the room of a larger one that did not fit."""
+    """True if smaller items of lower priority may be kept after one that did not fit."""
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -45,11 +45,11 @@ class BudgetPolicy(msgspec.Struct, frozen=True):
                 f"max_tokens is {self.max_tokens}; give a number above zero, or None for no budget"
             )
         if self.on_overflow not in ("error", "flag"):
-            raise InvalidInputError(f"on_overflow is {self.on_overflow!r}; it is 'error' or 'flag'")
+            raise InvalidInputError(f"on_overflow is {self.on_overflow!r}; use 'error' or 'flag'")
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """What became of a candidate, and why."""
+    """The decision about a candidate, and its reason."""
 
     decision: Decision
     reason: Reason
@@ -57,32 +57,33 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """Its text in the context; None if it was dropped."""
 
     tokens: int
-    """Those of its content by itself."""
+    """The tokens of its whole content alone."""
 
     emitted_tokens: int
     short_by: int
-    """How much larger the budget had to be to keep it whole; 0 if it was.
+    """By how much the budget was too small to keep it whole; 0 if it was kept whole.
 
-    Exact: with that much more it is kept, with one less it is not. With backfill, where a larger
-    budget may admit others instead, it holds for this candidate with everything else as it was.
+    The number is exact: with that much more it is kept, with one token less it is not. With
+    backfill, where a larger budget may admit other items, it assumes the same other items.
     """
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """A context's text, how many tokens it has, and a choice for each candidate."""
+    """A context's text, its number of tokens, and a choice for each candidate."""
 
     content: str
     tokens: int
     overflow: bool
-    """Whether the required items alone take more than the budget."""
+    """True if the required items alone exceed the budget."""
 
     choices: tuple[Choice, ...]
 
 
 def fit(candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer) -> Fitted:
-    """Chooses what is kept within the budget; the same for the same input.
+    """Choose the items that are kept within the budget; deterministic.
 
-    Raises `TokenBudgetError` if the required items do not fit, unless the policy is to flag that.
+    Raises:
+        TokenBudgetError: The required items do not fit, and the policy is not to flag that.
     """
     limit = sys.maxsize if policy.max_tokens is None else tokenizer.usable(policy.max_tokens)
     everything = _everything(candidates, policy, tokenizer, limit)
@@ -119,7 +120,7 @@ def fit(candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokeni
 def _everything(
     candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer, limit: int
 ) -> Fitted | None:
-    """All candidates, if there is room for all: then nothing has to be chosen."""
+    """Return the fit with all candidates, or None if the budget is too small for all."""
     counts: list[int] = []
     room = limit
     for candidate in candidates:
@@ -166,7 +167,7 @@ class _Filling:
         for _, _, place in sorted(ranks):
             if place not in reserved:
                 self._offer(place)
-        # All of them may have fewer tokens than the first few; then they are kept together.
+        # All items together may have fewer tokens than some of them; then all are kept.
         counts = sum(edges.tokens for edges in self._edges)
         self.everything = sys.maxsize if policy.backfill else max(counts, self._draft.tokens)
 
@@ -187,14 +188,14 @@ class _Filling:
             if self._candidates[place].truncate:
                 self._shorten(place)
         if not self._policy.backfill:
-            # A lower one is kept only by a budget that keeps this one, too.
+            # An item of lower priority is kept only by a budget that keeps this one, too.
             self._least = needed
             self._draft.fill(slot, place, edges)
 
     def _shorten(self, place: int) -> None:
-        """Emits as much of an item as there is room for."""
+        """Emit as much of an item as fits."""
         content, separator = self._candidates[place].content, self._policy.separator
-        # At its edges it may cost less than this supposes, hence the two; or more, hence the loop.
+        # The seams may cost fewer tokens than estimated, hence the two; or more, hence the loop.
         empty = self._tokenizer.edges("", separator)
         _, tokens = self._draft.slot(place, empty)
         room = self._limit - tokens + 2
@@ -210,7 +211,7 @@ class _Filling:
             room -= tokens - self._limit
 
     def choice(self, place: int) -> Choice:
-        """What became of a candidate."""
+        """Return the decision about a candidate."""
         item = self._candidates[place]
         tokens = self._edges[place].tokens
         needed = self._needs.get(place)
@@ -228,7 +229,7 @@ class _Filling:
 
 
 class _Seams(dict[tuple[str | None, str | None], int]):
-    """How many tokens two texts have with a separator between them, each counted once."""
+    """Token counts of two texts with a separator between them, each counted once."""
 
     def __init__(self, separator: str, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -246,14 +247,14 @@ class _Seams(dict[tuple[str | None, str | None], int]):
 
 
 Slot = tuple[int, int]
-"""A place in a draft, and how many tokens the draft has when it is filled."""
+"""An index in a draft, and the number of tokens of the draft when it is filled."""
 
 
 class _Draft:
-    """A text that grows by items in any order, and how many tokens it has.
+    """A text to which items are added in any order, and its number of tokens.
 
-    From the last break of one item to the first break of the next, tokens depend on both: a seam.
-    Only seams are counted when an item comes in between; an item without a break is part of one.
+    Between the last break of one item and the first break of the next, tokens depend on both items:
+    a seam. Adding an item counts only its seams; an item without a break is part of a seam.
     """
 
     def __init__(self, separator: str, tokenizer: Tokenizer) -> None:
@@ -263,12 +264,12 @@ class _Draft:
         self._seams = _Seams(separator, tokenizer)
 
     def slot(self, place: int, edges: Edges) -> Slot:
-        """Where an item belongs, and how many tokens the draft would have with it."""
+        """Return the index of an item, and the number of tokens of the draft with it."""
         at = bisect_left(self._places, place)
         return at, self._tokens_with(at, edges)
 
     def fill(self, slot: Slot, place: int, edges: Edges) -> None:
-        """Puts an item into its slot."""
+        """Put an item into its slot."""
         at, self.tokens = slot
         self._places.insert(at, place)
         self._edges.insert(at, edges)
@@ -288,7 +289,7 @@ class _Draft:
         return others + seams[before, edges.left] + edges.inner + seams[edges.right, after]
 
     def _before(self, at: int) -> str | None:
-        """What stands between a place and the last break before it."""
+        """Return the text between an index and the last break before it."""
         text = None
         while at:
             at -= 1
@@ -299,7 +300,7 @@ class _Draft:
         return text
 
     def _after(self, at: int) -> str | None:
-        """What stands between a place and the first break after it."""
+        """Return the text between an index and the first break after it."""
         text = None
         while at < len(self._edges):
             edges = self._edges[at]

@@ -1,4 +1,4 @@
-"""Keeping the proof: records are sealed, signed and appended, to be found by keyed hashes."""
+"""Sealing, signing and storing records, with keyed hashes by which they are found."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from headwater.records.signing import parse_keyring, sign
 from headwater.settings.schema import Settings
 
 _KEY_BYTES = 16
-_KEYS_REMEMBERED = 8_192
-_MIDDLING = 256
+_CACHED_KEYS = 8_192
+_LONGEST_CACHED = 256
 
 
 def _key(secret: bytes, text: str) -> bytes:
     hashed = blake2b(key=secret, digest_size=_KEY_BYTES)
-    # A text that no store can keep has a key as well, by which nothing is found.
+    # A text with lone surrogates cannot be stored, so its key finds nothing.
     hashed.update(text.encode(errors="surrogatepass"))
     return hashed.digest()
 
 
-_known_key = lru_cache(_KEYS_REMEMBERED)(_key)
+_cached_key = lru_cache(_CACHED_KEYS)(_key)
 
 
 class Index:
-    """Where records are found by what they were made of: keyed hashes, so that none is in clear."""
+    """The keys by which records are found: keyed hashes of their provenance."""
 
     def __init__(self, secret: bytes) -> None:
-        short = len(secret) <= blake2b.MAX_KEY_SIZE
-        self._secret = secret if short else blake2b(secret).digest()
+        is_short = len(secret) <= blake2b.MAX_KEY_SIZE
+        self._secret = secret if is_short else blake2b(secret).digest()
 
     def keys(self, provenance: Iterable[Part]) -> set[bytes]:
-        """Every key of a record: of features, whose they were, entities and chunks."""
+        """Return all keys of a record: of its features, entities and chunks."""
         found: set[Part] = set()
         for part in provenance:
             if part[0] == "feature":
@@ -54,22 +54,21 @@ class Index:
         return {self.key(*part) for part in found}
 
     def key(self, *part: str) -> bytes:
-        """The key of one of them."""
+        """Return the key of one feature, entity or chunk."""
         text = "\0".join(part)
-        # What contexts are made of is much the same from one to the next.
-        return (
-            _known_key(self._secret, text) if len(text) <= _MIDDLING else _key(self._secret, text)
-        )
+        # Successive contexts mostly read the same features and chunks.
+        keyed_hash = _cached_key if len(text) <= _LONGEST_CACHED else _key
+        return keyed_hash(self._secret, text)
 
 
 def index_of(settings: Settings) -> Index | None:
-    """The index that the settings give a secret; without one, the log has its own."""
+    """Return the index with the key of the settings, or None to use the key of the log."""
     secret = settings.record.index_key
     return Index(secret.encode()) if secret else None
 
 
 class Recorder:
-    """Makes records as the settings ask, and keeps them."""
+    """Seals records, signs them as the settings require, and stores them."""
 
     def __init__(self, records: RecordLog, settings: Settings) -> None:
         self._records = records
@@ -78,25 +77,25 @@ class Recorder:
         self._index = index_of(settings)
 
     def check(self) -> None:
-        """Refuses to go without a key that signs where every record must be signed."""
+        """Raise `ConfigError` if every record must be signed and no key can sign."""
         if self._settings.signature_mode == "required" and self._keyring.signer is None:
             raise ConfigError(
-                "HEADWATER_SIGNATURE_MODE is 'required' and none of the keys in "
-                "HEADWATER_SIGNING_KEY signs: public ones only verify; add one that signs"
+                "HEADWATER_SIGNATURE_MODE is 'required', but no key in HEADWATER_SIGNING_KEY can "
+                "sign: public keys only verify; add a key that signs"
             )
 
     def seal(self, core: Core) -> Record:
-        """The record of what the core says, signed where there is a key, or where it must be."""
+        """Return the record of a core, signed if a key can sign or a signature is required."""
         record, mode = seal(core), self._settings.signature_mode
         if mode == "required" or (mode == "optional" and self._keyring.signer is not None):
             return sign(record, self._keyring, core.created_at)
         return record
 
-    async def keep(self, core: Core, record: Record, provenance: Iterable[Part]) -> bool:
-        """Appends a record, to be found by what it was made of, and says whether that went well.
+    async def store(self, core: Core, record: Record, provenance: Iterable[Part]) -> bool:
+        """Append a record with the keys of its provenance; return False if that failed.
 
-        A log that fails or takes too long does not fail the context, unless the settings say that
-        it must. What took too long may yet be kept.
+        A failure or a timeout of the log does not fail the context, unless the settings require a
+        record. After a timeout the record may still be stored.
         """
         seconds = self._settings.record.timeout
         try:
@@ -105,7 +104,7 @@ class Recorder:
                     self._index = Index(await self._records.index_key())
                 await self._records.append(self._stored(core, record), self._index.keys(provenance))
         except (HeadwaterError, TimeoutError) as error:
-            problem = _too_long(seconds) if isinstance(error, TimeoutError) else str(error)
+            problem = _timed_out(seconds) if isinstance(error, TimeoutError) else str(error)
             log.error("context not recorded", context_id=record.context_id, error=problem)
             if self._settings.record.required:
                 raise RecordingError(record.context_id, problem) from error
@@ -113,7 +112,7 @@ class Recorder:
         return True
 
     def _stored(self, core: Core, record: Record) -> StoredRecord:
-        kept = record if self._settings.record.include_content else record.private()
+        stored = record if self._settings.record.include_content else record.private()
         return StoredRecord(
             context_id=record.context_id,
             record_hash=record.record_hash,
@@ -122,14 +121,14 @@ class Recorder:
             created_at=core.created_at,
             freshness_status=core.freshness.status,
             core=record.core,
-            disclosures=encode_disclosures(kept.disclosures),
+            disclosures=encode_disclosures(stored.disclosures),
             signature=None if record.signature is None else msgspec.json.encode(record.signature),
             redactions=encode_redactions(record.redactions),
         )
 
 
-def _too_long(seconds: float) -> str:
+def _timed_out(seconds: float) -> str:
     return (
-        f"it was not kept within {seconds:g} s; see to the load of the store, or raise "
+        f"it was not stored within {seconds:g} s; reduce the load of the store, or raise "
         "HEADWATER_RECORD_TIMEOUT"
     )

@@ -1,9 +1,9 @@
-"""Tokens: how many a text has, exactly for OpenAI's encodings and by a named estimate elsewhere.
+"""Counting tokens: exactly for OpenAI's encodings, by a named estimate for other models.
 
-Counts do not add up: a full stop and the empty line after it may be one token, and two tokens side
-by side three. A *break* is a place where they do add up: no token spans it, whatever stands before
-and after. The encodings first split a text into words, numbers, punctuation and white space, so
-breaks are there to be seen, and `_BREAK` sees most of them.
+Counts are not additive: a full stop and the empty line after it may be one token, and two adjacent
+tokens may become three. A *break* is a position where they are additive: no token spans it,
+regardless of the text around it. The encodings first split a text into words, numbers, punctuation
+and white space, so most breaks can be found with a pattern, `_BREAK`.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _CL100K = re.compile(
     r"([-:@].*)?"
 )
 
-# Of the two it is the one that counts more, outside of English by far. Measured on 24 texts (16
-# languages, code, JSON, logs, hashes, emoji) against eleven vocabularies, from Llama 2 and Claude 2
-# to Gemma 3 and Qwen 3: none needs 30 % more for all of them. A single text may: digits, 52 %.
+# The one of the two encodings that counts more, by far outside of English. Measured on 24 texts (16
+# languages, code, JSON, logs, hashes, emoji) with eleven vocabularies, from Llama 2 and Claude 2 to
+# Gemma 3 and Qwen 3: none needs 30 % more tokens for all texts. A single text may: digits, 52 %.
 _ESTIMATE = "cl100k_base"
 _ESTIMATE_MARGIN_PERCENT = 30
 
-# A text of up to middling length is remembered as it is, which is quickest, and a longer one by its
-# hash, so that memory does not grow with it: some 16 MB of texts and as much of hashes.
-_MIDDLING = 2_048
-_TEXTS_REMEMBERED = 8_192
-_HASHES_REMEMBERED = 32_768
+# The cache key of a short text is the text itself, which is fastest; that of a longer text is its
+# hash, which bounds the memory: some 16 MB of texts and as much of hashes.
+_LONGEST_KEY = 2_048
+_CACHED_TEXTS = 8_192
+_CACHED_HASHES = 32_768
 _NEARBY = 32
 
 _SPECIAL = "|"
-"""What every special token has in it."""
+"""A character that every special token contains."""
 _TOKEN_BYTES = 4
 
 _WIDE = "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
@@ -64,82 +64,82 @@ _WORD = re.compile(rf"(?<=\S)(?=\s)|(?<=[{_WIDE}])(?=[{_WIDE}])")
 
 
 class Edges(NamedTuple):
-    """A text between separators: its tokens, and where they depend on what stands beside it."""
+    """A text between separators: its tokens, and the ends where they depend on the neighbours."""
 
     tokens: int
     breaks: bool
-    """Whether the text has a break, be it at one of its ends."""
+    """True if the text has a break, including one at either end."""
 
     inner: int
-    """Tokens from the first break to the last, which nothing beside the text changes."""
+    """Tokens from the first break to the last, which do not depend on the neighbours."""
 
     left: str
-    """What stands before the first break: all of it, if there is none."""
+    """The text before the first break: all of it without a break."""
 
     right: str
-    """What stands after the last break: all of it, if there is none."""
+    """The text after the last break: all of it without a break."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True):
-    """A way of counting tokens; where it is not exact, a budget is kept with a margin."""
+    """A way of counting tokens; an inexact one keeps a margin of the budget free."""
 
     name: str
     exact: bool
     margin_percent: int
 
     def count(self, text: str) -> int:
-        """How many tokens a text has; strings that look like special tokens are plain text."""
-        if len(text) <= _MIDDLING:
-            return _known_count(self.name, text)
+        """Return the number of tokens; strings that look like special tokens are plain text."""
+        if len(text) <= _LONGEST_KEY:
+            return _cached_count(self.name, text)
         key = (self.name, _digest(text))
-        known = _counts.get(key)
-        return _counts.put(key, self.recount(text) if known is None else known)
+        cached = _counts.get(key)
+        return _counts.put(key, self.recount(text) if cached is None else cached)
 
     def recount(self, text: str) -> int:
-        """The same, counted now and not remembered."""
+        """Return the number of tokens without the cache."""
         return _count(self.name, text)
 
     def count_joined(self, texts: Sequence[str], separator: str) -> int:
-        """How many tokens texts have with separators between them; quick if each was counted."""
-        # Where a line ends and the next text begins is a break; so each text adds up with the
-        # separator behind it, and the last one is by itself.
+        """Return the number of tokens of joined texts; fast if each text was counted before."""
+        # A break lies between the end of a line and the next text, so the counts of each text with
+        # the separator after it are additive.
         if not separator.endswith("\n") or not all(map(_begins_word, texts[1:])):
             return self.recount(separator.join(texts))
         tokens = sum(map(self.count, texts))
         return tokens + sum(self._added(text, separator) for text in texts[:-1])
 
     def _added(self, text: str, separator: str) -> int:
-        """How many tokens more a text has with a separator behind it: it may change the last."""
+        """Return how many tokens a separator adds to a text; it may change the last token."""
         space = text.rfind(" ")
         last = text[space:] if space > 0 and not text[space - 1].isspace() else text
         return self.count(last + separator) - self.count(last)
 
     def edges(self, text: str, separator: str) -> Edges:
-        """What `text` adds to any text that it stands in, between two separators or at an end."""
-        if len(text) <= _MIDDLING:
-            return _known_edges(self, text, separator)
+        """Return what `text` adds to a text between two separators, or at either end."""
+        if len(text) <= _LONGEST_KEY:
+            return _cached_edges(self, text, separator)
         key = (self.name, _digest(text), separator)
-        known = _edges.get(key) or _find_edges(self, text, separator)
-        # A text without breaks is its own edge, and is not to be remembered.
-        return _edges.put(key, known) if len(known.left + known.right) <= _MIDDLING else known
+        edges = _edges.get(key) or _find_edges(self, text, separator)
+        # The edges of a text without breaks are the whole text, which would fill the cache.
+        return _edges.put(key, edges) if len(edges.left + edges.right) <= _LONGEST_KEY else edges
 
     def load(self) -> None:
-        """Loads the vocabulary, which the first count would otherwise do."""
+        """Load the vocabulary, which the first count would do otherwise."""
         _encoding(self.name)
 
     def usable(self, max_tokens: int) -> int:
-        """How many tokens by this count are within a budget for certain, or by the margin."""
+        """Return how many counted tokens stay within a budget, with the margin."""
         return max_tokens * 100 // (100 + self.margin_percent)
 
     def budget_for(self, tokens: int) -> int:
-        """The smallest budget within which so many tokens are usable."""
+        """Return the smallest budget in which this number of tokens is usable."""
         return -(-tokens * (100 + self.margin_percent) // 100)
 
     def shorten(self, text: str, limit: int) -> str | None:
-        """The beginning of a text, and a mark, within so many tokens; None if no word fits.
+        """Return the beginning of a text and a mark within a limit, or None if no word fits.
 
-        It ends with the last word that fits, or with the paragraph or sentence before, if one
-        ended within its last eighth.
+        It ends with the last word that fits, or with a paragraph or sentence that ends within the
+        last eighth.
         """
         if self.count(text) <= limit:
             return text
@@ -150,7 +150,7 @@ class Tokenizer(msgspec.Struct, frozen=True):
         return None
 
     def _reach(self, text: str, limit: int) -> int:
-        """How many characters the first tokens of a text have."""
+        """Return the number of characters of the first tokens of a text."""
         if limit <= 0:
             return 0
         size = 8 * limit
@@ -159,9 +159,9 @@ class Tokenizer(msgspec.Struct, frozen=True):
         return len(_encoding(self.name).decode_bytes(tokens[:limit]).decode(errors="ignore"))
 
 
-@lru_cache(_TEXTS_REMEMBERED)
+@lru_cache(_CACHED_TEXTS)
 def tokenizer_for(model: str | None) -> Tokenizer:
-    """How a model's tokens are counted; ``provider/model`` and fine-tuned models are understood."""
+    """Return the tokenizer of a model, which may be ``provider/model`` or fine-tuned."""
     name = (model or "").lower().rpartition("/")[2].removeprefix("ft:")
     if _O200K.fullmatch(name):
         return Tokenizer("o200k_base", exact=True, margin_percent=0)
@@ -170,30 +170,30 @@ def tokenizer_for(model: str | None) -> Tokenizer:
     return Tokenizer(_ESTIMATE, exact=False, margin_percent=_ESTIMATE_MARGIN_PERCENT)
 
 
-class _Recent(Generic[K, V]):
-    """The values put most recently, each of a few hundred bytes."""
+class _RecentCache(Generic[K, V]):
+    """A thread-safe cache of the values put most recently."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: OrderedDict[K, V] = OrderedDict()
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            return self._kept.get(key)
+            return self._values.get(key)
 
     def put(self, key: K, value: V) -> V:
         with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
         return value
 
 
 _loading = Lock()
-_counts: _Recent[tuple[str, bytes], int] = _Recent(_HASHES_REMEMBERED)
-_edges: _Recent[tuple[str, bytes, str], Edges] = _Recent(_HASHES_REMEMBERED)
+_counts: _RecentCache[tuple[str, bytes], int] = _RecentCache(_CACHED_HASHES)
+_edges: _RecentCache[tuple[str, bytes, str], Edges] = _RecentCache(_CACHED_HASHES)
 
 
 def _find_edges(tokenizer: Tokenizer, text: str, separator: str) -> Edges:
@@ -206,11 +206,11 @@ def _find_edges(tokenizer: Tokenizer, text: str, separator: str) -> Edges:
     return Edges(tokens, breaks=True, inner=inner, left=left, right=right)
 
 
-_known_edges = lru_cache(_TEXTS_REMEMBERED)(_find_edges)
+_cached_edges = lru_cache(_CACHED_TEXTS)(_find_edges)
 
 
-@lru_cache(_TEXTS_REMEMBERED)
-def _known_count(name: str, text: str) -> int:
+@lru_cache(_CACHED_TEXTS)
+def _cached_count(name: str, text: str) -> int:
     return _count(name, text)
 
 
@@ -220,7 +220,7 @@ def _digest(text: str) -> bytes:
 
 @cache
 def _encoding(name: str) -> Any:
-    # Loaded when first counted with: that takes a while, and most of Headwater counts nothing.
+    # Imported on first use: loading takes a while, and most processes count no tokens.
     with _loading:
         return _loaded(name)
 
@@ -233,29 +233,29 @@ def _loaded(name: str) -> Any:
 def _count(name: str, text: str) -> int:
     if _SPECIAL in text:
         return len(_encode(name, text))
-    # Tokens side by side in one block, which is quicker than a list; it would find special ones.
-    return len(_whole(_encoding(name).encode_flat, text)) // _TOKEN_BYTES
+    # One block of bytes is faster than a list, but this call would parse special tokens.
+    return len(_encode_repaired(_encoding(name).encode_flat, text)) // _TOKEN_BYTES
 
 
 def _encode(name: str, text: str) -> list[int]:
-    return _whole(_encoding(name).encode_ordinary, text)
+    return _encode_repaired(_encoding(name).encode_ordinary, text)
 
 
-def _whole(encode: Callable[[str], T], text: str) -> T:
+def _encode_repaired(encode: Callable[[str], T], text: str) -> T:
     try:
         return encode(text)
     except UnicodeEncodeError:
-        # Half a character is sent as a replacement character, and two halves as a whole one.
+        # A lone surrogate becomes a replacement character, and a pair of them one character.
         return encode(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
 
 
 def _begins_word(text: str) -> bool:
-    """Whether there is a break before a text that begins a line."""
+    """Return True if there is a break before a text at the start of a line."""
     return text != "" and text[0] != "/" and not text[0].isspace()
 
 
 def _breaks(text: str, separator: str) -> tuple[int, int] | None:
-    """Where the first and the last break of a text between separators are, its ends included."""
+    """Return the first and the last break of a text between separators, ends included."""
     framed = separator + text + separator
     start, end = len(separator), len(separator) + len(text)
     match = _BREAK.search(framed, start)
@@ -263,7 +263,7 @@ def _breaks(text: str, separator: str) -> tuple[int, int] | None:
         return None
     first = match.start()
     size = _NEARBY
-    # From nearby on: most texts have a break just before their end.
+    # Search near the end first: most texts have a break just before their end.
     while (low := max(first, end - size)) > first and not _BREAK.search(framed, low, end + 1):
         size *= 8
     *_, match = _BREAK.finditer(framed, low, end + 1)
@@ -271,7 +271,7 @@ def _breaks(text: str, separator: str) -> tuple[int, int] | None:
 
 
 def _ends(text: str, reach: int) -> Iterator[int]:
-    """Where a text may be cut, the best place first."""
+    """Yield the positions at which a text may be cut, the best first."""
     yield from _backwards(_PARAGRAPH, text, reach * 7 // 8, reach)
     yield from _backwards(_SENTENCE, text, reach * 7 // 8, reach)
     while reach > 0:

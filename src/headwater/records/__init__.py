@@ -1,5 +1,6 @@
-"""CRS-001: what a context was made of, as bytes that can be proved, withheld, redacted and signed.
+"""CRS-001 records: the provenance of a context, as bytes that can be verified, redacted and signed.
 
-``core`` says what is recorded, ``sealing`` makes the bytes, ``signing`` signs them, ``verify``
-says what still holds, ``redact`` erases, ``document`` carries a record elsewhere.
+``core`` declares the fields, ``sealing`` makes the bytes, ``signing`` signs them, ``verify`` checks
+them, ``redaction`` erases values, ``document`` exports a record as JSON, ``projection`` turns it
+into a context, and ``diff`` compares two records.
 """

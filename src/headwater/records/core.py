@@ -81,7 +81,7 @@ class ItemSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate and what was decided about it.
+    """One candidate and the decision about it.
 
     `emitted` is the text in the output if it is not `content`; `short_by` is the number of tokens
     by which the budget was too small to keep the item whole.

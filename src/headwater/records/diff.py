@@ -1,4 +1,4 @@
-"""The difference between two records: items and features by identity, and the text. Pure."""
+"""The difference between two records: items, features, results, rules and the text. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headwater.records.pairing import pairs_of
 T = TypeVar("T")
 
 Change = Literal["added", "removed", "changed", "same", "unknown"]
-"""What became of something; unknown where one of the records withholds it."""
+"""How a value changed; unknown if one of the records withholds it."""
 
 
 class ValueDiff(msgspec.Struct, frozen=True):
-    """A named value on both sides: an input, a rule or a circumstance."""
+    """A named value of both records: an input, a rule or a version."""
 
     name: str
     change: Change
@@ -30,7 +30,7 @@ class ValueDiff(msgspec.Struct, frozen=True):
 
 
 class ItemSide(msgspec.Struct, frozen=True, kw_only=True):
-    """An item in one of the contexts; its place is that in the declared order, from 0."""
+    """An item of one context; `place` is its index in the declared order."""
 
     place: int
     decision: Decision
@@ -41,12 +41,12 @@ class ItemSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """An item in both contexts, or in one of them."""
+    """An item of both contexts, or of one of them."""
 
     identity: str
     change: Change
     flipped: bool
-    """Whether it is in both, and was kept, shortened or dropped in one and not so in the other."""
+    """True if both contexts have the item and decided differently about it."""
 
     tokens_delta: int
     before: ItemSide | None
@@ -54,7 +54,7 @@ class ItemDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureSide(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature's value in one of the contexts; None where it is withheld."""
+    """A feature's value in one context; None if it is withheld."""
 
     value: Any
     as_of: datetime | None
@@ -75,16 +75,16 @@ class FeatureDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultSide(msgspec.Struct, frozen=True, kw_only=True):
-    """A result in one of the contexts; its rank is that among the results of its call, from 1."""
+    """A result in one context; `rank` is its position among the results of its call, from 1."""
 
     rank: int
     score: str | None
 
 
 class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a retriever found for both contexts, or for one of them.
+    """A retriever's result in both contexts, or in one of them.
 
-    It has changed if its content, its rank or its score has.
+    It counts as changed if its content, rank or score changed.
     """
 
     retriever: str
@@ -95,7 +95,7 @@ class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in which one context differs from another."""
+    """All differences between two contexts."""
 
     before: str
     after: str
@@ -107,16 +107,16 @@ class ContextDiff(msgspec.Struct, frozen=True, kw_only=True):
     features: Sequence[FeatureDiff]
     results: Sequence[ResultDiff]
     inputs: Sequence[ValueDiff]
-    """Only those that are not the same, as of the interaction and the rules."""
+    """Only the inputs that differ; the same holds for `interaction_ref` and `rules`."""
 
     interaction_ref: Sequence[ValueDiff]
     rules: Sequence[ValueDiff]
     text: str | None
-    """A unified diff; None where one of the texts is withheld."""
+    """A unified diff; None if one of the texts is withheld."""
 
 
 def diff(before: Core, after: Core) -> ContextDiff:
-    """In what one context differs from another; both as their records open."""
+    """Compare two contexts by the opened cores of their records."""
     return ContextDiff(
         before=before.context_id,
         after=after.context_id,
@@ -135,13 +135,13 @@ def diff(before: Core, after: Core) -> ContextDiff:
 
 
 def _change(one: T | None, two: T | None, *parts: Callable[[T], Any]) -> Change:
-    """What became of something of which these parts matter."""
+    """Return how an element changed, comparing only these parts."""
     if one is None:
         return "added"
     if two is None:
         return "removed"
     sides = [(part(one), part(two)) for part in parts]
-    # Salts are random, so the same commitment is the same value of the same record.
+    # Salts are random, so equal commitments mean the same value of the same record.
     sides = [(a, b) for a, b in sides if not (isinstance(a, Commitment) and a == b)]
     if any(isinstance(side, Commitment) for pair in sides for side in pair):
         return "unknown"
@@ -149,16 +149,16 @@ def _change(one: T | None, two: T | None, *parts: Callable[[T], Any]) -> Change:
 
 
 def _form(value: Any) -> bytes:
-    """One text for one value, in which 1, 1.0 and True are three."""
+    """Return bytes that are equal only for equal values of the same type."""
     return canonical(to_tagged(value))
 
 
-def _shown(value: Any) -> Any:
+def _disclosed(value: Any) -> Any:
     return None if isinstance(value, Commitment) else value
 
 
 class _Placed(NamedTuple):
-    """An item, its place, and the name of the inner context whose text it is."""
+    """An item, its place, and the name of the inner context that it quotes, if any."""
 
     place: int
     item: Item
@@ -188,38 +188,38 @@ def _ref(placed: _Placed) -> Hashable | None:
 
 
 def _passage(placed: _Placed) -> Hashable | None:
-    """One of several texts that have the same source."""
+    """Identify one of several texts with the same source."""
     content, ref = placed.item.content, _ref(placed)
     return None if ref is None or isinstance(content, Commitment) else (ref, content)
 
 
 def _content(placed: _Placed) -> Hashable | None:
     content = placed.item.content
-    if not isinstance(content, str) or _has_lasting_ref(placed):
+    if not isinstance(content, str) or _has_stable_ref(placed):
         return None
     return (placed.inner, content)
 
 
-def _has_lasting_ref(placed: _Placed) -> bool:
-    """Says whether an item is called the same in every context; an inner one has new ids."""
+def _has_stable_ref(placed: _Placed) -> bool:
+    """Return True if the source's name is the same in every context; ids of contexts are not."""
     return placed.item.source.kind != "context" and _ref(placed) is not None
 
 
 def _inner(placed: _Placed) -> Hashable | None:
-    """What the text of an inner context is known by when it is another one."""
+    """Identify the text of an inner context whose text changed."""
     return placed.inner
 
 
 def _role(placed: _Placed) -> Hashable | None:
-    """What an item without a name of its own is known by when its text is another one."""
-    if placed.inner is not None or _has_lasting_ref(placed):
+    """Identify an item without a source whose text changed, by its kind and section."""
+    if placed.inner is not None or _has_stable_ref(placed):
         return None
     withheld = isinstance(placed.item.source.ref, Commitment)
-    return None if withheld else (_kind(placed), _shown(placed.item.section))
+    return None if withheld else (_kind(placed), _disclosed(placed.item.section))
 
 
 def _kind(placed: _Placed) -> Hashable | None:
-    """All that is known of an item whose texts are withheld."""
+    """Identify an item whose text is withheld, by its kind, priority and requirement."""
     item = placed.item
     return (item.source.kind, item.priority, item.required)
 
@@ -264,7 +264,7 @@ _LONGEST_NAME = 60
 
 
 def _name(placed: _Placed) -> str:
-    """How a person tells an item from the others."""
+    """Return a short name of an item for people."""
     item = placed.item
     if placed.inner is not None:
         return f"context {placed.inner}"
@@ -278,17 +278,17 @@ def _name(placed: _Placed) -> str:
 
 def _features(before: Sequence[FeatureRead], after: Sequence[FeatureRead]) -> list[FeatureDiff]:
     withheld = any(isinstance(read.entity_id, Commitment) for read in (*before, *after))
-    pairs = pairs_of(before, after, _whose, *[_which] * withheld)
+    pairs = pairs_of(before, after, _by_entity, *[_by_name] * withheld)
     return [_feature(one, two) for one, two in pairs]
 
 
-def _whose(read: FeatureRead) -> Hashable | None:
+def _by_entity(read: FeatureRead) -> Hashable | None:
     if isinstance(read.entity_id, Commitment):
         return None
     return (read.feature, read.entity, read.entity_id)
 
 
-def _which(read: FeatureRead) -> Hashable | None:
+def _by_name(read: FeatureRead) -> Hashable | None:
     return (read.feature, read.entity)
 
 
@@ -299,7 +299,7 @@ def _feature(one: FeatureRead | None, two: FeatureRead | None) -> FeatureDiff:
     return FeatureDiff(
         feature=feature,
         entity=entity,
-        entity_id=_shown(entity_id),
+        entity_id=_disclosed(entity_id),
         change=_change(one, two, lambda read: read.value),
         before=_feature_side(one),
         after=_feature_side(two),
@@ -310,7 +310,7 @@ def _feature_side(read: FeatureRead | None) -> FeatureSide | None:
     if read is None:
         return None
     return FeatureSide(
-        value=_shown(read.value),
+        value=_disclosed(read.value),
         as_of=read.as_of,
         age_ms=read.age_ms,
         source=read.source,
@@ -319,7 +319,7 @@ def _feature_side(read: FeatureRead | None) -> FeatureSide | None:
 
 
 class _Ranked(NamedTuple):
-    """A result, and its rank in which call of its retriever, with which arguments."""
+    """A result, its rank, and the call of the retriever that returned it."""
 
     retriever: str
     arguments: Any
@@ -329,7 +329,7 @@ class _Ranked(NamedTuple):
 
 
 def _results(before: Core, after: Core) -> list[ResultDiff]:
-    pairs = pairs_of(_ranked(before), _ranked(after), _found_for, _found)
+    pairs = pairs_of(_ranked(before), _ranked(after), _by_arguments, _by_call)
     return [_result(one, two) for one, two in pairs]
 
 
@@ -346,22 +346,22 @@ def _ranked(core: Core) -> list[_Ranked]:
     return ranked
 
 
-def _found_for(ranked: _Ranked) -> Hashable | None:
-    """A result by what was asked: calls that run side by side end in any order."""
+def _by_arguments(ranked: _Ranked) -> Hashable | None:
+    """Identify a result by the arguments of its call: concurrent calls end in any order."""
     if isinstance(ranked.arguments, Commitment):
         return None
-    return (ranked.retriever, _form(ranked.arguments), _known(ranked))
+    return (ranked.retriever, _form(ranked.arguments), _result_key(ranked))
 
 
-def _found(ranked: _Ranked) -> Hashable | None:
-    """A result by the call that found it, whatever that asked for."""
-    return (ranked.retriever, ranked.call, _known(ranked))
+def _by_call(ranked: _Ranked) -> Hashable | None:
+    """Identify a result by the number of its call."""
+    return (ranked.retriever, ranked.call, _result_key(ranked))
 
 
-def _known(ranked: _Ranked) -> Hashable:
+def _result_key(ranked: _Ranked) -> Hashable:
     result = ranked.result
-    known = result.content if result.id is None else result.id
-    return ranked.rank if isinstance(known, Commitment) else _form(known)
+    key = result.content if result.id is None else result.id
+    return ranked.rank if isinstance(key, Commitment) else _form(key)
 
 
 def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
@@ -370,7 +370,7 @@ def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
     )
     return ResultDiff(
         retriever=retriever,
-        id=_shown(found),
+        id=_disclosed(found),
         change=_change(
             one,
             two,
@@ -384,7 +384,7 @@ def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
 
 
 def _rules(core: Core) -> dict[str, Any]:
-    """Everything besides the inputs that a context depends on."""
+    """Return everything besides the inputs that a context depends on."""
     versions = msgspec.structs.asdict(core.versions)
     return {
         **msgspec.structs.asdict(core.policy),
@@ -399,20 +399,20 @@ def _rules(core: Core) -> dict[str, Any]:
 
 
 class _Value(NamedTuple):
-    """A value that is there, be it None."""
+    """A value that is present, even if it is None."""
 
     value: Any
 
 
 def _values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ValueDiff]:
-    """The values that are not the same on both sides."""
+    """Yield the values that differ."""
     for name in dict.fromkeys((*before, *after)):
         one = _Value(before[name]) if name in before else None
         two = _Value(after[name]) if name in after else None
         change = _change(one, two, lambda of: of.value)
         if change != "same":
-            shown = (None if of is None else _shown(of.value) for of in (one, two))
-            yield ValueDiff(name, change, *shown)
+            sides = (None if of is None else _disclosed(of.value) for of in (one, two))
+            yield ValueDiff(name, change, *sides)
 
 
 def _text(before: Core, after: Core) -> str | None:
@@ -424,5 +424,5 @@ def _text(before: Core, after: Core) -> str | None:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines that are the same only where the texts are, to the last line break."""
+    """Split a text into lines that are equal only if the texts are, line breaks included."""
     return text.split("\n") if text else []

@@ -1,4 +1,4 @@
-"""A record as one portable JSON document, which is all that a verifier elsewhere needs."""
+"""A record as one portable JSON document, which an independent verifier can check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export(record: Record) -> bytes:
-    """The document of a record; the core stands in it as the exact text that was hashed."""
+    """Return the document of a record; its ``core`` is the exact text that was hashed."""
     try:
         core = record.core.decode()
     except UnicodeDecodeError as error:
@@ -41,19 +41,19 @@ def export(record: Record) -> bytes:
 
 
 def load(document: bytes | str) -> Record:
-    """The record of a document, however it is laid out; `verify` says whether it holds."""
+    """Parse a document; its layout does not matter. `verify` checks the record."""
     try:
-        read = msgspec.convert(parse(document), _Document)
+        document_fields = msgspec.convert(parse(document), _Document)
     except (JsonError, msgspec.ValidationError) as error:
         raise RecordDocumentError(str(error)) from error
-    if read.format != SPEC:
-        raise RecordDocumentError(f"its format is {read.format!r}, not {SPEC!r}")
+    if document_fields.format != SPEC:
+        raise RecordDocumentError(f"its format is {document_fields.format!r}, not {SPEC!r}")
     return Record(
-        context_id=read.context_id,
-        record_hash=read.record_hash,
-        content_hash=read.content_hash,
-        core=read.core.encode(),
-        disclosures=read.disclosures,
-        signature=read.signature,
-        redactions=read.redactions,
+        context_id=document_fields.context_id,
+        record_hash=document_fields.record_hash,
+        content_hash=document_fields.content_hash,
+        core=document_fields.core.encode(),
+        disclosures=document_fields.disclosures,
+        signature=document_fields.signature,
+        redactions=document_fields.redactions,
     )

@@ -1,4 +1,4 @@
-"""Ed25519 keys, which need the extra `signing`."""
+"""Ed25519 keys; needs the extra `signing`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 
 def public_of(seed: bytes) -> bytes:
-    """The public key of a private one."""
+    """Return the public key of a private key."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
 def check_public(public: bytes) -> None:
-    """Raises ValueError for bytes that are no public key."""
+    """Raise ValueError if bytes are not a public key."""
     Ed25519PublicKey.from_public_bytes(public)
 
 
 def sign(seed: bytes, message: bytes) -> bytes:
-    """The signature of a message."""
+    """Return the signature of a message."""
     return Ed25519PrivateKey.from_private_bytes(seed).sign(message)
 
 
-def holds(public: bytes, message: bytes, signature: bytes) -> bool:
-    """Says whether the holder of the key signed this message."""
+def verifies(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Return True if the holder of the key signed this message."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except InvalidSignature:

@@ -1,4 +1,4 @@
-"""Ids of contexts: UUIDv7, strictly increasing within a process, by millisecond across many."""
+"""Context ids: UUIDv7, strictly increasing within a process, by millisecond across processes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FIRST_BITS = 11
 _RANDOM_BITS = 62
 _HASH_LENGTH = 64
 HEX = frozenset("0123456789abcdef-")
-"""What ids are written with."""
+"""The characters of context ids."""
 
 
 class ContextIds:
-    """Makes ids that only ever grow, whatever the clock does and however many threads ask.
+    """Generator of strictly increasing ids, also if the clock goes back or threads compete.
 
-    A millisecond's first id starts the counter in its lower half, at random, so the ids of
-    processes that begin together do not collide and about two thousand more still fit.
+    The first id of a millisecond starts the counter at a random number in its lower half, so ids of
+    concurrent processes do not collide and about two thousand more ids fit into the millisecond.
     """
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class ContextIds:
         self._last = 0
 
     def new(self, millis: int | None = None) -> str:
-        """An id of the present millisecond, or of the last one if the clock went back."""
+        """Return an id of the current millisecond, or of the last one if the clock went back."""
         if millis is None:
             millis = time.time_ns() // 1_000_000
         random = int.from_bytes(os.urandom(10), "big")
         start = millis << _COUNTER_BITS | random >> (80 - _FIRST_BITS)
         with self._lock:
-            # One number holds millisecond and counter, so a full counter runs into the next one.
+            # One number holds millisecond and counter, so a full counter carries into the next one.
             later = start >> _COUNTER_BITS > self._last >> _COUNTER_BITS
             self._last = start if later else self._last + 1
             moment, counter = divmod(self._last, 1 << _COUNTER_BITS)
@@ -41,12 +41,12 @@ class ContextIds:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def after_fork(self) -> None:
-        """Forgets a lock that a thread of the parent held: nobody here would give it back."""
+        """Replace the lock: a thread of the parent process may have held it during the fork."""
         self._lock = Lock()
 
 
 def time_of(context_id: str) -> int:
-    """The millisecond of an id."""
+    """Return the millisecond of an id."""
     return int(context_id[:8] + context_id[9:13], 16)
 
 
@@ -55,11 +55,11 @@ os.register_at_fork(after_in_child=_IDS.after_fork)
 
 
 def new_context_id(millis: int | None = None) -> str:
-    """A fresh id, larger than every other one of this process."""
+    """Return a new id, larger than every earlier one of this process."""
     return _IDS.new(millis)
 
 
 def spelled(ref: str) -> str:
-    """A context id or a record hash as records write it; a bare hash gets its kind."""
+    """Return a context id or record hash as records write it; add the prefix to a bare hash."""
     ref = ref.strip().lower()
     return f"sha256:{ref}" if len(ref) == _HASH_LENGTH and HEX.issuperset(ref) else ref

@@ -1,4 +1,4 @@
-"""Which things of two lists belong together. Pure."""
+"""Match the elements of two lists by identity. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Identity = Callable[[T], Hashable | None]
-"""What makes something the same on both sides; None where nothing does."""
+"""Returns the identity of an element, or None if it has none of this kind."""
 
 
 def pairs_of(
     before: Sequence[T], after: Sequence[T], *identities: Identity[T]
 ) -> list[tuple[T | None, T | None]]:
-    """What belongs together by the first identity that both share; the rest stands alone."""
+    """Pair elements by the first identity that both share; unmatched ones pair with None."""
     partners: dict[int, int] = {}
     for identity in identities:
-        waiting = _waiting(after, set(partners.values()), identity)
-        for place, thing in enumerate(before):
-            places = None if place in partners else waiting.get(identity(thing))
+        unmatched = _unmatched(after, set(partners.values()), identity)
+        for place, element in enumerate(before):
+            places = None if place in partners else unmatched.get(identity(element))
             if places:
                 partners[place] = places.pop(0)
     taken = set(partners.values())
@@ -29,12 +29,12 @@ def pairs_of(
     ]
 
 
-def _waiting(
-    things: Sequence[T], taken: Collection[int], identity: Identity[T]
+def _unmatched(
+    elements: Sequence[T], taken: Collection[int], identity: Identity[T]
 ) -> dict[Hashable, list[int]]:
     places: dict[Hashable, list[int]] = {}
-    for place, thing in enumerate(things):
-        key = identity(thing)
+    for place, element in enumerate(elements):
+        key = identity(element)
         if place not in taken and key is not None:
             places.setdefault(key, []).append(place)
     return places

@@ -1,4 +1,4 @@
-"""A record at rest: the core's bytes and what lies beside them."""
+"""A stored record: the bytes of the core, disclosures, signature and redactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Disclosure(msgspec.Struct, frozen=True, gc=False):
-    """Opens one commitment: where it stands in the core, its salt and its tagged value."""
+    """Opens one commitment: its pointer in the core, its salt and its tagged value."""
 
     pointer: str
     salt: str
@@ -21,14 +21,14 @@ class Disclosure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A statement about one record, as the exact text that was signed, and its signature."""
+    """The exact text of a signed statement about one record, and its signature."""
 
     statement: str
     signature: str
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that a disclosure was erased, when, why and by whom."""
+    """A note that a disclosure was erased: when, why and by whom."""
 
     pointer: str
     redacted_at: str
@@ -48,11 +48,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     redactions: tuple[Redaction, ...] = ()
 
     def __repr__(self) -> str:
-        # Logs and error reports print what they are given: values and salts stay out of them.
+        # Keeps values and salts out of logs and error reports.
         return f"Record({self.context_id!r}, {self.record_hash!r})"
 
     def private(self) -> Record:
-        """The copy in which no text and no value stands in clear."""
+        """Return the copy without disclosures: hashes and facts, without texts and values."""
         return msgspec.structs.replace(self, disclosures=())
 
 
@@ -63,22 +63,22 @@ decode_redactions = msgspec.json.Decoder(tuple[Redaction, ...]).decode
 
 
 def hash_of(content: bytes) -> str:
-    """A hash as records write it."""
+    """Return the SHA-256 of content as records write it."""
     return f"sha256:{sha256(content).hexdigest()}"
 
 
 def content_hash(text: str) -> str:
-    """The hash of a context's final text."""
+    """Return the hash of a context's final text."""
     return hash_of(text.encode())
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment as records write it: RFC 3339, UTC, microseconds."""
+    """Return a time as records write it: RFC 3339, UTC, microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def is_moment(text: str) -> bool:
-    """Says whether a text is a moment as records write it."""
+    """Return True if a text is a time as records write it."""
     try:
         return moment_text(datetime.fromisoformat(text)) == text
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Sealing: plain values become canonical bytes, commitments and disclosures, and come back."""
+"""Sealing a core into canonical bytes, commitments and disclosures, and opening it again."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from headwater.records.record import Disclosure, Record, content_hash, hash_of, 
 from headwater.records.validation import explain_invalid, is_leaf
 
 Salts = Callable[[int], bytes]
-"""Gives so many bytes that nobody can guess."""
+"""Returns this number of random bytes."""
 
 SALT_BYTES = 16
 MARK = "$sd"
 """The key of a commitment in the core."""
 
 ALTERED = "does not open its commitment: its value or salt was altered, or belongs elsewhere"
-"""What is wrong with a disclosure whose value is not the one that was sealed."""
+"""The problem of a disclosure whose value is not the sealed one."""
 
 C = TypeVar("C", bound=Core)
 
 
 def digest(salt: str, pointer: str, tagged: Any) -> str:
-    """What the core says of a value instead of the value."""
+    """Return the commitment that the core holds in place of a value."""
     return sha256(canonical((salt, pointer, tagged))).hexdigest()
 
 
 def seal(core: Core, salts: Salts = os.urandom) -> Record:
-    """The record of what the core says; the same bytes again when the salts are the same."""
+    """Return the record of a core; equal cores and salts give equal bytes."""
     text = core.output.content
     if not isinstance(text, str):
-        raise RecordValueError("/output/content", "it is withheld; only plain values are sealed")
+        raise RecordValueError("/output/content", "it is withheld; only plain values can be sealed")
     to_tagged(text, "/output/content")
     output = msgspec.structs.replace(core.output, content_hash=content_hash(text))
-    making = _Seal(salts)
-    raw = _bytes(_sealed(msgspec.structs.replace(core, output=output), making))
+    commitments = _Commitments(salts)
+    raw = _bytes(_sealed(msgspec.structs.replace(core, output=output), commitments))
     return Record(
         context_id=core.context_id,
         record_hash=hash_of(raw),
         content_hash=output.content_hash,
         core=raw,
-        disclosures=tuple(sorted(making.disclosures, key=attrgetter("pointer"))),
+        disclosures=tuple(sorted(commitments.disclosures, key=attrgetter("pointer"))),
     )
 
 
 def _bytes(sealed: Core) -> bytes:
-    """The text of a core, refused unless reading it gives the same core back."""
+    """Return the bytes of a core; raise unless decoding them gives the same core."""
     try:
         raw = canonical(sealed)
         same = _decoder(type(sealed)).decode(raw) == sealed
@@ -64,7 +64,7 @@ def _bytes(sealed: Core) -> bytes:
         explain_invalid(type(sealed), sealed)
         raise
     if not same:
-        # It may differ by right: a moment of a whole second is written as text.
+        # A difference may be legitimate: a time of a whole second is written as text.
         explain_invalid(type(sealed), sealed)
     return raw
 
@@ -74,13 +74,13 @@ def _decoder(kind: type[Core]) -> msgspec.json.Decoder[Core]:
     return msgspec.json.Decoder(kind)
 
 
-class _Seal:
-    """The commitments of one record as they are made."""
+class _Commitments:
+    """The commitments and disclosures of one record."""
 
     __slots__ = ("_next_salt", "disclosures")
 
     def __init__(self, salts: Salts) -> None:
-        self._next_salt = _drawn(salts).__next__
+        self._next_salt = _salts(salts).__next__
         self.disclosures: list[Disclosure] = []
 
     def commit(self, value: object, pointer: str) -> str:
@@ -90,31 +90,28 @@ class _Seal:
         return digest(salt, pointer, tagged)
 
 
-def _drawn(salts: Salts) -> Iterator[str]:
-    """Salts one by one, asked for in blocks: a call of the system costs more than a block."""
+def _salts(random_bytes: Salts) -> Iterator[str]:
+    """Yield salts one by one, drawn in blocks: a system call costs more than a block."""
     while True:
-        block = salts(SALT_BYTES * 32)
+        block = random_bytes(SALT_BYTES * 32)
         for start in range(0, len(block), SALT_BYTES):
             yield to_base64(block[start : start + SALT_BYTES])
 
 
-def _sealed(core: Core, seal: _Seal) -> Core:
-    """The core with commitments in place of values."""
+def _sealed(core: Core, commitments: _Commitments) -> Core:
+    """Return the core with commitments in place of values."""
     write = _writer(type(core))
     assert write is not None, "a core commits to its output"
-    sealed: Core = write(core, "", seal)
+    sealed: Core = write(core, "", commitments)
     return sealed
 
 
-_Writer = Callable[[Any, str, _Seal], Any]
+_Writer = Callable[[Any, str, _Commitments], Any]
 
 
 @cache
 def _writer(annotation: Any) -> _Writer | None:
-    """How a field of this annotation is written, found once and not for each record.
-
-    None if it is written as it stands, because nothing in it is committed to.
-    """
+    """Return the function that seals fields of this annotation, or None if nothing is sealed."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return _optional(annotation)
@@ -128,10 +125,10 @@ def _writer(annotation: Any) -> _Writer | None:
 
 
 def _optional(annotation: Any) -> _Writer | None:
-    """How a value is written that need not be there; for None it is not asked."""
+    """Return the writer of an optional field; it is not called for None."""
     inner = [member for member in get_args(annotation) if member is not NoneType]
     if len(inner) > 1:
-        raise TypeError(f"a field of {annotation} would be read back as any of them")
+        raise TypeError(f"a field of {annotation} would be ambiguous when it is decoded")
     return _writer(inner[0])
 
 
@@ -139,17 +136,17 @@ def _annotated(annotation: Any) -> _Writer | None:
     if annotation == Exact:
         return None
     if Any in get_args(annotation.__origin__):
-        # As it is read back where anything may stand.
-        return lambda value, pointer, seal: {MARK: seal.commit(value, pointer)}
-    return lambda value, pointer, seal: Commitment(seal.commit(value, pointer))
+        # The form in which a commitment is decoded where the field is of type Any.
+        return lambda value, pointer, into: {MARK: into.commit(value, pointer)}
+    return lambda value, pointer, into: Commitment(into.commit(value, pointer))
 
 
 def _each(annotation: Any) -> _Writer | None:
     write = _writer(get_args(annotation)[0])
     if write is None:
         return None
-    return lambda value, pointer, seal: tuple(
-        [write(item, f"{pointer}/{at}", seal) for at, item in enumerate(value)]
+    return lambda value, pointer, into: tuple(
+        [write(item, f"{pointer}/{at}", into) for at, item in enumerate(value)]
     )
 
 
@@ -157,8 +154,8 @@ def _named(annotation: Any) -> _Writer | None:
     write = _writer(get_args(annotation)[1])
     if write is None:
         return None
-    return lambda value, pointer, seal: {
-        key: write(item, child(pointer, key), seal) for key, item in _keys(value, pointer)
+    return lambda value, pointer, into: {
+        key: write(item, child(pointer, key), into) for key, item in _keys(value, pointer)
     }
 
 
@@ -187,23 +184,23 @@ def _struct(kind: type[msgspec.Struct]) -> _Writer | None:
     if not writers:
         return None
 
-    def write_all(value: Any, pointer: str, seal: _Seal) -> Any:
+    def write_all(value: Any, pointer: str, into: _Commitments) -> Any:
         if type(value) is not kind:
             raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
         written: dict[str, Any] = {}
         for name, ending, write, optional in writers:
             item = getattr(value, name)
             if item is not None or not optional:
-                written[name] = write(item, pointer + ending, seal)
+                written[name] = write(item, pointer + ending, into)
         return msgspec.structs.replace(value, **written) if written else value
 
     return write_all
 
 
-def _write_moment(value: datetime, pointer: str, seal: _Seal) -> str | datetime:
+def _write_moment(value: datetime, pointer: str, into: _Commitments) -> str | datetime:
     if value.tzinfo is not UTC:
-        to_tagged(value, pointer)  # refuses one without a time zone
-    # The encoder writes the same, and quicker; but of a whole second it leaves out the zeros.
+        to_tagged(value, pointer)  # raises without a time zone
+    # The encoder is faster and writes the same, except for whole seconds: it omits their zeros.
     return value if value.tzinfo is UTC and value.microsecond else moment_text(value)
 
 
@@ -216,10 +213,12 @@ def open_core(record: Record, schema: type[C]) -> C: ...
 
 
 def open_core(record: Record, schema: type[Core] = Core) -> Core:
-    """What the record says, with every value that is disclosed and opens its commitment.
+    """Return the core with the disclosed values; others are a `Commitment`.
 
-    What is withheld or redacted is a `Commitment`; what was altered is refused. Whether the core
-    itself is the one that was sealed, `verify` says.
+    It does not check the hash of the core; `verify` does.
+
+    Raises:
+        RecordValueError: A disclosed value does not open its commitment, or the core is invalid.
     """
     disclosed = {disclosure.pointer: disclosure for disclosure in record.disclosures}
     try:
@@ -246,20 +245,20 @@ def _opened(disclosure: Disclosure, committed: str) -> Any:
 
 
 def opens(disclosure: Disclosure, committed: str) -> bool:
-    """Says whether a disclosed value is the one that the core commits to."""
+    """Return True if a disclosed value is the one that the core commits to."""
     try:
         return digest(disclosure.salt, disclosure.pointer, disclosure.value) == committed
     except (UnicodeEncodeError, RecursionError):
-        return False  # no value of a record is written so, or lies so deep
+        return False  # a sealed value has neither lone surrogates nor such depth
 
 
 def is_commitment(tree: Any) -> bool:
-    """Says whether this part of a core stands for a value that lies beside it."""
+    """Return True if this part of a core is a commitment."""
     return isinstance(tree, dict) and tree.keys() == {MARK}
 
 
 def commitments(tree: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
-    """Every commitment of a core that was read: its pointer and its digest."""
+    """Yield the pointer and the digest of every commitment in a decoded core."""
     if is_commitment(tree):
         yield pointer, tree[MARK]
     elif isinstance(tree, dict):

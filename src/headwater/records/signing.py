@@ -1,4 +1,4 @@
-"""Signatures over a record's hash, and the keyring that makes and checks them."""
+"""Signatures of a record's hash, and the keyring that makes and checks them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORTEST_SECRET = 16
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a signature says: who signed which record, when and how."""
+    """The signed statement: which key signed which record, when and how."""
 
     spec: str
     record_hash: str
@@ -32,7 +32,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Key(Protocol):
-    """A key that checks signatures and, unless only its public half is known, makes them."""
+    """A key that checks signatures, and makes them unless only its public half is known."""
 
     @property
     def key_id(self) -> str: ...
@@ -42,16 +42,16 @@ class Key(Protocol):
 
     @property
     def signs(self) -> bool:
-        """Says whether the secret half is known."""
+        """True if the key can make signatures."""
         ...
 
     def sign(self, message: bytes) -> bytes: ...
 
-    def holds(self, message: bytes, signature: bytes) -> bool: ...
+    def verifies(self, message: bytes, signature: bytes) -> bool: ...
 
 
 class HmacKey(msgspec.Struct, frozen=True):
-    """A secret shared by those who sign and those who check."""
+    """A secret shared by signers and verifiers."""
 
     key_id: str
     secret: bytes
@@ -64,12 +64,12 @@ class HmacKey(msgspec.Struct, frozen=True):
     def sign(self, message: bytes) -> bytes:
         return hmac.digest(self.secret, message, "sha256")
 
-    def holds(self, message: bytes, signature: bytes) -> bool:
+    def verifies(self, message: bytes, signature: bytes) -> bool:
         return hmac.compare_digest(self.sign(message), signature)
 
 
 class Ed25519Key(msgspec.Struct, frozen=True):
-    """A public key, and the seed of its private half for those who may sign."""
+    """A public key, and for signers the seed of its private half."""
 
     key_id: str
     public: bytes
@@ -87,13 +87,13 @@ class Ed25519Key(msgspec.Struct, frozen=True):
         signature: bytes = _ed25519().sign(self.seed, message)
         return signature
 
-    def holds(self, message: bytes, signature: bytes) -> bool:
-        holds: bool = _ed25519().holds(self.public, message, signature)
-        return holds
+    def verifies(self, message: bytes, signature: bytes) -> bool:
+        is_valid: bool = _ed25519().verifies(self.public, message, signature)
+        return is_valid
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """Keys by id; the first that can sign does, all of them check."""
+    """Keys by id: the first that can sign makes signatures, all of them check."""
 
     keys: tuple[Key, ...] = ()
 
@@ -106,7 +106,7 @@ class Keyring(msgspec.Struct, frozen=True):
 
 
 def parse_keyring(text: str) -> Keyring:
-    """The keys of a setting, comma-separated, the newest first."""
+    """Parse the keys of a setting: comma-separated, the newest first."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     keys = tuple(_parse_key(part, f"{at} of {len(parts)}") for at, part in enumerate(parts, 1))
     ids = [key.key_id for key in keys]
@@ -122,7 +122,7 @@ def _parse_key(text: str, which: str) -> Key:
         return _parse_ed25519(kind, rest, which)
     if not text:
         raise SigningKeyError(which, "is empty")
-    # Records show the id to everyone, so none is made of the secret: it would confirm guesses.
+    # Key ids are public, so they are never derived from the secret: that would confirm guesses.
     if not kind or ":" not in text:
         raise SigningKeyError(which, "has no key id")
     if len(rest) < SHORTEST_SECRET:
@@ -151,7 +151,7 @@ def _parse_ed25519(kind: str, text: str, which: str) -> Ed25519Key:
 
 
 def _ed25519() -> ModuleType:
-    """The room of Ed25519, loaded when first needed: its library is an extra."""
+    """Import the Ed25519 module on first use: its library is an optional extra."""
     try:
         return import_module("headwater.records.ed25519")
     except ModuleNotFoundError as error:
@@ -161,7 +161,7 @@ def _ed25519() -> ModuleType:
 
 
 def sign(record: Record, keyring: Keyring, at: datetime) -> Record:
-    """The record with a signature by the keyring's first key that can sign."""
+    """Return the record signed with the keyring's first key that can sign."""
     key = keyring.signer
     if key is None:
         raise SignatureError(
@@ -183,7 +183,7 @@ def sign(record: Record, keyring: Keyring, at: datetime) -> Record:
 
 
 def statement_of(signature: Signature) -> Statement:
-    """What a signature claims to say, before anything is checked."""
+    """Parse the statement of a signature without checking it."""
     try:
         return msgspec.convert(parse(signature.statement), Statement)
     except (JsonError, msgspec.ValidationError) as error:

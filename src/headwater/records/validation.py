@@ -1,4 +1,4 @@
-"""What cannot stand in a core: looked for field by field, once it is known that there is some."""
+"""Find the invalid value of a core that could not be encoded, field by field."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from headwater.core.canonical_json import LARGEST, child, to_tagged
 from headwater.errors import RecordValueError
 from headwater.records.core import Commitment, Exact
 
-# A moment of a whole second is written as text: the encoder would leave out the zeros.
+# A time of a whole second is written as text: the encoder would omit its zeros.
 _LEAVES: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), datetime: (datetime, str)}
 
 
 def is_leaf(annotation: Any) -> bool:
-    """Whether a field of this annotation may stand in clear: no fraction may, nor any integer."""
+    """Return True if fields of this annotation need no commitment; float and int are excluded."""
     return annotation in _LEAVES or get_origin(annotation) is Literal
 
 
 def explain_invalid(annotation: Any, value: Any, pointer: str = "") -> None:
-    """Refuses the first value that is not just what its field is annotated with."""
+    """Raise `RecordValueError` for the first value that does not match its annotation exactly."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         if value is not None:
@@ -34,11 +34,11 @@ def explain_invalid(annotation: Any, value: Any, pointer: str = "") -> None:
         for key, item in _CONTAINERS[origin](value):
             explain_invalid(arguments[-1 if origin is dict else 0], item, child(pointer, key))
     elif isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        _check_same(annotation, value, pointer)
+        _check_type(annotation, value, pointer)
         for name, hint in get_type_hints(annotation, include_extras=True).items():
             explain_invalid(hint, getattr(value, name), child(pointer, name))
     else:
-        _check_fits(annotation, value, pointer)
+        _check_leaf(annotation, value, pointer)
 
 
 _CONTAINERS: dict[Any, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
@@ -47,23 +47,23 @@ _CONTAINERS: dict[Any, Callable[[Any], Iterable[tuple[Any, Any]]]] = {
 }
 
 
-def _check_same(kind: type, value: Any, pointer: str) -> None:
+def _check_type(kind: type, value: Any, pointer: str) -> None:
     if type(value) is not kind:
         raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
 
 
-def _check_fits(annotation: Any, value: Any, pointer: str) -> None:
-    if not _fits(annotation, value):
+def _check_leaf(annotation: Any, value: Any, pointer: str) -> None:
+    if not _is_valid(annotation, value):
         raise RecordValueError(
             pointer,
             f"{value!r} cannot stand in clear in a record, or not there; only text, booleans and "
             "integers within ±(2^53-1) can",
         )
     if type(value) is str:
-        to_tagged(value, pointer)  # refuses half a character
+        to_tagged(value, pointer)  # raises for lone surrogates
 
 
-def _fits(annotation: Any, value: Any) -> bool:
+def _is_valid(annotation: Any, value: Any) -> bool:
     origin = get_origin(annotation)
     if origin is Literal:
         return value in get_args(annotation)

@@ -1,7 +1,7 @@
-"""Verification: a ladder of checks, each of which holds, is broken or is not possible.
+"""Verification of a record: five checks, each of which holds, is broken or is not possible.
 
-The core is hashed as it is and never written anew from a schema, so that a record holds for as long
-as its bytes do, whatever fields later versions add.
+The stored bytes of the core are hashed and never encoded again from a schema, so that records with
+fields of later versions verify too.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
 Fault = Literal["altered", "another", "unsigned", "unchecked"]
 NO_KEYS = Keyring()
 CLOCKS_DIFFER = timedelta(minutes=10)
-"""By how much the clocks of two hosts may, of which one records and the other redacts."""
-_UNOPENED = "what is disclosed does not open its commitment"
-# Of a record that is not altered itself, a verdict says what else was asked of it.
+"""Tolerated difference between the clocks of the recording and the redacting host."""
+_UNOPENED = "the disclosed value does not open its commitment"
+# The sentences for a record that is intact but does not meet a requirement of the caller.
 _UNMET: dict[Fault, str] = {
     "another": "It is not the record that was expected.",
     "unsigned": "It is not signed.",
@@ -44,9 +44,9 @@ _UNMET: dict[Fault, str] = {
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One rung: whether it holds, or None where it cannot be checked, and why.
+    """The result of one check: `ok` is None if it could not be made; `detail` gives the reason.
 
-    A rung that fails has a fault: something was altered, or what was asked for is not there.
+    A failed check has a `fault`: the record was altered, or a requirement of the caller is not met.
     """
 
     check: CheckName
@@ -56,31 +56,31 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class VerificationReport(msgspec.Struct, frozen=True):
-    """The whole ladder, and whether the record bears a signature at all."""
+    """The results of all checks; `signed` is True if the record has a signature, checked or not."""
 
     checks: tuple[Check, ...]
     signed: bool
 
     @property
     def ok(self) -> bool:
-        """Says whether nothing is broken, and everything that was asked for is there."""
+        """True if no check failed."""
         return all(check.ok is not False for check in self.checks)
 
     @property
     def verdict(self) -> str:
-        """What it comes down to, in a sentence or two."""
+        """The result in one or two sentences."""
         faults = {check.fault for check in self.checks if check.ok is False}
         if faults - _UNMET.keys():
             return "This record is broken."
         if faults:
-            return " ".join(said for fault, said in _UNMET.items() if fault in faults)
+            return " ".join(text for fault, text in _UNMET.items() if fault in faults)
         if self.of("signature").ok:
             return "Nothing is broken."
         unproved = "its signature was not checked" if self.signed else "it is not signed"
         return f"Nothing is broken, but {unproved}."
 
     def of(self, name: CheckName) -> Check:
-        """One rung by name."""
+        """Return one check by name."""
         return next(check for check in self.checks if check.check == name)
 
 
@@ -92,7 +92,7 @@ def _broken(name: CheckName, detail: str, fault: Fault = "altered") -> Check:
     return Check(name, ok=False, detail=detail, fault=fault)
 
 
-def _open(name: CheckName, detail: str) -> Check:
+def _unchecked(name: CheckName, detail: str) -> Check:
     return Check(name, ok=None, detail=detail)
 
 
@@ -112,7 +112,7 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 class _Outline(msgspec.Struct, frozen=True):
-    """The few fields of a core that verification itself reads."""
+    """The fields of a core that verification reads."""
 
     spec: str
     context_id: str
@@ -123,7 +123,7 @@ class _Outline(msgspec.Struct, frozen=True):
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """A core as it was read; one that cannot be read has a problem and no outline."""
+    """A parsed core; an unreadable core has a problem and no outline."""
 
     record_hash: str
     outline: _Outline | None = None
@@ -138,11 +138,13 @@ def verify(
     expect: str | None = None,
     signed: bool = False,
 ) -> VerificationReport:
-    """Says what holds of a record and names what is broken.
+    """Check a record and name everything that is broken.
 
-    `expect` is the record hash or the context id it was asked for by, in any spelling; `signed`
-    asks for a signature that a key of the keyring made, and takes one that cannot be checked for
-    none.
+    Args:
+        record: The record, with all, some or none of its values disclosed.
+        keyring: The keys that may have signed it.
+        expect: The record hash or context id that the record must have, in any spelling.
+        signed: Fail unless a key of the keyring made the signature.
     """
     reading = _read(record.core)
     opened, disclosures = _check_disclosures(record, reading)
@@ -216,7 +218,7 @@ def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, sig
     signature = record.signature
     if signature is None:
         known = ", although there are keys to check one" if keyring.keys else ""
-        return _unproved(f"the record is not signed{known}", "unsigned", signed=signed)
+        return _unverified(f"the record is not signed{known}", "unsigned", signed=signed)
     try:
         statement = statement_of(signature)
     except SignatureError as error:
@@ -226,7 +228,7 @@ def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, sig
         return _broken("signature", problem)
     key = keyring.find(statement.key_id)
     if key is None:
-        return _unproved(_unknown(statement.key_id, keyring), "unchecked", signed=signed)
+        return _unverified(_unknown(statement.key_id, keyring), "unchecked", signed=signed)
     return _check_key(statement, signature, key)
 
 
@@ -237,9 +239,9 @@ def _unknown(key_id: str, keyring: Keyring) -> str:
     return f"key {key_id!r} is not in the keyring, which has {known}"
 
 
-def _unproved(detail: str, fault: Fault, *, signed: bool) -> Check:
-    """A signature that nobody has checked is none to those who ask for one."""
-    return _broken("signature", detail, fault) if signed else _open("signature", detail)
+def _unverified(detail: str, fault: Fault, *, signed: bool) -> Check:
+    """Return a failed check if a signature is required, otherwise an unchecked one."""
+    return _broken("signature", detail, fault) if signed else _unchecked("signature", detail)
 
 
 def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
@@ -254,13 +256,13 @@ def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
 
 def _check_key(statement: Statement, signature: Signature, key: Key) -> Check:
     if key.algorithm != statement.algorithm:
-        said = f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
-        return _broken("signature", said)
+        problem = f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
+        return _broken("signature", problem)
     try:
-        holds = key.holds(signature.statement.encode(), from_base64(signature.signature))
+        is_valid = key.verifies(signature.statement.encode(), from_base64(signature.signature))
     except ValueError:
-        holds = False
-    if holds:
+        is_valid = False
+    if is_valid:
         by = f"key {statement.key_id!r} ({statement.algorithm})"
         return _holds("signature", f"signed by {by} at {statement.signed_at}")
     return _broken(
@@ -271,9 +273,9 @@ def _check_key(statement: Statement, signature: Signature, key: Key) -> Check:
 
 
 def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any], Check]:
-    """The values that open their commitments, and the verdict on all disclosures."""
+    """Return the values that open their commitments, and the check of all disclosures."""
     if reading.outline is None:
-        return {}, _open("disclosures", "the core cannot be read")
+        return {}, _unchecked("disclosures", "the core cannot be read")
     opened: dict[str, Any] = {}
     broken: list[str] = []
     for disclosure in record.disclosures:
@@ -283,7 +285,7 @@ def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any
         else:
             broken.append(f"{disclosure.pointer} {problem}")
     broken += _gaps(record, reading.commitments)
-    broken += _false_notes(record.redactions, reading.outline.created_at)
+    broken += _invalid_notes(record.redactions, reading.outline.created_at)
     if broken:
         return opened, _broken("disclosures", "; ".join(broken))
     return opened, _disclosed(record, len(opened), len(reading.commitments))
@@ -291,7 +293,7 @@ def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any
 
 def _disclosed(record: Record, opened: int, of: int) -> Check:
     if not record.disclosures:
-        return _open("disclosures", f"a private copy: all {of} values are withheld")
+        return _unchecked("disclosures", f"a private copy: all {of} values are withheld")
     redacted = ", ".join(note.pointer for note in record.redactions)
     note = f"; redacted: {redacted}" if redacted else ""
     return _holds("disclosures", f"{opened} of {of} values open their commitments{note}")
@@ -321,21 +323,21 @@ def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:
         yield f"{pointer} is noted as redacted, but is still disclosed"
 
 
-def _false_notes(notes: Iterable[Redaction], created_at: str) -> Iterator[str]:
-    """What nobody who redacts would have noted."""
+def _invalid_notes(notes: Iterable[Redaction], created_at: str) -> Iterator[str]:
+    """Yield the problems of redaction notes that `redact` cannot have written."""
     earliest = _earliest(created_at)
     for note in notes:
-        said = f"{note.pointer} is noted as redacted"
+        noted = f"{note.pointer} is noted as redacted"
         if not is_moment(note.redacted_at):
-            yield f"{said} at {note.redacted_at!r}, which is no moment"
+            yield f"{noted} at {note.redacted_at!r}, which is not a valid time"
         elif note.redacted_at < earliest:
-            yield f"{said} at {note.redacted_at}, before the record was made at {created_at}"
+            yield f"{noted} at {note.redacted_at}, before the record was made at {created_at}"
         if not note.reason.strip(" \t\r\n"):
-            yield f"{said} without a reason"
+            yield f"{noted} without a reason"
 
 
 def _earliest(created_at: str) -> str:
-    """The first moment at which a record can have been redacted; none if nobody knows when."""
+    """Return the earliest valid time of a redaction, or "" if `created_at` is not a valid time."""
     if not is_moment(created_at):
         return ""
     try:
@@ -347,7 +349,7 @@ def _earliest(created_at: str) -> str:
 def _texts(
     record: Record, opened: dict[str, Any], pointers: Iterable[str]
 ) -> tuple[list[str], str]:
-    """The texts that stand at these pointers, and what is wrong with those that do not."""
+    """Return the texts at these pointers, and the reason why others are unavailable."""
     disclosed = {disclosure.pointer for disclosure in record.disclosures}
     texts: list[str] = []
     faults: dict[str, list[str]] = {}
@@ -356,19 +358,19 @@ def _texts(
         if isinstance(text, str):
             texts.append(text)
         elif pointer in opened:
-            faults.setdefault("no text", []).append(pointer)
+            faults.setdefault("not a text", []).append(pointer)
         else:
             fault = _UNOPENED if pointer in disclosed else "not disclosed"
             faults.setdefault(fault, []).append(pointer)
-    return texts, "; ".join(f"{fault}: {', '.join(those)}" for fault, those in faults.items())
+    return texts, "; ".join(f"{fault}: {', '.join(at)}" for fault, at in faults.items())
 
 
 def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
     if reading.outline is None:
-        return _open("content", "the core cannot be read")
-    texts, lack = _texts(record, opened, ["/output/content"])
-    if lack:
-        return _open("content", lack)
+        return _unchecked("content", "the core cannot be read")
+    texts, missing = _texts(record, opened, ["/output/content"])
+    if missing:
+        return _unchecked("content", missing)
     expected = reading.outline.output.content_hash
     actual = content_hash(texts[0])
     if actual != expected:
@@ -377,20 +379,20 @@ def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) ->
 
 
 def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
-    """Says whether the texts of the items that were kept make up the output."""
+    """Check that the texts of the kept items, joined, are the output."""
     outline = reading.outline
     if outline is None:
-        return _open("reassembly", "the core cannot be read")
+        return _unchecked("reassembly", "the core cannot be read")
     if not outline.items:
-        return _open("reassembly", "the record has no items")
+        return _unchecked("reassembly", "the record has no items")
     pointers = [
         f"/items/{at}/{'content' if item.emitted is None else 'emitted'}"
         for at, item in enumerate(outline.items)
         if item.decision != "dropped"
     ]
-    texts, lack = _texts(record, opened, pointers)
-    if lack:
-        return _open("reassembly", lack)
+    texts, missing = _texts(record, opened, pointers)
+    if missing:
+        return _unchecked("reassembly", missing)
     if content_hash(outline.policy.separator.join(texts)) != outline.output.content_hash:
         return _broken("reassembly", "the kept items do not make up the text of content_hash")
     return _holds("reassembly", f"{len(texts)} kept items make up the text")

@@ -93,7 +93,7 @@ async def test_a_log_that_stands_still_is_an_error_where_records_are_required(
     unrecorded = metric(UNRECORDED)
     async with stalled():
         with pytest.raises(
-            RecordingError, match=r"not kept within 0.2 s.*HEADWATER_RECORD_TIMEOUT"
+            RecordingError, match=r"not stored within 0.2 s.*HEADWATER_RECORD_TIMEOUT"
         ):
             await shop.plain("a")
     assert metric(UNRECORDED) == unrecorded + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore
-from headwater.contexts.recorder import Index, _known_key
+from headwater.contexts.recorder import Index, _cached_key
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -84,6 +84,6 @@ async def test_a_signing_key_that_is_exchanged_or_taken_away_leaves_all_to_be_fo
 
 
 def test_long_ids_are_not_remembered() -> None:
-    index, before = Index(b"secret"), _known_key.cache_info().currsize
+    index, before = Index(b"secret"), _cached_key.cache_info().currsize
     assert index.key("chunk", "x" * 10_000) != index.key("chunk", "y" * 10_000)
-    assert _known_key.cache_info().currsize == before
+    assert _cached_key.cache_info().currsize == before
