@@ -53,7 +53,7 @@ app.command()(declared)
 
 _REF = (
     "Context id, record hash, or the first 8 or more characters of an id. Ids of the same minute "
-    "start alike and need more."
+    "begin with the same characters and need more."
 )
 Ref = Annotated[
     str,
