@@ -42,9 +42,10 @@ def test_a_value_that_was_lost_is_not_said_to_have_never_been_there(
     for _ in range(2):
         lost = run("features", "get", "total_spend", "u1")
         assert "nothing has computed" not in lost.err
-        assert "u1: Postgres holds history of a store that Redis does not have" in lost.err
-        assert "headwater rebuild" in lost.err
-    rebuilt = run("rebuild")
+        assert "u1: Postgres has not confirmed that it holds the history of the store" in lost.err
+        assert "headwater rebuild --adopt" in lost.err
+    assert run("rebuild").code == 1
+    rebuilt = run("rebuild", "--adopt")
     assert rebuilt.out.startswith("Restored the last ")
     assert " 3.0 " in run("features", "get", "total_spend", "u1").out
     assert "nothing has computed" in run("features", "get", "total_spend", "u2").err
@@ -65,7 +66,7 @@ def test_history_of_another_store_is_refused_unless_it_is_to_be_adopted(
 ) -> None:
     refused = run("rebuild")
     assert refused.code == 1
-    assert f"history of another store ({mistyped.redis.prefix} at " in refused.err
+    assert f"holds the history of store {mistyped.redis.prefix}-" in refused.err
     assert "`headwater rebuild --adopt`" in refused.err
     assert run("rebuild", "--adopt", "--json").json["values"] > 0
     assert " 3.0 " in run("features", "get", "total_spend", "u1").out

@@ -1,13 +1,13 @@
-"""From settings to backends: the only place that chooses, and the only one that loads them."""
+"""Choosing, loading and opening the backends that the settings name."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from types import ModuleType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -15,26 +15,32 @@ from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
 from headwater.core.logging import log
-from headwater.errors import ConfigError, MissingExtraError
+from headwater.errors import BackendUnavailableError, ConfigError, MissingExtraError
 from headwater.ports import Backends, Change, Health, LogKind, OfflineStore, PastValue, Point, Rows
 from headwater.settings.schema import Settings
 
+if TYPE_CHECKING:
+    from headwater.backends.postgres.environment import PostgresEnvironment
+    from headwater.backends.redis.environment import RedisEnvironment
+    from headwater.backends.sqlite.environment import SqliteEnvironment
+
 
 async def connect(settings: Settings, clock: Clock) -> Backends:
-    """Opens the backends of the chosen environment, watched by metrics and logs."""
+    """Open the backends of the chosen environment, with metrics and logs."""
     log.configure(settings.log.level, settings.log.format)
-    chosen = await _servers(settings, clock) if on_servers(settings) else _embedded(settings, clock)
+    is_on_servers = on_servers(settings)
+    backends = await _servers(settings, clock) if is_on_servers else _embedded(settings, clock)
     if not settings.record.include_content:
-        # What searches found is kept in clear nowhere, not even for a while.
-        chosen = msgspec.structs.replace(chosen, cache=MemoryCache(clock))
-    return observed(chosen)
+        # Retrieved content must not be stored, not even in a cache on disk.
+        backends = msgspec.structs.replace(backends, cache=MemoryCache(clock))
+    return observed(backends)
 
 
 def on_servers(settings: Settings) -> bool:
-    """Says whether the store lives on Redis and Postgres, which always come together."""
-    given = {"redis.url": settings.redis.url, "postgres.url": settings.postgres.url}
-    missing = [name for name, url in given.items() if not url]
-    if missing and (settings.env == "production" or len(missing) < len(given)):
+    """Return whether the store is on Redis and Postgres; raise if only one of them is set."""
+    urls = {"redis.url": settings.redis.url, "postgres.url": settings.postgres.url}
+    missing = [name for name, url in urls.items() if not url]
+    if missing and (settings.env == "production" or len(missing) < len(urls)):
         raise ConfigError(
             f"{' and '.join(missing)} must be set: the store lives either on Redis and Postgres or "
             "in the embedded home; see `headwater config show`"
@@ -42,59 +48,10 @@ def on_servers(settings: Settings) -> bool:
     return not missing
 
 
-async def _servers(settings: Settings, clock: Clock) -> Backends:
-    redis = _load("headwater.backends.redis.environment", "Redis")
-    postgres = _load("headwater.backends.postgres.environment", "Postgres")
-    present = await redis.open_redis(settings, clock)
-    async with AsyncExitStack() as undo:
-        undo.push_async_callback(present.close)
-        past = await postgres.open_postgres(settings, clock, present.outbox)
-        undo.pop_all()
-    return Backends(
-        bus=present.bus,
-        leases=present.leases,
-        dead_letters=present.dead_letters,
-        online=present.online,
-        offline=past.offline,
-        records=past.records,
-        cache=present.cache,
-        lifecycle=_Both(present, past),
-    )
-
-
-class _Both:
-    """The lifecycles of two servers as one."""
-
-    def __init__(self, present: Any, past: Any) -> None:
-        self._present = present
-        self._past = past
-
-    async def health(self) -> list[Health]:
-        # The past first: what is new in the present is not so any more when it has agreed.
-        past = await self._past.health()
-        return [*await self._present.health(), *past]
-
-    async def check_not_lost(self) -> None:
-        await self._present.check_not_lost()
-
-    @asynccontextmanager
-    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
-        await self._present.found_again()
-        owned = await self._past.ownership.take_over(adopt=adopt)
-        yield
-        await self._past.ownership.restored(owned)
-
-    async def close(self) -> None:
-        try:
-            await self._past.close()
-        finally:
-            await self._present.close()
-
-
 async def migrate(settings: Settings) -> list[int]:
-    """Brings the tables of the past up to date; gives the versions that were missing.
+    """Create the tables in Postgres; return the versions that were applied.
 
-    The embedded store does so by itself when it is opened.
+    The embedded store creates its tables when it is opened.
     """
     if not on_servers(settings):
         return []
@@ -103,36 +60,96 @@ async def migrate(settings: Settings) -> list[int]:
     return versions
 
 
-def _embedded(settings: Settings, clock: Clock) -> Backends:
-    present = _load("headwater.backends.sqlite.environment").open_sqlite(settings, clock)
-    home, tail, offline = present.home, present.tail, settings.offline
+async def _servers(settings: Settings, clock: Clock) -> Backends:
+    # Both are loaded before the first one is opened.
+    redis_module = _load("headwater.backends.redis.environment", "Redis")
+    postgres_module = _load("headwater.backends.postgres.environment", "Postgres")
+    redis: RedisEnvironment = await redis_module.open_redis(settings, clock)
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(redis.close)
+        postgres: PostgresEnvironment = await postgres_module.open_postgres(
+            settings, clock, redis.outbox
+        )
+        undo.pop_all()
+    return Backends(
+        bus=redis.bus,
+        leases=redis.leases,
+        dead_letters=redis.dead_letters,
+        online=redis.online,
+        offline=postgres.offline,
+        records=postgres.records,
+        cache=redis.cache,
+        lifecycle=_ServerLifecycle(redis, postgres),
+    )
 
-    def past() -> OfflineStore:
+
+class _ServerLifecycle:
+    """The lifecycle of Redis and Postgres together."""
+
+    def __init__(self, redis: RedisEnvironment, postgres: PostgresEnvironment) -> None:
+        self._redis = redis
+        self._postgres = postgres
+
+    async def health(self) -> list[Health]:
+        # Postgres first: its check may confirm the store, which the health of Redis reports.
+        postgres = await self._postgres.health()
+        return [*await self._redis.health(), *postgres]
+
+    async def check_store(self) -> None:
+        if not (await self._redis.outbox.identity()).is_confirmed:
+            # While Postgres is unavailable, claims of partitions are refused with the reason.
+            with suppress(BackendUnavailableError):
+                await self._postgres.store_check.check()
+
+    @asynccontextmanager
+    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+        await self._redis.create_store()
+        async with self._postgres.store_check.restoring(adopt=adopt):
+            yield
+
+    async def close(self) -> None:
+        try:
+            await self._postgres.close()
+        finally:
+            await self._redis.close()
+
+
+def _embedded(settings: Settings, clock: Clock) -> Backends:
+    module = _load("headwater.backends.sqlite.environment")
+    sqlite: SqliteEnvironment = module.open_sqlite(settings, clock)
+    tail, limits = sqlite.tail, settings.offline
+
+    def load() -> OfflineStore:
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
-            tail, home.segments, home.scratch, clock, offline.segment_rows, offline.segment_grace
+            tail,
+            sqlite.home.segments,
+            sqlite.home.scratch,
+            clock,
+            limits.segment_rows,
+            limits.segment_grace,
         )
         return store
 
-    def due() -> bool:
+    def has_full_segment() -> bool:
         kinds = get_args(LogKind)
-        return any(tail.bound(kind, offline.segment_rows) is not None for kind in kinds)
+        return any(tail.bound(kind, limits.segment_rows) is not None for kind in kinds)
 
     return Backends(
-        bus=present.bus,
-        leases=present.leases,
-        dead_letters=present.dead_letters,
-        online=present.online,
-        offline=OfflineOnFirstUse(past, due, present.cache.prune),
-        records=present.records,
-        cache=present.cache,
-        lifecycle=present,
+        bus=sqlite.bus,
+        leases=sqlite.leases,
+        dead_letters=sqlite.dead_letters,
+        online=sqlite.online,
+        offline=LazyOfflineStore(load, has_full_segment, sqlite.cache.prune),
+        records=sqlite.records,
+        cache=sqlite.cache,
+        lifecycle=sqlite,
     )
 
 
 def _load(module: str, server: str = "") -> ModuleType:
-    """Loads a backend by name, so that what is not used is not imported.
+    """Import a backend by name, so that unused drivers are not imported.
 
-    What a server needs is in an extra of its name; the embedded store needs none.
+    The driver of a server is in the extra with its name; the embedded store needs no extra.
     """
     try:
         return import_module(module)
@@ -142,21 +159,18 @@ def _load(module: str, server: str = "") -> ModuleType:
         raise MissingExtraError(server, server.lower()) from error
 
 
-class OfflineOnFirstUse:
-    """An offline store whose engine is loaded when first needed: it takes longer than a publish.
-
-    Housekeeping begins with what needs no engine.
-    """
+class LazyOfflineStore:
+    """An offline store that is loaded on first use: loading takes longer than a publish."""
 
     def __init__(
         self,
         load: Callable[[], OfflineStore],
-        due: Callable[[], bool],
-        tidy: Callable[[], Awaitable[None]],
+        has_work: Callable[[], bool],
+        prune: Callable[[], Awaitable[None]],
     ) -> None:
         self._load = load
-        self._due = due
-        self._tidy = tidy
+        self._has_work = has_work
+        self._prune = prune
         self._store: OfflineStore | None = None
 
     async def _loaded(self) -> OfflineStore:
@@ -181,6 +195,6 @@ class OfflineOnFirstUse:
         return await (await self._loaded()).query(sql, sources)
 
     async def maintain(self) -> None:
-        await self._tidy()
-        if self._store is not None or await asyncio.to_thread(self._due):
+        await self._prune()
+        if self._store is not None or await asyncio.to_thread(self._has_work):
             await (await self._loaded()).maintain()

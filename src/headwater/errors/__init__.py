@@ -46,7 +46,7 @@ HeadwaterError
     ├── HomeError               embedded store: read-only, full, corrupt, or another version
     ├── BackendUnavailableError  server unreachable
     ├── SchemaError             Postgres tables missing or of another version
-    ├── StoreMismatchError      Postgres and Redis belong to different stores
+    ├── StoreMismatchError      Redis and Postgres hold different stores, or an older copy
     └── ClosedError             store closed, or opened before a fork
 """
 
@@ -428,19 +428,14 @@ class SchemaError(BackendError):
 
 
 class StoreMismatchError(BackendError):
-    """A Postgres that belongs to another store than Redis; ``owner`` is the other store."""
+    """Redis and Postgres hold different stores, or one of them is an older copy."""
 
-    def __init__(self, owner: str | None) -> None:
-        self.owner = owner
-        if owner is None:
-            problem = "the history of this store is in another Postgres database"
-            outcome = "continues with this database and leaves the other history where it is"
-        else:
-            problem = f"Postgres holds the history of another store ({owner})"
-            outcome = "assigns that history to this store and takes it from the other one"
+    def __init__(self, found: str) -> None:
+        self.found = found
         super().__init__(
-            f"{problem}, so it is neither read nor written; check the redis.* and postgres.* "
-            f"settings; if they are correct, `headwater rebuild --adopt` {outcome}"
+            f"{found}, so history is neither read nor added to; correct redis.url, redis.prefix, "
+            "postgres.url or postgres.schema; if they are right, `headwater rebuild --adopt` makes "
+            "the history in this Postgres that of the store in this Redis and restores its values"
         )
 
 

@@ -1,4 +1,4 @@
-"""One environment: a backend behind every port, its health and its end."""
+"""One environment: a backend behind every port, and their common lifecycle."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headwater.ports.values import OnlineStore
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether a part can do its work, and what is wrong if it cannot.
+    """Whether a part of the environment works, and the problem and its remedy if it does not.
 
-    Without a part that is not needed, events are still accepted and values served.
+    While a part that is not needed is down, events are still accepted and values served.
     """
 
     name: str
@@ -25,34 +25,38 @@ class Health(msgspec.Struct, frozen=True):
     needed: bool = True
 
 
+class Lifecycle(Protocol):
+    """The health, the repair and the closing of an environment."""
+
+    async def health(self) -> list[Health]:
+        """Return the health of each part."""
+        ...
+
+    async def check_store(self) -> None:
+        """Raise if workers must not run: the store lost its data, or history is another store's."""
+        ...
+
+    def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[None]:
+        """Let online values be restored from history, and let workers run when that is done.
+
+        With ``adopt``, history becomes that of this store; otherwise history of another store is
+        refused. Raises at the end if the store lost its data in the meantime.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close all connections and files."""
+        ...
+
+
 class Backends(msgspec.Struct, frozen=True):
-    """One environment: a backend behind every port, and how to close them."""
+    """One environment: a backend behind every port."""
 
     bus: Bus
     leases: Leases
     dead_letters: DeadLetters
     online: OnlineStore
     offline: OfflineStore
+    records: RecordLog
+    cache: Cache
     lifecycle: Lifecycle
-    records: RecordLog = None  # type: ignore[assignment]
-    cache: Cache = None  # type: ignore[assignment]
-
-
-class Lifecycle(Protocol):
-    """The opening, the health and the end of an environment."""
-
-    async def health(self) -> list[Health]: ...
-
-    async def check_not_lost(self) -> None:
-        """Raises if history is of another store than the one that is there, or of a lost one."""
-        ...
-
-    def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[None]:
-        """Makes history that of this store, lets present values be restored, and takes note of it.
-
-        Another store's is refused unless it is to be adopted, and so is a store that is no longer
-        the same one at the end.
-        """
-        ...
-
-    async def close(self) -> None: ...

@@ -1,11 +1,11 @@
-"""The past: every value and event that was, and the ways by which it gets there."""
+"""History: past values and events, and how committed rows get there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class PastValue(msgspec.Struct, frozen=True):
-    """A value as history keeps it: its JSON text, when it was true and when it was written."""
+    """A value in history: its JSON text, the moment it is of, and the moment it was written."""
 
     value: bytes
     as_of: datetime
@@ -35,42 +35,43 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class OfflineStore(Protocol):
-    """Everything that was: the history of every value, and the log of every event.
+    """The history of every value and the log of every event.
 
-    A value that a commit or a put made durable is in history from that moment on. Appending the
+    A value is in history as soon as the commit or put that wrote it has returned. Appending the
     same changes again changes nothing.
     """
 
     async def append(self, changes: Sequence[Change]) -> None:
-        """Adds past values in bulk, without touching the present ones."""
+        """Add past values in bulk, without changing online values."""
         ...
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
     ) -> list[list[PastValue | None]]:
-        """For each point, the last value of each feature that was true then, never a later one.
+        """Return, for each point, the last value of each feature at that moment, never a later one.
 
-        With ``known``, the last one that had been written by then: exactly what a reader would
-        have been served. A value ahead of the clock is known once written, and true only in its
-        time. Among values of one moment, the one written last wins.
+        With ``known``, only values that had been written by that moment count: exactly the values
+        that a reader would have been served. A value with an ``as_of`` ahead of the clock is known
+        as soon as it is written, and true only from its ``as_of`` on. Among values of one moment,
+        the one written last wins.
         """
         ...
 
     async def latest(
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
-        """The next ids of an entity in sorted order, each with the last value of every feature.
+        """Return the next ids of an entity in sorted order, with the last value of each feature.
 
-        The last value is the one that ``as_of`` would give at the end of time.
+        The last value is the one that ``as_of`` would return for the latest possible moment.
         """
         ...
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        """Runs a query over sources, the event log (``events``) and ``feature_history``."""
+        """Run a query over sources, the event log (``events``) and ``feature_history``."""
         ...
 
     async def maintain(self) -> None:
-        """Does the housekeeping that is due; safe to call from many processes."""
+        """Do the maintenance that is due; safe to call from many processes."""
         ...
 
 
@@ -78,7 +79,7 @@ LogKind = Literal["history", "events"]
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A file of rows that left the tail; a retired one has been merged into another."""
+    """A file of rows that were moved out of the tail; retired once merged into another file."""
 
     name: str
     kind: LogKind
@@ -95,10 +96,10 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class RecentHistory(Protocol):
-    """The newest rows of history and events, and the manifest of the segments that hold the rest.
+    """The newest rows of history and events, and the manifest of the segments with the rest.
 
-    Its methods block and are called in a thread. Sequence numbers grow in the order of commits
-    and never come back. Whoever changes the manifest is the only one to do so at that time.
+    Its methods block and are called in a thread. Sequence numbers grow in commit order and are
+    never reused. Only one caller at a time may change the manifest.
     """
 
     def snapshot(
@@ -110,50 +111,50 @@ class RecentHistory(Protocol):
         entity_ids: Sequence[str] = (),
         upto: int | None = None,
     ) -> dict[LogKind, Snapshot]:
-        """Exports the tails of some logs into a folder, all of one moment, each row once.
+        """Export the tails of some logs into a folder, all of one moment, each row once.
 
-        History may be limited to some features and entities, any log to its oldest rows. Times
-        are microseconds. An event that was published again for one feature alone is left out.
+        History can be limited to some features and entities, any log to its oldest rows. Times
+        are microseconds. Events that were redriven for a single feature are left out.
         """
         ...
 
     def bound(self, kind: LogKind, rows: int) -> int | None:
-        """The number of the so-manieth oldest row that may leave the tail, if there are as many.
+        """Return the sequence number of the n-th oldest movable row, or None if there are fewer.
 
-        An event may leave when every consumer group is done with it and all before it.
+        An event can be moved when every consumer group is done with it and all events before it.
         """
         ...
 
     def manifest(self) -> list[Segment]:
-        """All segments, also the retired ones."""
+        """Return all segments, including retired ones."""
         ...
 
     def add(self, segment: Segment, *, upto: int = 0) -> None:
-        """Adds a segment and removes the rows of the tail that it holds, as one."""
+        """Add a segment and remove its rows from the tail, in one transaction."""
         ...
 
     def replace(self, names: Sequence[str], merged: Segment, now: datetime) -> None:
-        """Adds a segment and retires those that were merged into it, as one."""
+        """Add a segment and retire the segments merged into it, in one transaction."""
         ...
 
     def forget(self, names: Sequence[str]) -> None:
-        """Takes segments whose files are gone out of the manifest."""
+        """Remove segments whose files are deleted from the manifest."""
         ...
 
     def reserve(self, rows: int) -> int:
-        """Sets sequence numbers of history aside for an import; gives the first."""
+        """Reserve sequence numbers of history for an import; return the first."""
         ...
 
     def prune(self, now: datetime) -> None:
-        """Forgets event ids whose dedup window is over, a bounded number of them."""
+        """Delete event ids whose dedup window is over, a bounded number of them."""
         ...
 
 
 class OutboxBatch(msgspec.Struct, frozen=True):
-    """Rows on their way from the present to the past: a JSON array, and where it ends.
+    """Rows on their way to history: a JSON array, and the position of the last one.
 
-    A row of history is ``[feature, entity, entity_id, kind, value, as_of, written_at, cause]``; one
-    of events ``[position, received_at, event_type, entity_id, event_id, timestamp, payload]``.
+    A row of history is ``[feature, entity, entity_id, kind, value, as_of, written_at, cause]``; a
+    row of events ``[position, received_at, event_type, entity_id, event_id, timestamp, payload]``.
     Times are microseconds.
     """
 
@@ -161,55 +162,66 @@ class OutboxBatch(msgspec.Struct, frozen=True):
     count: int
     upto: str
     more: bool = False
-    """Whether there may be more behind it."""
+    """Whether more rows may follow."""
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
-    """Which store a server of the present has, and which past that one calls its own."""
+    """The store that an outbox belongs to, and whether history was confirmed to be its own."""
 
     store_id: str | None
-    past_id: str | None
-    state: Literal["known", "new", "lost"]
-    """Whether its past knows it, has not been asked yet, or holds what it does not have."""
+    """None if there is no store: the server lost its data while this process had it open."""
+    is_confirmed: bool = False
 
 
-IdentityChange = Literal["agreed", "lost", "adopted", "restored"]
-"""What a store is told by its past: that both know nobody else, that it is that of another, that it
-is its own from now on, that what was lost is here again."""
+class Positions(NamedTuple):
+    """The last row of each kind that was taken from a partition ("" for none)."""
+
+    history: str = ""
+    events: str = ""
 
 
 class Outbox(Protocol):
-    """What a server of the present has committed and a server of the past has yet to take.
+    """Committed rows that wait to be copied into history, by partition.
 
-    It is kept by partition. Whoever takes it remembers how far, in the same transaction that
-    keeps the rows, so that each row arrives once however often it is fetched.
+    The consumer stores its positions in the same transaction as the rows, so that each row
+    arrives once however often it is fetched.
     """
 
     partitions: int
-    name: str
-    """Where its store is, by which one that lost its data knows what was its own."""
 
-    async def standing(self) -> StoreIdentity:
-        """Whose outbox it is at present; only its own past takes anything."""
+    async def identity(self) -> StoreIdentity:
+        """Return which store this outbox belongs to at present."""
         ...
 
-    async def note(self, store_id: str, past_id: str, news: IdentityChange) -> bool:
-        """Tells a store; says whether it is so: not if another one is there by now."""
+    def new_store_id(self) -> str:
+        """Return a new id for this store."""
         ...
 
-    async def filled(self) -> set[int]:
-        """The partitions that may have something to take."""
+    async def confirm(self, store_id: str, new_id: str) -> bool:
+        """Record that history belongs to a store, and rename it; return False if it is gone.
+
+        Workers are given partitions of a confirmed store only.
+        """
+        ...
+
+    async def pending(self) -> set[int]:
+        """Return the partitions that may have rows to take."""
         ...
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
     ) -> OutboxBatch | None:
-        """The next rows after a position ("" for the start), none if there are none.
+        """Return the next rows after the last one taken ("" for none), or None if there are none.
 
-        They are about as many as the limit says and of about a megabyte, but at least one.
+        They are about as many as the limit and about a megabyte, but at least one. Raises
+        StoreMismatchError unless ``after`` is the last row settled or a row that is still there:
+        otherwise the outbox or the history is an older copy, and rows would be missing or doubled.
         """
         ...
 
-    async def settle(self, partition: int, history: str, events: str) -> None:
-        """Lets go of rows up to these positions; events as far as every group is done with them."""
+    async def settle(self, partition: int, taken: Positions) -> Positions:
+        """Delete rows up to these positions, events once every group is done with them.
+
+        Returns the last positions settled, which never go back.
+        """
         ...

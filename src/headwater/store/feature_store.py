@@ -131,7 +131,7 @@ class FeatureStore:
     async def drain(self) -> None:
         """Handle every waiting event and due schedule here, then return; for tests and scripts."""
         check_not_replaying("drain")
-        await (await self._runtime.open()).backends.lifecycle.check_not_lost()
+        await (await self._runtime.open()).backends.lifecycle.check_store()
         await Worker(self).drain()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The other side of draining: an outbox in memory, with faults on order."""
+"""An outbox in memory, with injected faults."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ import msgspec
 
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
-from headwater.ports import IdentityChange, LogKind, OutboxBatch, StoreIdentity
+from headwater.errors import StoreMismatchError
+from headwater.ports import LogKind, OutboxBatch, Positions, StoreIdentity
 from tests.backends.postgres.story import START, after
 
 Row = Sequence[Any]
 
 
 class MemoryOutbox:
-    """Keeps rows by partition until they are settled; positions grow and never come back."""
+    """Rows by partition until they are settled; positions grow and are never reused."""
 
-    def __init__(
-        self, partitions: int = 4, name: str = "present", store_id: str | None = None
-    ) -> None:
+    def __init__(self, partitions: int = 4, store_id: str = "store") -> None:
         self.partitions = partitions
-        self.name = name
-        self.now = StoreIdentity(store_id or name, None, "new")
+        self.store = StoreIdentity(store_id)
         self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
-        self.settled: list[tuple[int, str, str]] = []
+        self.settled: defaultdict[int, Positions] = defaultdict(Positions)
         self.least = 0
-        """How many rows are handed out at least: those of one commit are not parted."""
+        """The least number of rows of a batch: rows of one commit are not split."""
         self.asked = 0
         self.fetched = 0
         self.on_fetch: Callable[[], Awaitable[None]] | None = None
@@ -40,23 +38,23 @@ class MemoryOutbox:
             self.put_json(msgspec.json.encode(row), kind=kind, partition=partition)
 
     def put_json(self, row: bytes | None, *, kind: LogKind = "history", partition: int = 0) -> None:
-        """Adds a row as its JSON text; one that is None is passed by, as a redriven event is."""
+        """Add a row as its JSON text; a row of None is skipped, as a redriven event is."""
         self._position += 1
         self.rows[kind, partition].append((self._position, row))
 
-    async def standing(self) -> StoreIdentity:
-        return self.now
+    async def identity(self) -> StoreIdentity:
+        return self.store
 
-    async def note(self, store_id: str, past_id: str, news: IdentityChange) -> bool:
-        if store_id != self.now.store_id:
+    def new_store_id(self) -> str:
+        return f"{self.store.store_id}-adopted"
+
+    async def confirm(self, store_id: str, new_id: str) -> bool:
+        if store_id != self.store.store_id:
             return False
-        if news != "lost":
-            self.now = StoreIdentity(store_id, past_id, "known")
-        elif self.now.state == "new":
-            self.now = StoreIdentity(store_id, None, "lost")
+        self.store = StoreIdentity(new_id, is_confirmed=True)
         return True
 
-    async def filled(self) -> set[int]:
+    async def pending(self) -> set[int]:
         self.asked += 1
         return {partition for (_, partition), rows in self.rows.items() if rows}
 
@@ -64,7 +62,11 @@ class MemoryOutbox:
         self, kind: LogKind, partition: int, after: str, limit: int
     ) -> OutboxBatch | None:
         start = int(after or 0)
-        waiting = [entry for entry in self.rows[kind, partition] if entry[0] > start]
+        rows_of_kind = self.rows[kind, partition]
+        settled = getattr(self.settled[partition], kind)
+        if after != settled and start not in [position for position, _ in rows_of_kind]:
+            raise StoreMismatchError(f"taken up to {after or 'none'}, settled up to {settled}")
+        waiting = [entry for entry in rows_of_kind if entry[0] > start]
         found = waiting[: max(limit, self.least)]
         if self.on_fetch is not None:
             await self.on_fetch()
@@ -75,14 +77,22 @@ class MemoryOutbox:
         upto, more = str(found[-1][0]), len(found) < len(waiting)
         return OutboxBatch(b"[" + b",".join(rows) + b"]", len(rows), upto, more=more)
 
-    async def settle(self, partition: int, history: str, events: str) -> None:
+    async def settle(self, partition: int, taken: Positions) -> Positions:
         if self.on_settle is not None:
             await self.on_settle()
-        self.settled.append((partition, history, events))
-        ends: dict[LogKind, str] = {"history": history, "events": events}
-        for kind, end in ends.items():
+        before = self.settled[partition]
+        after = Positions(
+            *(
+                max(*pair, key=lambda position: int(position or 0))
+                for pair in zip(before, taken, strict=True)
+            )
+        )
+        self.settled[partition] = after
+        kinds: tuple[LogKind, LogKind] = ("history", "events")
+        for kind, end in zip(kinds, after, strict=True):
             rows = self.rows[kind, partition]
             self.rows[kind, partition] = [row for row in rows if row[0] > int(end or 0)]
+        return after
 
 
 def value_row(

@@ -14,7 +14,6 @@ import asyncpg
 import pytest
 
 from headwater.backends.postgres import dedicated_connection as line
-from headwater.backends.postgres import migrate as migrating
 from headwater.backends.postgres import pool
 from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
@@ -27,8 +26,7 @@ from headwater.errors import (
     InvalidInputError,
 )
 from headwater.ports import StoredRecord
-from headwater.settings.schema import Settings
-from tests.backends.postgres.story import Open, change, until, values
+from tests.backends.postgres.story import Open, until
 from tests.servers import mortal_postgres
 from tests.stored import START, record
 
@@ -313,20 +311,6 @@ async def test_closing_waits_for_what_is_being_appended(past: PostgresEnvironmen
         await past.records.append(record(), [])
     with pytest.raises(ClosedError):
         await past.records.get("a")
-
-
-async def test_tables_of_the_version_before_are_upgraded_and_keep_what_they_hold(
-    settings: Settings, opening: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.setattr(migrating, "_STEPS", {1: migrating._STEPS[1]})  # noqa: SLF001
-        assert await migrating.migrate(settings) == [1]
-    assert await migrating.migrate(settings) == list(range(2, migrating.VERSION + 1))
-    past = await opening(env="production")
-    await past.offline.append([change(7)])
-    await past.records.append(record(), [])
-    assert await values(past) == [7]
-    assert len(await past.records.records()) == 1
 
 
 def some(number: int) -> StoredRecord:

@@ -1,4 +1,4 @@
-"""Whose past this is: store and past name each other, or nothing is taken and nothing is read."""
+"""Only the store that history belongs to may read it and add to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from headwater.backends.postgres import store_identity as ownership
+from headwater.backends.postgres import store_identity
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
-from headwater.backends.postgres.migrate import VERSION, migrate
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import StoreIdentity
+from headwater.ports import Positions, StoreIdentity
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox, event_row, value_row
 from tests.backends.postgres.story import change, until, value_at, values
@@ -35,27 +34,36 @@ async def opening_for(settings: Settings) -> AsyncIterator[OpenFor]:
         await environment.close()
 
 
-def lost(name: str) -> MemoryOutbox:
-    """The outbox of a store that was founded where another was lost."""
-    outbox = MemoryOutbox(name=name)
-    outbox.now = StoreIdentity("its successor", None, "new")
-    return outbox
+async def adopt(past: PostgresEnvironment) -> None:
+    async with past.store_check.restoring(adopt=True):
+        pass
 
 
-async def test_a_new_store_and_a_new_past_are_each_others_from_then_on(
+async def owner(database: Connection) -> str | None:
+    found: str | None = await database.fetchval("SELECT store_id FROM _meta")
+    return found
+
+
+async def test_a_new_store_is_bound_to_new_tables_and_confirmed(
     opening_for: OpenFor, database: Connection
 ) -> None:
-    outbox = MemoryOutbox(name="a")
+    outbox = MemoryOutbox(store_id="a")
     await opening_for(outbox)
-    past_id = await database.fetchval("SELECT id FROM _meta")
-    assert outbox.now == StoreIdentity("a", past_id, "known")
-    assert await database.fetchval("SELECT store_id || store_name FROM _meta") == "aa"
+    assert outbox.store == StoreIdentity("a", is_confirmed=True)
+    assert await owner(database) == "a"
 
 
-async def test_of_stores_that_are_new_at_once_all_but_one_are_refused_when_it_has_history(
+async def test_a_store_that_died_before_it_was_confirmed_is_confirmed_at_the_next_opening(
     opening_for: OpenFor,
 ) -> None:
-    outboxes = [MemoryOutbox(name=name) for name in "abcd"]
+    await opening_for(MemoryOutbox(store_id="a"))
+    outbox = MemoryOutbox(store_id="a")
+    await opening_for(outbox)
+    assert outbox.store.is_confirmed
+
+
+async def test_of_stores_that_are_new_at_once_all_but_one_are_refused(opening_for: OpenFor) -> None:
+    outboxes = [MemoryOutbox(store_id=store_id) for store_id in "abcd"]
     for outbox in outboxes:
         outbox.put(value_row(1))
     pasts = await asyncio.gather(*map(opening_for, outboxes))
@@ -63,137 +71,134 @@ async def test_of_stores_that_are_new_at_once_all_but_one_are_refused_when_it_ha
     ends = await asyncio.gather(*works, return_exceptions=True)
     assert ends.count(None) == 1
     assert all(isinstance(end, StoreMismatchError) for end in ends if end is not None)
-    assert [bool(await outbox.filled()) for outbox in outboxes].count(False) == 1
+    assert [bool(await outbox.pending()) for outbox in outboxes].count(False) == 1
+    assert [outbox.store.is_confirmed for outbox in outboxes].count(True) == 1
 
 
-async def test_a_past_that_has_nothing_yet_is_that_of_the_next_store_in_the_same_place(
+async def test_tables_without_history_stay_with_the_store_that_they_were_bound_to(
     opening_for: OpenFor,
 ) -> None:
-    await opening_for(MemoryOutbox(name="here"))
-    outbox = MemoryOutbox(name="here", store_id="the next")
-    past = await opening_for(outbox)
-    assert outbox.now.state == "known"
-    outbox.put(value_row(1))
-    assert await values(past) == [1]
-    late = MemoryOutbox(name="here", store_id="too late")
-    await opening_for(late)
-    assert late.now.state == "lost"
-
-
-async def test_a_past_that_has_nothing_yet_stays_with_the_store_that_it_agreed_to(
-    opening_for: OpenFor,
-) -> None:
-    own, other = MemoryOutbox(name="own"), MemoryOutbox(name="other")
+    own, other = MemoryOutbox(store_id="own"), MemoryOutbox(store_id="other")
     past = await opening_for(own)
     await opening_for(other)
-    assert other.now.state == "lost"
+    assert not other.store.is_confirmed
     own.put(value_row(1))
     assert await values(past) == [1]
-
-
-async def test_a_store_that_moved_is_known_by_its_new_address(opening_for: OpenFor) -> None:
-    outbox = MemoryOutbox(name="old address")
-    outbox.put(value_row(1))
-    assert await values(await opening_for(outbox)) == [1]
-    outbox.name = "new address"
-    await opening_for(outbox)
-    after_a_loss = MemoryOutbox(name="new address", store_id="after a loss")
-    past = await opening_for(after_a_loss)
-    assert await past.ownership.take_over(adopt=False)
 
 
 async def test_nothing_of_another_store_is_taken_and_nothing_is_read_for_it(
-    opening_for: OpenFor,
+    opening_for: OpenFor, settings: Settings
 ) -> None:
-    own = MemoryOutbox(name="own")
+    own = MemoryOutbox(store_id="own")
     own.put(value_row(1))
     assert await values(await opening_for(own)) == [1]
-    other = MemoryOutbox(name="other")
+    other = MemoryOutbox(store_id="other")
     past = await opening_for(other)
-    with pytest.raises(StoreMismatchError, match=r"history of another store \(own\)"):
+    both = f"Redis has store other, and the Postgres schema '{settings.postgres.schema}' holds the "
+    with pytest.raises(StoreMismatchError, match=both + "history of store own"):
         await value_at(past, 0)
     other.put(value_row(2, 1))
     with pytest.raises(StoreMismatchError, match=r"headwater rebuild --adopt"):
         await past.offline.maintain()
-    assert await other.filled() == {0}
+    assert await other.pending() == {0}
     (health,) = await past.health()
     assert (health.ok, health.needed) == (False, False)
+    with pytest.raises(StoreMismatchError):
+        await past.records.get("a context")
 
 
-async def test_a_store_that_has_another_past_leaves_a_new_one_alone(
+async def test_a_store_with_history_elsewhere_is_not_bound_to_new_tables(
     opening_for: OpenFor, database: Connection
 ) -> None:
-    outbox = MemoryOutbox(name="a")
-    outbox.now = StoreIdentity("a", "elsewhere", "known")
+    outbox = MemoryOutbox()
+    outbox.store = StoreIdentity("a", is_confirmed=True)
     outbox.put(value_row(1))
     past = await opening_for(outbox)
-    with pytest.raises(StoreMismatchError, match="is in another Postgres database"):
+    with pytest.raises(StoreMismatchError, match="history is in another Postgres"):
         await past.offline.maintain()
-    assert await database.fetchval("SELECT store_id FROM _meta") is None
-    assert await outbox.filled() == {0}
+    assert await owner(database) is None
+    assert await outbox.pending() == {0}
 
 
-async def test_a_store_that_was_lost_reads_what_was_its_own_and_nothing_of_it_is_taken(
+async def test_a_lost_store_is_refused_until_its_successor_adopts_the_history(
     opening_for: OpenFor,
 ) -> None:
-    own = MemoryOutbox(name="a")
+    own = MemoryOutbox(store_id="a")
     own.put(value_row(1))
     assert await values(await opening_for(own)) == [1]
-    successor = lost("a")
+    own.store = StoreIdentity(None)
+    with pytest.raises(StoreMismatchError, match="Redis has no store, and the Postgres schema"):
+        await (await opening_for(own)).offline.maintain()
+    successor = MemoryOutbox(store_id="its successor")
     successor.put(value_row(2, 1))
     past = await opening_for(successor)
-    assert (await successor.standing()).state == "lost"
-    assert await values(past) == [1]
-    assert await successor.filled() == {0}
-    owned = await past.ownership.take_over(adopt=False)
-    await past.ownership.restored(owned)
-    assert (await successor.standing()).state == "known"
+    with pytest.raises(StoreMismatchError):
+        await values(past)
+    async with past.store_check.restoring(adopt=True):
+        assert await values(past) == [1]
+        assert await successor.pending() == {0}
+        assert not successor.store.is_confirmed
+    assert successor.store.is_confirmed
     assert await values(past) == [1, 2]
 
 
-async def test_a_past_is_taken_from_another_store_only_if_that_is_wanted(
-    opening_for: OpenFor,
-) -> None:
-    own = MemoryOutbox(name="own")
+async def test_history_is_taken_from_another_store_only_by_adoption(opening_for: OpenFor) -> None:
+    own = MemoryOutbox(store_id="own")
     own.put(value_row(1))
     theirs = await opening_for(own)
     assert await values(theirs) == [1]
-    past = await opening_for(MemoryOutbox(name="other"))
+    past = await opening_for(MemoryOutbox(store_id="other"))
     with pytest.raises(StoreMismatchError):
-        await past.ownership.take_over(adopt=False)
-    await past.ownership.restored(await past.ownership.take_over(adopt=True))
+        async with past.store_check.restoring(adopt=False):
+            pass
+    await adopt(past)
     assert await values(past) == [1]
     own.put(value_row(2, 1))
-    with pytest.raises(StoreMismatchError, match=r"another store \(other\)"):
+    with pytest.raises(StoreMismatchError, match="history of store other-adopted"):
         await theirs.offline.maintain()
+
+
+async def test_a_failed_restoration_adopts_nothing(
+    opening_for: OpenFor, database: Connection
+) -> None:
+    await opening_for(MemoryOutbox(store_id="own"))
+    other = MemoryOutbox(store_id="other")
+    past = await opening_for(other)
+    with pytest.raises(BackendError, match="Redis is down"):
+        async with past.store_check.restoring(adopt=True):
+            raise BackendError("Redis is down")
+    assert await owner(database) == "own"
+    assert not other.store.is_confirmed
+    with pytest.raises(StoreMismatchError):
+        await values(past)
 
 
 async def test_positions_are_those_of_one_store_and_hold_when_it_is_back(
     opening_for: OpenFor, database: Connection
 ) -> None:
-    own, other = MemoryOutbox(name="own"), MemoryOutbox(name="other")
+    own, other = MemoryOutbox(store_id="own"), MemoryOutbox(store_id="other")
 
-    async def forget_to_settle() -> None:
+    async def fail() -> None:
         raise BackendError("Redis is down")
 
-    own.on_settle = forget_to_settle
+    own.on_settle = fail
     own.put(*(event_row(number) for number in range(5)), kind="events")
     past = await opening_for(own)
     with pytest.raises(BackendError, match="Redis is down"):
         await past.offline.maintain()
     other.put(event_row(9), kind="events")
     elsewhere = await opening_for(other)
-    await elsewhere.ownership.take_over(adopt=True)
+    await adopt(elsewhere)
     await elsewhere.offline.maintain()
     own.on_settle = None
-    await past.ownership.take_over(adopt=True)
+    await adopt(past)
     await past.offline.maintain()
     counts = await database.fetchrow("SELECT count(*), count(DISTINCT event_id) FROM _events")
     assert counts is not None
     assert tuple(counts) == (6, 6)
 
 
-async def test_what_is_taken_meanwhile_is_waited_for_by_who_adopts_and_by_nobody_else(
+async def test_adoption_waits_for_rows_that_are_being_taken_and_other_changes_do_not(
     opening_for: OpenFor, database: Connection
 ) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
@@ -202,15 +207,14 @@ async def test_what_is_taken_meanwhile_is_waited_for_by_who_adopts_and_by_nobody
         reached.set()
         await go_on.wait()
 
-    own = MemoryOutbox(name="own")
+    own = MemoryOutbox(store_id="own")
     own.put(value_row(1))
     own.on_fetch = hold
-    past, other = await opening_for(own), await opening_for(MemoryOutbox(name="other"))
-    await past.greet()
+    past, other = await opening_for(own), await opening_for(MemoryOutbox(store_id="other"))
     taking = asyncio.create_task(past.offline.maintain())
     await reached.wait()
     assert await past.records.index_key()
-    adopting = asyncio.create_task(other.ownership.take_over(adopt=True))
+    adopting = asyncio.create_task(adopt(other))
     await until(lambda: waits_for_a_lock(database))
     go_on.set()
     await taking
@@ -226,51 +230,96 @@ async def waits_for_a_lock(database: Connection) -> bool:
     return count > 0
 
 
-async def test_a_store_that_is_no_longer_the_same_was_not_restored(opening_for: OpenFor) -> None:
-    outbox = MemoryOutbox(name="a")
-    past = await opening_for(outbox)
-    owned = await past.ownership.take_over(adopt=False)
-    await past.offline.append([change(1)])
-    outbox.now = StoreIdentity("its successor", None, "new")
-    with pytest.raises(BackendError, match="run `headwater rebuild` once more"):
-        await past.ownership.restored(owned)
-    assert outbox.now.state == "lost"
-
-
-async def test_a_past_that_was_taken_away_meanwhile_restored_nothing(opening_for: OpenFor) -> None:
-    past = await opening_for(MemoryOutbox(name="own"))
-    owned = await past.ownership.take_over(adopt=False)
-    await past.offline.append([change(1)])
-    await (await opening_for(MemoryOutbox(name="other"))).ownership.take_over(adopt=True)
-    with pytest.raises(StoreMismatchError):
-        await past.ownership.restored(owned)
-
-
-async def test_whoever_is_known_is_asked_for_now_and_then(
-    opening_for: OpenFor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("adopting", [False, True])
+async def test_a_store_that_is_lost_during_a_restoration_was_not_restored(
+    opening_for: OpenFor, *, adopting: bool
 ) -> None:
-    monkeypatch.setattr(ownership, "_FRESH_SECONDS", 0.0)
-    own = MemoryOutbox(name="own")
-    own.put(value_row(1))
-    past = await opening_for(own)
-    assert await values(past) == [1]
-    await (await opening_for(MemoryOutbox(name="other"))).ownership.take_over(adopt=True)
+    outbox = MemoryOutbox(store_id="a")
+    past = await opening_for(outbox)
+    await past.offline.append([change(1)])
+    with pytest.raises(BackendError, match="run `headwater rebuild --adopt` again"):
+        async with past.store_check.restoring(adopt=adopting):
+            outbox.store = StoreIdentity("its successor")
+    assert not outbox.store.is_confirmed
     with pytest.raises(StoreMismatchError):
         await values(past)
 
 
-async def test_tables_of_the_version_before_keep_their_positions_and_get_an_id(
-    settings: Settings, opening_for: OpenFor, database: Connection
+async def test_history_that_was_adopted_by_another_store_meanwhile_restored_nothing(
+    opening_for: OpenFor,
 ) -> None:
-    await migrate(settings)
+    past = await opening_for(MemoryOutbox(store_id="own"))
+    await past.offline.append([change(1)])
+    other = await opening_for(MemoryOutbox(store_id="other"))
+    with pytest.raises(StoreMismatchError):
+        async with past.store_check.restoring(adopt=False):
+            await adopt(other)
+
+
+async def test_a_reader_notices_that_history_was_adopted_by_another_store(
+    opening_for: OpenFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_identity, "FRESH_SECONDS", 0.0)
+    own = MemoryOutbox(store_id="own")
+    own.put(value_row(1))
+    past = await opening_for(own)
+    assert await values(past) == [1]
+    await adopt(await opening_for(MemoryOutbox(store_id="other")))
+    with pytest.raises(StoreMismatchError):
+        await values(past)
+
+
+# Copies
+
+
+async def test_an_outbox_restored_from_an_older_copy_is_refused_until_it_is_adopted(
+    opening_for: OpenFor,
+) -> None:
+    outbox = MemoryOutbox()
+    past = await opening_for(outbox)
+    outbox.put(value_row(1))
+    assert await values(past) == [1]
+    older = dict(outbox.settled)
+    outbox.put(value_row(2, 1), value_row(3, 2))
+    assert await values(past) == [1, 2, 3]
+    outbox.settled.update(older)
+    outbox.put(value_row(4, 3))
+    with pytest.raises(StoreMismatchError, match="taken up to 3, settled up to 1"):
+        await past.offline.maintain()
+    (health,) = await past.health()
+    assert "headwater rebuild --adopt" in health.detail
+    assert await outbox.pending() == {0}
+    await adopt(past)
+    assert await values(past) == [1, 2, 3, 4]
+    assert [health.ok for health in await past.health()] == [True]
+
+
+async def test_tables_restored_from_an_older_backup_are_refused_until_they_are_adopted(
+    opening_for: OpenFor, database: Connection
+) -> None:
+    outbox = MemoryOutbox()
+    past = await opening_for(outbox)
+    outbox.put(value_row(1))
+    assert await values(past) == [1]
+    outbox.put(value_row(2, 1))
+    assert await values(past) == [1, 2]
     await database.execute(
-        "ALTER TABLE _meta DROP COLUMN id, DROP COLUMN store_name;"
-        "ALTER TABLE _outbox DROP COLUMN store_id, ADD PRIMARY KEY (partition);"
-        "UPDATE _meta SET version = 4, store_id = 'a';"
-        "INSERT INTO _outbox VALUES (0, '1', '')"
+        "DELETE FROM _history WHERE value::text = '2'; UPDATE _outbox SET history = '1'"
     )
-    assert await migrate(settings) == list(range(5, VERSION + 1))
-    outbox = MemoryOutbox(name="a")
-    outbox.put(value_row(1), value_row(2, 1))
-    assert await values(await opening_for(outbox)) == [2]
-    assert outbox.now.past_id == await database.fetchval("SELECT id FROM _meta")
+    outbox.put(value_row(3, 2))
+    with pytest.raises(StoreMismatchError, match="taken up to 1, settled up to 2"):
+        await values(past)
+    await adopt(past)
+    assert await values(past) == [1, 3]
+
+
+async def test_a_partition_that_is_refused_keeps_no_other_from_being_taken(
+    opening_for: OpenFor,
+) -> None:
+    outbox = MemoryOutbox()
+    outbox.settled[0] = Positions("7", "")
+    outbox.put(value_row(1))
+    outbox.put(value_row(2), partition=1)
+    with pytest.raises(StoreMismatchError):
+        await (await opening_for(outbox)).offline.maintain()
+    assert await outbox.pending() == {0}

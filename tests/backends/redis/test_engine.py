@@ -9,8 +9,8 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.client import Redis, asking
-from headwater.backends.redis.environment import _found
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.store_identity import create_store
 from headwater.core.partitioning import partition_of
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError
@@ -195,13 +195,13 @@ async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
 ) -> None:
     await spend_five(store, user)
     await lose(store, redis, keys)
-    assert "it lost its data" in (await store.admin.health())[0].detail
+    assert "the store is missing from Redis" in (await store.admin.health())[0].detail
     await store.close()
     assert await store.get_feature("total", "u1") is None
     (redis_health, _) = await store.admin.health()
     assert not redis_health.ok
-    assert "headwater rebuild" in redis_health.detail
-    await store.admin.rebuild()
+    assert "headwater rebuild --adopt" in redis_health.detail
+    await store.admin.rebuild(adopt=True)
     assert await store.get_feature("total", "u1") == 5
     assert all(health.ok for health in await store.admin.health())
 
@@ -239,7 +239,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
 
         declare_total(operator, User)
         assert await backlog(operator) == 1
-        await operator.admin.rebuild()
+        await operator.admin.rebuild(adopt=True)
     await until(lambda: seven(store))
     worker.stop()
     await running
@@ -255,8 +255,8 @@ async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhi
     await spend_five(store, user)
     backends = (await runtime_of(store).open()).backends
     await redis.call(asking(keys.meta, "DEL", keys.meta))
-    await _found(redis, store.settings)
-    with pytest.raises(BackendError, match="this store is new in Redis"):
+    await create_store(redis, store.settings)
+    with pytest.raises(BackendError, match="Postgres has not confirmed"):
         await backends.leases.claim("somebody", [0])
 
 
@@ -265,7 +265,7 @@ async def test_a_rebuild_in_a_process_that_had_the_store_open_heals_it(
 ) -> None:
     await spend_five(store, user)
     await lose(store, redis, keys)
-    await store.admin.rebuild()
+    await store.admin.rebuild(adopt=True)
     assert all(health.ok for health in await store.admin.health())
     await store.publish("buy", "u1", {"amount": 2})
     await store.drain()
@@ -285,7 +285,7 @@ async def test_another_postgres_leaves_the_store_in_redis_as_it_is(
         await other.open()
     async with FeatureStore(settings=settings.replace(postgres={"schema": schema})) as mixed:
         await mixed.publish("buy", "u1", {"amount": 1})
-        with pytest.raises(BackendError, match="history of another store"):
+        with pytest.raises(BackendError, match="holds the history of store "):
             await (await runtime_of(mixed).open()).backends.offline.maintain()
         assert [health.ok for health in await mixed.admin.health()] == [True, False]
     assert all(health.ok for health in await store.admin.health())
@@ -303,10 +303,10 @@ async def test_a_mistyped_prefix_takes_nothing_from_the_store_that_is_well(
     async with FeatureStore(settings=mistyped) as other:
         await other.publish("buy", "u1", {"amount": 100})
         assert await other.dead_letters.list() == []
-        assert "redis.prefix names another" in (await other.admin.health())[0].detail
-        with pytest.raises(BackendError, match="history of another store"):
+        assert "redis.prefix" in (await other.admin.health())[0].detail
+        with pytest.raises(BackendError, match="holds the history of store "):
             await (await runtime_of(other).open()).backends.offline.maintain()
-        with pytest.raises(BackendError, match=r"redis\.prefix names another"):
+        with pytest.raises(BackendError, match=r"so workers wait .* redis\.prefix"):
             await (await runtime_of(other).open()).backends.leases.claim("somebody", [0])
     async with FeatureStore(settings=settings) as again:
         assert all(health.ok for health in await again.admin.health())

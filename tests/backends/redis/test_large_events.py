@@ -15,7 +15,7 @@ from headwater.core.partitioning import partition_of
 from headwater.core.values import Cell
 from headwater.ports import Change, LogKind, Outcome
 from headwater.settings.schema import Settings
-from tests.backends.redis.agreeing import agree
+from tests.backends.redis.confirming import confirm
 
 EVENTS = 60
 LARGE = 500_000
@@ -27,7 +27,7 @@ FETCH_BYTES = 1 << 20
 async def redis(settings: Settings) -> AsyncIterator[RedisEnvironment]:
     """A store with many large events of one entity."""
     opened = await open_redis(settings, SystemClock())
-    await agree(opened)
+    await confirm(opened)
     for number in range(EVENTS):
         event = ServiceEvent("buy", "u1", {"number": number, "pad": "y" * LARGE})
         await opened.bus.publish([event], dedup_window=None)
@@ -74,7 +74,7 @@ async def fetched(redis: RedisEnvironment, kind: LogKind, limit: int = 1_000) ->
 
 async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings) -> None:
     redis = await open_redis(settings, SystemClock())
-    await agree(redis)
+    await confirm(redis)
     for _ in range(2):
         huge = ServiceEvent("buy", "u1", {"pad": "y" * (READ_BYTES + 1)})
         await redis.bus.publish([huge], dedup_window=None)
@@ -95,7 +95,7 @@ async def test_events_of_entities_with_large_states_come_in_portions_too(
     settings: Settings,
 ) -> None:
     redis = await open_redis(settings, SystemClock())
-    await agree(redis)
+    await confirm(redis)
     ids = (f"u{number}" for number in count())
     own = list(islice((i for i in ids if partition_of(i, redis.bus.partitions) == 0), 130))
     value = msgspec.Raw(b'"' + b"y" * (READ_BYTES // 60) + b'"')

@@ -28,7 +28,7 @@ from headwater.errors import LeaseLostError
 from headwater.ports import Batch, Change, Delivery, Handled, Lease, Outcome
 from headwater.settings.schema import Settings
 from headwater.testing.conformance.suite import START, dead_letter
-from tests.backends.redis.agreeing import agree
+from tests.backends.redis.confirming import confirm
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Engine(RuleBasedStateMachine):
         self.failing: set[int] = set()
         self.dead: list[int] = []
         self.observer = self.run(open_redis(self.settings, SystemClock()))
-        self.run(agree(self.observer))
+        self.run(confirm(self.observer))
         self.workers = [self.hire(0), self.hire(1)]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

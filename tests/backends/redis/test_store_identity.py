@@ -1,4 +1,4 @@
-"""Store and past name each other: no slip in an address, and no loss at any moment, mixes two."""
+"""Neither a wrong address nor a loss of data nor an older copy mixes the history of two stores."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
+import asyncpg
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, asking
-from headwater.backends.redis.environment import _found, open_redis
+from headwater.backends.redis.environment import open_redis
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.store_identity import create_store
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import IdentityChange, Point
+from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.engine.support import past, query, until
 from tests.servers import mortal_postgres
 
 Shop = Callable[..., Awaitable[FeatureStore]]
-LOST = "it lost its data"
+LOST = "Redis lost its data"
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ async def well(store: FeatureStore) -> list[bool]:
 # Losing the store
 
 
-async def test_a_past_that_is_back_says_nothing_of_a_store_that_it_was_not_asked_about(
+async def test_postgres_that_is_back_says_that_the_store_was_lost_meanwhile(
     shop: Shop, redis: Redis, keys: Keys
 ) -> None:
     with mortal_postgres() as (url, machine):
@@ -97,59 +99,38 @@ async def test_a_past_that_is_back_says_nothing_of_a_store_that_it_was_not_asked
         machine.kill()
         worker = await shop(postgres={"url": url})
         await lose(redis, keys)
-        await _found(redis, worker.settings)
-        assert (await meta(redis, keys))[b"lost"] == b"new"
+        await create_store(redis, worker.settings)
         machine.start()
-        await until(lambda: told(worker))
-        assert (await meta(redis, keys))[b"lost"] == b"other"
-        await worker.admin.rebuild()
+        await until(lambda: is_refused(worker))
+        assert (await worker.admin.health())[0].ok is False
+        with pytest.raises(StoreMismatchError, match=LOST):
+            await worker.admin.rebuild()
+        await worker.admin.rebuild(adopt=True)
         assert await worker.get_feature("total", "u1") == 100
 
 
-async def told(store: FeatureStore) -> bool:
-    """Whether Postgres could be asked."""
+async def is_refused(store: FeatureStore) -> bool:
+    """Whether Postgres could be asked, and holds another store's history."""
     try:
         await maintain(store)
+    except StoreMismatchError:
+        return True
     except BackendError:
         return False
-    return True
+    return False
 
 
-async def test_a_store_that_is_new_is_asked_about_by_processes_that_have_been_running(
+async def test_a_process_that_has_been_running_says_that_the_store_was_lost(
     shop: Shop, redis: Redis, keys: Keys
 ) -> None:
     store = await shop()
     await buy(store, 5)
     await lose(redis, keys)
-    await _found(redis, store.settings)
-    assert LOST in (await store.admin.health())[0].detail
-    assert (await meta(redis, keys))[b"lost"] == b"other"
-
-
-async def test_a_loss_that_an_older_version_noted_is_over_only_when_it_is_rebuilt(
-    shop: Shop, redis: Redis, keys: Keys
-) -> None:
-    await buy(await shop(), 5)
-    key = keys.of("u1").entity + "User:u1"
-    await redis.call(asking(key, "DEL", key))
-    await redis.call(asking(keys.meta, "HDEL", keys.meta, "past"))
-    await redis.call(asking(keys.meta, "HSET", keys.meta, "lost", "1"))
-    store = await shop()
-    assert LOST in (await store.admin.health())[0].detail
-    await store.admin.rebuild()
-    assert await well(store) == [True, True]
-    await buy(store, 2)
-    assert await store.get_feature("total", "u1") == 7
-
-
-async def test_a_store_of_an_older_version_learns_which_past_is_its_own(
-    shop: Shop, redis: Redis, keys: Keys
-) -> None:
-    await buy(await shop(), 5)
-    before = await meta(redis, keys)
-    await redis.call(asking(keys.meta, "HDEL", keys.meta, "past"))
-    assert await well(await shop()) == [True, True]
-    assert await meta(redis, keys) == before
+    await create_store(redis, store.settings)
+    in_redis, in_postgres = await store.admin.health()
+    assert "Postgres has not confirmed" in in_redis.detail
+    assert "headwater rebuild --adopt" in in_redis.detail
+    assert LOST in in_postgres.detail
 
 
 async def test_a_rebuild_during_which_redis_loses_its_data_again_has_not_rebuilt_anything(
@@ -167,10 +148,10 @@ async def test_a_rebuild_during_which_redis_loses_its_data_again_has_not_rebuilt
 
     with monkeypatch.context() as patch:
         patch.setattr(type(online), "restore", restore_and_lose)
-        with pytest.raises(BackendError, match="run `headwater rebuild` once more"):
-            await store.admin.rebuild()
-    assert LOST in (await store.admin.health())[0].detail
-    await store.admin.rebuild()
+        with pytest.raises(BackendError, match="run `headwater rebuild --adopt` again"):
+            await store.admin.rebuild(adopt=True)
+    assert await well(store) == [False, False]
+    await store.admin.rebuild(adopt=True)
     assert await store.get_feature("total", "u1") == 5
     assert await well(store) == [True, True]
 
@@ -181,8 +162,10 @@ async def test_a_process_that_lived_through_a_loss_and_a_rebuild_is_well(
     server = await shop()
     await buy(server, 5)
     await lose(redis, keys)
-    await (await shop()).admin.rebuild()
+    await (await shop()).admin.rebuild(adopt=True)
     assert await well(server) == [True, True]
+    await buy(server, 2)
+    assert await past(server, "total") == [5, 7]
 
 
 async def test_a_drain_of_a_store_that_was_lost_says_so(
@@ -192,34 +175,19 @@ async def test_a_drain_of_a_store_that_was_lost_says_so(
     await buy(store, 5)
     await lose(redis, keys)
     await store.publish("buy", "u1", {"amount": 1})
-    with pytest.raises(BackendError, match=LOST):
+    with pytest.raises(StoreMismatchError, match="Redis has no store"):
         await store.drain()
-    with pytest.raises(BackendError, match=LOST):
+    with pytest.raises(StoreMismatchError, match=LOST):
         await (await shop()).drain()
 
 
-@pytest.mark.parametrize("news", ["agreed", "lost", "adopted", "restored"])
-async def test_news_of_a_store_that_is_gone_changes_nothing(
-    settings: Settings, redis: Redis, keys: Keys, news: IdentityChange
-) -> None:
-    opened = await open_redis(settings, SystemClock())
-    before = await meta(redis, keys)
-    assert not await opened.outbox.note("another", "a past", news)
-    assert await meta(redis, keys) == before
-    await opened.close()
-
-
-async def test_a_loss_that_is_told_of_too_late_is_none(
+async def test_a_store_that_is_gone_is_not_confirmed(
     settings: Settings, redis: Redis, keys: Keys
 ) -> None:
     opened = await open_redis(settings, SystemClock())
-    store_id = (await opened.outbox.standing()).store_id
-    assert store_id is not None
-    assert await opened.outbox.note(store_id, "a past", "restored")
-    assert await opened.outbox.note(store_id, "a past", "lost")
-    assert (await opened.outbox.standing()).state == "known"
-    assert not await opened.outbox.note(store_id, "another past", "agreed")
-    assert (await meta(redis, keys))[b"past"] == b"a past"
+    before = await meta(redis, keys)
+    assert not await opened.outbox.confirm("another", "a new id")
+    assert await meta(redis, keys) == before
     await opened.close()
 
 
@@ -229,11 +197,11 @@ async def test_a_process_with_the_partitions_of_before_is_not_well_and_takes_not
     server = await shop()
     await buy(server, 5)
     await lose(redis, keys)
-    await (await shop(partitions=2)).admin.rebuild()
+    await (await shop(partitions=2)).admin.rebuild(adopt=True)
     assert "restart it with HEADWATER_PARTITIONS=2" in (await server.admin.health())[0].detail
-    with pytest.raises(BackendError, match="made anew with 2 partitions"):
+    with pytest.raises(BackendError, match="created again with 2 partitions"):
         await maintain(server)
-    with pytest.raises(BackendError, match="made anew with 2 partitions"):
+    with pytest.raises(BackendError, match="created again with 2 partitions"):
         await (await runtime_of(server).open()).backends.leases.claim("somebody", [0])
 
 
@@ -249,7 +217,7 @@ async def test_a_mistyped_schema_takes_nothing_of_the_store_and_reads_nothing(
     await store.drain()
     mistyped = await shop(postgres={"schema": settings.postgres.schema + "_typo"})
     for verb in (mistyped.admin.audit, mistyped.admin.rebuild):
-        with pytest.raises(StoreMismatchError, match="is in another Postgres database"):
+        with pytest.raises(StoreMismatchError, match="history is in another Postgres"):
             await verb()
     assert await well(mistyped) == [True, False]
     assert await past(store, "total") == [5, 6]
@@ -264,7 +232,7 @@ async def test_a_store_that_went_on_with_another_past_is_done_with_the_one_befor
     await moved.admin.rebuild(adopt=True)
     await buy(moved, 1)
     assert await past(moved, "total") == [6]
-    with pytest.raises(StoreMismatchError, match="is in another Postgres database"):
+    with pytest.raises(StoreMismatchError, match="history is in another Postgres"):
         await maintain(await shop())
 
 
@@ -281,7 +249,7 @@ async def test_the_schema_of_another_store_is_not_read_and_not_merged(
     await buy(other, 7, "u2")
     mixed = await shop(postgres=other_place["postgres"])
     offline = (await runtime_of(mixed).open()).backends.offline
-    with pytest.raises(StoreMismatchError, match=f"{settings.redis.prefix}-b (at|in) "):
+    with pytest.raises(StoreMismatchError, match=f"history of store {settings.redis.prefix}-b-"):
         await offline.as_of(["total"], [Point("u1", datetime.now(UTC))])
     with pytest.raises(StoreMismatchError):
         await mixed.admin.rebuild()
@@ -312,7 +280,7 @@ async def test_a_rebuild_with_a_mistyped_prefix_takes_nothing_unless_it_is_told_
     assert await well(again) == [True, False]
     await again.publish("buy", "u1", {"amount": 1})
     await again.drain()
-    with pytest.raises(StoreMismatchError, match=f"{settings.redis.prefix}-typo (at|in) "):
+    with pytest.raises(StoreMismatchError, match=f"history of store {settings.redis.prefix}-typo-"):
         await again.admin.rebuild()
     await again.admin.rebuild(adopt=True)
     assert await well(again) == [True, True]
@@ -363,7 +331,98 @@ async def test_a_new_store_that_was_shown_anothers_tables_is_well_with_its_own(
     assert await well(await shop(redis=green)) == [False, False]
     own = {"schema": settings.postgres.schema + "_green"}
     store = await shop(redis=green, postgres=own)
-    await store.admin.rebuild()
     await buy(store, 7)
     assert await past(store, "total") == [7]
+    assert await well(store) == [True, True]
+
+
+# Older copies
+
+
+async def copied(redis: Redis, keys: Keys) -> dict[str, bytes]:
+    """A snapshot of the store with its user u1."""
+    names = [keys.meta]
+    for part in keys.parts:
+        prefixes = {part.entity, part.ids}
+        names += [name for name in vars(part).values() if name not in prefixes]
+        names += part.state(("User", "u1"))
+    dumps = await redis.calls([asking(name, "DUMP", name) for name in names])
+    return {name: dump for name, dump in zip(names, dumps, strict=True) if dump is not None}
+
+
+async def restored(redis: Redis, copy: dict[str, bytes]) -> None:
+    for name, dump in copy.items():
+        await redis.call(asking(name, "RESTORE", name, 0, dump, "REPLACE"))
+
+
+async def test_a_redis_restored_from_an_older_snapshot_is_refused_until_it_is_adopted(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await restored(redis, copy)
+    assert await store.get_feature("total", "u1") == 5
+    await store.publish("buy", "u1", {"amount": 10})
+    with pytest.raises(StoreMismatchError, match="does not continue the history in Postgres"):
+        await maintain(store)
+    again = await shop()
+    with pytest.raises(StoreMismatchError, match="restored from an older copy"):
+        await again.admin.rebuild()
+    (in_redis, in_postgres) = await again.admin.health()
+    assert in_redis.ok
+    assert "headwater rebuild --adopt" in in_postgres.detail
+    await again.admin.rebuild(adopt=True)
+    assert await again.get_feature("total", "u1") == 7
+    await again.drain()
+    assert await past(again, "total") == [5, 7, 17]
+    assert await query(again, "SELECT count(DISTINCT event_id), count(*) FROM events") == [(3, 3)]
+    assert await well(again) == [True, True]
+
+
+async def test_a_copy_of_redis_takes_nothing_into_the_history_of_the_original(
+    shop: Shop, redis: Redis, keys: Keys, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    prefix = settings.redis.prefix
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await restored(redis, {name.replace(prefix, prefix + "-copy"): copy[name] for name in copy})
+    clone = await shop(redis={"prefix": prefix + "-copy"})
+    await clone.publish("buy", "u1", {"amount": 100})
+    await clone.drain()
+    with pytest.raises(StoreMismatchError, match="this Redis is a copy of another"):
+        await maintain(clone)
+    assert await past(store, "total") == [5, 7]
+    await clone.admin.rebuild(adopt=True)
+    assert await past(clone, "total") == [5, 7, 105]
+    with pytest.raises(StoreMismatchError, match=f"history of store {prefix}-copy-"):
+        await buy(store, 1)
+
+
+async def test_a_postgres_restored_from_an_older_backup_is_refused_until_it_is_adopted(
+    shop: Shop, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    database = await asyncpg.connect(
+        settings.postgres.url, server_settings={"search_path": settings.postgres.schema}
+    )
+    await database.execute("CREATE TABLE backup AS SELECT * FROM _outbox")
+    await buy(store, 2)
+    await database.execute(
+        "DELETE FROM _history WHERE value::text = '7'; DELETE FROM _outbox;"
+        "INSERT INTO _outbox SELECT * FROM backup"
+    )
+    await database.close()
+    await store.publish("buy", "u1", {"amount": 10})
+    await store.drain()
+    with pytest.raises(StoreMismatchError, match="restored from an older copy"):
+        await maintain(store)
+    assert "headwater rebuild --adopt" in (await store.admin.health())[1].detail
+    await store.admin.rebuild(adopt=True)
+    assert await past(store, "total") == [5, 17]
+    assert await store.get_feature("total", "u1") == 17
     assert await well(store) == [True, True]

@@ -1,4 +1,4 @@
-"""One run of a piece of work for all who ask for it at the same time."""
+"""One run of a task, shared by concurrent callers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _CLOSING_SECONDS = 10.0
 
 
 class CoalescedTask:
-    """Work that everybody wants to have been begun after they asked.
+    """A task of which each caller needs a run that started after the call.
 
-    Who asks while a run is under way shares the next one, because that run may already have
-    passed by what they want it to see.
+    Callers that come during a run share the next one: the current run may already have passed
+    the rows that they need.
     """
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -23,8 +23,8 @@ class CoalescedTask:
     async def __call__(self) -> None:
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running))
-            self._next.add_done_callback(_look_at)
-        # Who gives up does not stop the work of the others.
+            self._next.add_done_callback(_retrieve_exception)
+        # A cancelled caller does not cancel the run for the others.
         await asyncio.shield(self._next)
 
     async def _run(self, before: asyncio.Task[None] | None) -> None:
@@ -34,7 +34,7 @@ class CoalescedTask:
         await self._work()
 
     async def close(self) -> None:
-        """Waits for what runs, if it ends soon."""
+        """Wait for the runs for a limited time, then cancel them."""
         tasks = [task for task in (self._running, self._next) if task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
@@ -42,7 +42,7 @@ class CoalescedTask:
                 task.cancel()
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
-    """Takes note of an error that nobody waits for any more; the next run meets it again."""
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """Mark the error as retrieved if all callers are gone; the next run meets it again."""
     if not task.cancelled():
         task.exception()

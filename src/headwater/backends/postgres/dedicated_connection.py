@@ -1,4 +1,4 @@
-"""A connection of its own for statements that follow one another, each with little time."""
+"""A connection outside the pool, for short statements with a short timeout."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from headwater.settings.schema import PostgresSettings
 
 T = TypeVar("T")
 
-# Whoever waits gives up first, then the server, and at last we, if the server says nothing.
+# The caller times out first, then the server, and last the driver if the server does not answer.
 _SERVER_GRACE_SECONDS = 1.0
 _GRACE_SECONDS = 2.0
 _CLOSING_SECONDS = 10.0
-# What lies between may forget a connection that is quiet for long, and tell nobody.
+# Firewalls and proxies may drop an idle connection without closing it.
 _IDLE_SECONDS = 300.0
 
 
 class DedicatedConnection:
     """One connection, one piece of work at a time.
 
-    Going through the pool costs as much as the rest of a short statement, and its other users may
-    keep every connection for long.
+    Acquiring a connection of the pool costs as much as a short statement, and long queries may
+    hold every one of them.
     """
 
     def __init__(self, postgres: Postgres, settings: PostgresSettings, seconds: float) -> None:
@@ -47,14 +47,14 @@ class DedicatedConnection:
         self._closed = False
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Runs the work, again if its connection was lost; when its time is over it is given up."""
+        """Run the work, again if its connection was lost, until the timeout."""
         async with self._free:
             if self._closed:
                 raise ClosedError("this store is closed")
             self._postgres.opened()
             with translated(self._settings, "record.timeout"):
                 async with asyncio.timeout(self._seconds + _GRACE_SECONDS):
-                    await self._postgres.begun()
+                    await self._postgres.prepare()
                     try:
                         return await self._once(work)
                     except LOST:
@@ -78,7 +78,7 @@ class DedicatedConnection:
         return answer
 
     async def _take(self) -> asyncpg.Connection[asyncpg.Record]:
-        """The connection, which is put back if it can still be used."""
+        """Return the connection and detach it: it is put back if it can still be used."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if asyncio.get_running_loop().time() - self._idle_since < _IDLE_SECONDS:
@@ -91,7 +91,7 @@ class DedicatedConnection:
         )
 
     async def close(self) -> None:
-        """Lets what runs come to its end, and ends the connection."""
+        """Wait for the running statement and close the connection."""
         async with self._free:
             self._closed = True
             if self._connection is None:
@@ -99,5 +99,5 @@ class DedicatedConnection:
             try:
                 await self._connection.close(timeout=_CLOSING_SECONDS)
             except FAILURES:
-                # Nothing is under way, so nothing is lost with it.
+                # No statement is running, so nothing is lost.
                 self._connection.terminate()

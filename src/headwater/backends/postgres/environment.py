@@ -5,106 +5,96 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
-from headwater.backends.postgres.migrate import (
-    VERSION,
-    check_not_newer,
-    check_not_older,
-    installed,
-    migrate,
-)
-from headwater.backends.postgres.outbox_consumer import Drain
+from headwater.backends.postgres.migrate import check_version, installed_version, migrate
+from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
-from headwater.backends.postgres.store_identity import Ownership
+from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
 from headwater.ports import Health, Outbox, StoreIdentity
 from headwater.settings.schema import Settings
 
-_LOST = "see that redis.url and redis.prefix are right, or run `headwater rebuild`"
-
 
 class PostgresEnvironment:
-    """Everything that lives in one schema of one database, and the end of it."""
+    """History and records in one schema of one database."""
 
     def __init__(
         self, postgres: Postgres, settings: Settings, clock: Clock, outbox: Outbox
     ) -> None:
         self._postgres = postgres
+        self._settings = settings
         self._schema = settings.postgres.schema
         self._outbox = outbox
-        self.ownership = Ownership(postgres, outbox)
-        self._drain = Drain(postgres, outbox, self.ownership, settings.postgres.pool_size)
+        self.store_check = StoreCheck(postgres, outbox, self._schema)
+        self._consumer = OutboxConsumer(
+            postgres, outbox, self.store_check, settings.postgres.pool_size
+        )
         self.records = PostgresRecordLog(
             DedicatedConnection(postgres, settings.postgres, settings.record.timeout),
             postgres,
-            self.ownership,
+            self.store_check,
         )
-        self.offline = PostgresOfflineStore(postgres, self._drain, clock, self._schema)
+        self.offline = PostgresOfflineStore(postgres, self._consumer, clock, self._schema)
 
-    async def version(self) -> int:
-        """The version of the tables that are there, 0 if there are none."""
-        return await self._postgres.reach(lambda connection: installed(connection, self._schema))
-
-    async def greet(self) -> None:
-        """Sees whose past this is; a new store and a new past are each other's from now on."""
+    async def prepare(self) -> None:
+        """Check the tables, in development create them, and compare the stores."""
+        version = await self._version()
+        if version is None and self._settings.env == "development":
+            await migrate(self._settings)
+        else:
+            check_version(version, self._schema)
         try:
-            if await self.ownership.check(await self._outbox.standing()) is None:
-                log.error("Redis has lost its data", remedy=_LOST)
+            await self.store_check.compare(await self._outbox.identity())
         except StoreMismatchError as error:
-            log.error("Postgres has the past of another store", remedy=str(error))
+            log.error("store mismatch", error=str(error))
+
+    async def _version(self) -> int | None:
+        return await self._postgres.run_unprepared(
+            lambda connection: installed_version(connection, self._schema)
+        )
 
     async def health(self) -> list[Health]:
-        """Whether the tables can be read now, are those of this version, and this store's."""
+        """Return whether the tables can be read, have this version and belong to this store."""
         try:
-            await self._postgres.begun()
-            version = await self.version()
-            check_not_newer(version, self._schema)
-            check_not_older(version, self._schema)
-            if (standing := await self._standing()) is not None:
-                await self.ownership.check(standing)
+            await self._postgres.prepare()
+            check_version(await self._version(), self._schema)
+            if (identity := await self._identity()) is not None:
+                await self.store_check.compare(identity)
+                await self._consumer.recheck()
         except BackendError as error:
             return [Health("postgres", ok=False, detail=str(error), needed=False)]
         return [Health("postgres", ok=True)]
 
-    async def _standing(self) -> StoreIdentity | None:
+    async def _identity(self) -> StoreIdentity | None:
         try:
-            return await self._outbox.standing()
+            return await self._outbox.identity()
         except BackendError:
-            return None  # that it cannot be asked is told by its own health
+            return None  # the health of Redis reports this error
 
     async def close(self) -> None:
         await self.records.close()
-        await self._drain.close()
+        await self._consumer.close()
         await self._postgres.close()
 
 
 async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> PostgresEnvironment:
-    """Checks the tables; in development it makes and upgrades them too.
+    """Open the schema that the settings name.
 
-    A Postgres that is away keeps nobody from working: it is checked when it is there.
+    If Postgres cannot be reached, the store works without it, and it is checked before its first
+    use.
     """
     postgres = Postgres(settings.postgres)
     await postgres.open()
     environment = PostgresEnvironment(postgres, settings, clock, outbox)
-
-    async def begin() -> None:
-        version = await environment.version()
-        check_not_newer(version, settings.postgres.schema)
-        if version < VERSION and settings.env == "development":
-            await migrate(settings)
-        else:
-            check_not_older(version, settings.postgres.schema)
-
-    postgres.first(begin)
+    postgres.before_first_use(environment.prepare)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(environment.close)
         try:
-            await postgres.begun()
-            await environment.greet()
+            await postgres.prepare()
         except BackendUnavailableError as error:
-            log.error("Postgres is away, and history waits for it", error=str(error))
+            log.error("Postgres unavailable at start", error=str(error))
         undo.pop_all()
     return environment

@@ -1,8 +1,8 @@
-"""Taking what the present has committed, each row once.
+"""Copying committed rows from the outbox in Redis into history, each row once.
 
-The rows and how far they go become durable in one transaction, which holds the partitions' rows in
-``_outbox``. Whoever dies before its end leaves nothing behind, and whoever dies after it leaves
-rows at their source that the next one knows to be here.
+The rows and the new positions are written in one transaction, which locks the rows of the
+partitions in ``_outbox``. A process that dies before the commit leaves nothing behind; if it dies
+after it, the rows that are still in the outbox are known to be taken.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from headwater.backends.postgres.coalesced_task import CoalescedTask
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import KEEP_GIVEN
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.store_identity import Ownership
-from headwater.errors import BackendError
-from headwater.ports import LogKind, Outbox, OutboxBatch
+from headwater.backends.postgres.store_identity import StoreCheck
+from headwater.errors import BackendError, StoreMismatchError
+from headwater.ports import LogKind, Outbox, OutboxBatch, Positions
 
-# Rows are taken apart by the server: json_array_elements, unlike every operator, neither refuses
-# U+0000 nor rewrites a number. OFFSET 0 keeps each row from being taken apart once per column.
+# The server parses the rows: json_array_elements, unlike the JSON operators, accepts U+0000 and
+# does not rewrite numbers. OFFSET 0 keeps a row from being parsed once per column.
 _ROWS = """
 SELECT partition, (p << 32) + n AS n,
        ARRAY(SELECT item::text FROM json_array_elements(given) AS item) AS f
-FROM unnest($1::json[], $2::integer[]) WITH ORDINALITY AS parcels (parcel, partition, p),
-     json_array_elements(parcel) WITH ORDINALITY AS parted (given, n)
+FROM unnest($1::json[], $2::integer[]) WITH ORDINALITY AS batches (batch, partition, p),
+     json_array_elements(batch) WITH ORDINALITY AS rows (given, n)
 OFFSET 0
 """
 
@@ -40,7 +40,7 @@ WITH given AS MATERIALIZED (
            _readable(f[3]::json) #>> '{{}}' AS entity_id, f[4]::json #>> '{{}}' AS kind,
            f[5]::json AS value, _moment(f[6]::bigint) AS as_of, _moment(f[7]::bigint) AS written_at,
            f[8]::json #>> '{{}}' AS cause
-    FROM ({_ROWS}) AS parcel
+    FROM ({_ROWS}) AS batch
 ),
 {KEEP_GIVEN}""",
     "events": f"""
@@ -48,14 +48,14 @@ INSERT INTO _events
     (partition, position, received_at, event_type, entity_id, event_id, "timestamp", payload)
 SELECT partition, f[1]::json #>> '{{}}', _moment(f[2]::bigint), f[3]::json #>> '{{}}',
        f[4]::json #>> '{{}}', f[5]::json #>> '{{}}', _moment(f[6]::bigint), f[7]::json
-FROM ({_ROWS}) AS parcel ORDER BY n
+FROM ({_ROWS}) AS batch ORDER BY n
 """,
 }
 
-_FOUND = """
+_ADD_PARTITIONS = """
 INSERT INTO _outbox (store_id, partition) SELECT $1, unnest($2::integer[]) ON CONFLICT DO NOTHING
 """
-# In one order, so that two who take the same partitions do not wait for each other.
+# Always in the same order, so that two consumers of the same partitions cannot deadlock.
 _LOCK = """
 SELECT partition, history, events FROM _outbox
 WHERE store_id = $1 AND partition = ANY ($2::integer[])
@@ -70,153 +70,164 @@ WHERE _outbox.store_id = $1 AND _outbox.partition = taken.partition
 
 LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 # A transaction costs as much as some hundred rows, and most partitions have fewer.
-_PARTITIONS_TOGETHER = 8
-_TRANSACTIONS_AT_ONCE = 4
+_PARTITIONS_PER_TRANSACTION = 8
+_CONCURRENT_TRANSACTIONS = 4
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """What there was of a partition, and how far it is taken with it."""
+    """The rows taken from a partition, and the positions of the last ones."""
 
     partition: int
-    parcels: dict[LogKind, OutboxBatch]
-    upto: dict[LogKind, str]
+    batches: dict[LogKind, OutboxBatch]
+    upto: Positions
 
     @property
-    def more(self) -> bool:
-        return any(parcel.more for parcel in self.parcels.values())
+    def has_more(self) -> bool:
+        return any(batch.more for batch in self.batches.values())
 
 
-class Drain:
-    """Brings the outbox's rows here, however many do so at once."""
+class OutboxConsumer:
+    """Takes rows from the outbox; any number of processes may do so at the same time."""
 
     def __init__(
-        self, postgres: Postgres, outbox: Outbox, ownership: Ownership, pool_size: int
+        self, postgres: Postgres, outbox: Outbox, store: StoreCheck, pool_size: int
     ) -> None:
         self._postgres = postgres
         self._outbox = outbox
-        self._ownership = ownership
-        self._slots = asyncio.Semaphore(min(_TRANSACTIONS_AT_ONCE, pool_size))
-        # Whoever takes what is free has events to handle beside it, and nobody waits for the rest.
-        self._slot_beside = asyncio.Semaphore(1)
+        self._store = store
+        self._slots = asyncio.Semaphore(min(_CONCURRENT_TRANSACTIONS, pool_size))
+        # In a worker, which also has events to handle, and where no caller waits for the rows.
+        self._background_slot = asyncio.Semaphore(1)
         self._shared = CoalescedTask(lambda: self._take_all(wait=True))
+        self._has_mismatch = False
 
     async def catch_up(self) -> None:
-        """Returns when everything that was committed before the call is here."""
+        """Return when every row committed before the call is in history."""
         await self._shared()
 
-    async def take_what_is_free(self) -> None:
-        """Takes what waits in the partitions that nobody else is taking from."""
+    async def take_free(self) -> None:
+        """Take the rows of all partitions that no other consumer is taking from."""
         await self._take_all(wait=False)
+
+    async def recheck(self) -> None:
+        """Raise StoreMismatchError if the last run met an older copy and it is still there."""
+        if self._has_mismatch:
+            await self.take_free()
 
     async def close(self) -> None:
         await self._shared.close()
 
     async def _take_all(self, *, wait: bool) -> None:
-        # At once, so that both are asked in one round trip.
-        standing, some = await asyncio.gather(self._outbox.standing(), self._outbox.filled())
-        owned = await self._ownership.check(standing)
-        if owned is None or not some:
+        await self._postgres.prepare()
+        # Concurrently, so that both calls share a round trip.
+        identity, pending = await asyncio.gather(self._outbox.identity(), self._outbox.pending())
+        store_id = await self._store.compare(identity)
+        self._has_mismatch = False
+        if store_id is None or not pending:
             return
-        filled = sorted(some)
+        partitions = sorted(pending)
         await self._postgres.run(
-            lambda connection: connection.execute(_FOUND, owned.store_id, filled)
+            lambda connection: connection.execute(_ADD_PARTITIONS, store_id, partitions)
         )
         groups = [
-            filled[start : start + _PARTITIONS_TOGETHER]
-            for start in range(0, len(filled), _PARTITIONS_TOGETHER)
+            partitions[start : start + _PARTITIONS_PER_TRANSACTION]
+            for start in range(0, len(partitions), _PARTITIONS_PER_TRANSACTION)
         ]
-        await _all(self._drain(group, wait=wait) for group in groups)
-
-    async def _drain(self, partitions: Sequence[int], *, wait: bool) -> None:
         try:
-            async with self._slots if wait else self._slot_beside:
-                held = await self._drain_free(partitions)
+            await _all(self._drain(store_id, group, wait=wait) for group in groups)
+        except StoreMismatchError:
+            self._has_mismatch = True
+            raise
+
+    async def _drain(self, store_id: str, partitions: Sequence[int], *, wait: bool) -> None:
+        try:
+            async with self._slots if wait else self._background_slot:
+                busy = await self._drain_free(store_id, partitions)
                 if wait:
-                    await self._drain_held(held)
+                    await self._drain_busy(store_id, busy)
         except BackendError:
             if len(partitions) == 1:
                 raise
-            # One partition's trouble does not keep the others from being taken.
-            await _all(self._drain([partition], wait=wait) for partition in partitions)
+            # A failure of one partition does not keep the others from being taken.
+            await _all(self._drain(store_id, [partition], wait=wait) for partition in partitions)
 
-    async def _drain_held(self, partitions: Iterable[int]) -> None:
-        """Waits for those who take from partitions, one by one, with nothing else in hand."""
-        for partition in partitions:
-            more = True
-            while more:
-                taken = await self._take_and_settle([partition], wait=True)
-                more = any(own.more for own in taken)
-
-    async def _drain_free(self, partitions: Sequence[int]) -> set[int]:
-        """Takes all that waits in partitions; gives those that somebody else is taking from."""
-        held: set[int] = set()
+    async def _drain_free(self, store_id: str, partitions: Sequence[int]) -> set[int]:
+        """Take all rows of partitions; return those that another consumer is taking from."""
+        busy: set[int] = set()
         while partitions:
-            taken = await self._take_and_settle(partitions, wait=False)
-            held |= {*partitions} - {own.partition for own in taken}
-            partitions = [own.partition for own in taken if own.more]
-        return held
+            taken = await self._take_and_settle(store_id, partitions, wait=False)
+            busy |= {*partitions} - {each.partition for each in taken}
+            partitions = [each.partition for each in taken if each.has_more]
+        return busy
 
-    async def _take_and_settle(self, partitions: Sequence[int], *, wait: bool) -> list[_Taken]:
-        taken = await self._postgres.run(partial(self._take, partitions=partitions, wait=wait))
-        await asyncio.gather(
-            *(
-                self._outbox.settle(own.partition, own.upto["history"], own.upto["events"])
-                for own in taken
-            )
+    async def _drain_busy(self, store_id: str, partitions: Iterable[int]) -> None:
+        """Wait for other consumers of partitions, one by one, holding no other lock."""
+        for partition in partitions:
+            has_more = True
+            while has_more:
+                taken = await self._take_and_settle(store_id, [partition], wait=True)
+                has_more = any(each.has_more for each in taken)
+
+    async def _take_and_settle(
+        self, store_id: str, partitions: Sequence[int], *, wait: bool
+    ) -> list[_Taken]:
+        taken = await self._postgres.run(
+            partial(self._take, store_id=store_id, partitions=partitions, wait=wait)
         )
+        await asyncio.gather(*(self._outbox.settle(each.partition, each.upto) for each in taken))
         return taken
 
     async def _take(
-        self, connection: Connection, *, partitions: Sequence[int], wait: bool
+        self, connection: Connection, *, store_id: str, partitions: Sequence[int], wait: bool
     ) -> list[_Taken]:
-        """Takes the next rows of partitions, but of those that somebody else is at."""
+        """Take the next rows of partitions; without ``wait``, skip those that are locked."""
         async with connection.transaction():
-            store_id = (await self._ownership.held(connection)).store_id
+            await self._store.hold(connection, store_id)
             marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, store_id, partitions)
             taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
             for kind in _KEEP:
                 await _keep(connection, kind, taken)
-            if advanced := [own for own in taken if own.parcels]:
+            if advanced := [each for each in taken if each.batches]:
                 await connection.execute(
                     _ADVANCE,
                     store_id,
-                    [own.partition for own in advanced],
-                    [own.upto["history"] for own in advanced],
-                    [own.upto["events"] for own in advanced],
+                    [each.partition for each in advanced],
+                    [each.upto.history for each in advanced],
+                    [each.upto.events for each in advanced],
                 )
             return taken
 
-    async def _fetch_next(self, mark: asyncpg.Record, beside: int) -> _Taken:
-        """The next rows of one partition of so many."""
-        upto: dict[LogKind, str] = {"history": mark["history"], "events": mark["events"]}
+    async def _fetch_next(self, mark: asyncpg.Record, partitions: int) -> _Taken:
+        """Fetch the next rows of one of so many partitions, which share the limits."""
+        partition, history, events = mark
+        upto: dict[LogKind, str] = {"history": history, "events": events}
         found = await asyncio.gather(
             *(
-                self._outbox.fetch(kind, mark["partition"], upto[kind], max(1, most // beside))
+                self._outbox.fetch(kind, partition, upto[kind], max(1, most // partitions))
                 for kind, most in LIMITS.items()
             )
         )
-        parcels = {kind: own for kind, own in zip(LIMITS, found, strict=True) if own is not None}
-        upto |= {kind: parcel.upto for kind, parcel in parcels.items()}
-        return _Taken(mark["partition"], parcels, upto)
+        batches = {kind: batch for kind, batch in zip(LIMITS, found, strict=True) if batch}
+        upto |= {kind: batch.upto for kind, batch in batches.items()}
+        return _Taken(partition, batches, Positions(**upto))
 
 
 async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) -> None:
-    filled = [own for own in taken if kind in own.parcels]
-    if not filled:
+    batches = {each.partition: each.batches[kind] for each in taken if kind in each.batches}
+    if not batches:
         return
-    rows = [own.parcels[kind].rows.decode() for own in filled]
+    rows = [batch.rows.decode() for batch in batches.values()]
     try:
-        await connection.execute(_KEEP[kind], rows, [own.partition for own in filled])
+        await connection.execute(_KEEP[kind], rows, [*batches])
     except asyncpg.DataError as error:
-        partitions = " and ".join(str(own.partition) for own in filled)
         raise BackendError(
-            f"rows of partition {partitions} cannot be kept in Postgres: {headline(error)}; they "
-            "stay where they are until they are corrected there"
+            f"rows of partition {' and '.join(map(str, batches))} cannot be written to Postgres: "
+            f"{headline(error)}; they stay in Redis until they are corrected there"
         ) from error
 
 
-async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Does all of them, whatever becomes of some; then raises what the first one did."""
-    for end in await asyncio.gather(*works, return_exceptions=True):
-        if end is not None:
-            raise end
+async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all tasks to their end, then raise the first error."""
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if error is not None:
+            raise error

@@ -1,4 +1,4 @@
-"""Connections to Postgres: made as they are needed, limited, and given back clean."""
+"""The pool of connections to Postgres."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ T = TypeVar("T")
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
-# The server gives a statement up by itself; only when it cannot say so does the driver.
+# The server cancels a statement that takes too long; the driver only if the server does not.
 _GRACE_SECONDS = 5.0
 _CLOSING_SECONDS = 10.0
 
 
 class Postgres:
-    """The connections of one process, and the only place where their errors are translated."""
+    """The connections of one process; errors of the driver are translated here."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._begin: Callable[[], Awaitable[None]] | None = None
-        self._beginning = asyncio.Lock()
+        self._preparation: Callable[[], Awaitable[None]] | None = None
+        self._preparing = asyncio.Lock()
         self._pid = os.getpid()
 
     async def open(self) -> None:
         with translated(self._settings):
-            # None at first: whoever opens a store need not use its past.
+            # No connection at first: a process that opens a store may never read history.
             self._pool = await asyncpg.create_pool(
                 address(self._settings),
                 min_size=0,
@@ -50,31 +50,31 @@ class Postgres:
                 reset=_leave_as_is,
             )
 
-    def first(self, begin: Callable[[], Awaitable[None]]) -> None:
-        """Says what is to be done, with ``reach``, before anything is run."""
-        self._begin = begin
+    def before_first_use(self, preparation: Callable[[], Awaitable[None]]) -> None:
+        """Set the work, done with ``run_unprepared``, that has to succeed before anything runs."""
+        self._preparation = preparation
 
-    async def begun(self) -> None:
-        """Does what is to be done first, once; what fails is tried again at the next use."""
-        if self._begin is None:
+    async def prepare(self) -> None:
+        """Do the preparation once; if it fails, the next use tries it again."""
+        if self._preparation is None:
             return
-        async with self._beginning:
-            if self._begin is not None:
-                await self._begin()
-                self._begin = None
+        async with self._preparing:
+            if self._preparation is not None:
+                await self._preparation()
+                self._preparation = None
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Runs the work, again if its connection was lost; so it has to be safe to repeat."""
-        await self.begun()
-        return await self.reach(work)
+        """Run the work, again if its connection was lost: it has to be safe to repeat."""
+        await self.prepare()
+        return await self.run_unprepared(work)
 
-    async def reach(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """The same for what has to be done before anything is run."""
+    async def run_unprepared(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run the work as ``run`` does, without the preparation."""
         with translated(self._settings):
             try:
                 return await self._once(work)
             except LOST:
-                # What ended this connection has most likely ended the others too.
+                # The event that ended this connection has most likely ended the others too.
                 await self.opened().expire_connections()
                 return await self._once(work)
 
@@ -84,13 +84,13 @@ class Postgres:
         try:
             return await work(connection)
         finally:
-            # A server that does not answer is not waited for a second time; what cannot be given
-            # back is ended by the pool, and is no news beside what the work came to.
+            # Do not wait again for a server that does not answer. The pool closes a connection
+            # that cannot be released, and that error must not hide the result of the work.
             with suppress(*FAILURES):
                 await pool.release(connection, timeout=_GRACE_SECONDS)
 
     def opened(self) -> asyncpg.Pool[asyncpg.Record]:
-        """The connections, unless they are closed or another process's."""
+        """Return the pool; raise ClosedError if it is closed or was opened in another process."""
         if self._pid != os.getpid():
             raise ClosedError(
                 "this store was opened before a fork and cannot be used in the child process; "
@@ -101,7 +101,7 @@ class Postgres:
         return self._pool
 
     async def close(self) -> None:
-        """Lets what runs come to its end, if it does so soon."""
+        """Close the connections, waiting for running statements for a limited time."""
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -113,7 +113,7 @@ class Postgres:
 
 
 def address(settings: PostgresSettings) -> str:
-    """The URL that was set, or an error that says how to set it."""
+    """Return the URL from the settings; raise ConfigError if there is none."""
     if not settings.url:
         raise ConfigError(
             "Postgres has no address; set HEADWATER_POSTGRES_URL to "
@@ -123,25 +123,25 @@ def address(settings: PostgresSettings) -> str:
 
 
 def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, str]:
-    """What holds for a connection however the server is set up; no timeout is 0."""
+    """Return settings of a session that do not depend on those of the server; 0 is no timeout."""
     milliseconds = str(math.ceil(timeout * 1_000))
     return {
         "application_name": f"headwater/{settings.schema}",
         "search_path": f'"{settings.schema}", public',
         "timezone": "UTC",
         "statement_timeout": milliseconds,
-        # A process that stands still must not keep a partition of the outbox to itself.
+        # A process that hangs must not keep its lock on a partition of the outbox.
         "idle_in_transaction_session_timeout": milliseconds,
-        # What was taken is let go of at its source once the transaction has returned.
+        # Rows are deleted from the outbox in Redis once the transaction has returned.
         "synchronous_commit": "on",
-        # Compiling a search through many partitions takes longer than most searches.
+        # Compiling a query over many partitions takes longer than running it.
         "jit": "off",
     }
 
 
 @contextmanager
 def translated(settings: PostgresSettings, limit: str = "postgres.timeout") -> Iterator[None]:
-    """Turns the errors of driver, server and network into ours; ``limit`` says how long it had."""
+    """Translate errors of driver, server and network; ``limit`` is the setting with the timeout."""
     try:
         yield
     except FAILURES as error:
@@ -155,12 +155,12 @@ async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 
 
 async def _leave_as_is(connection: Connection) -> None:
-    """Spares the round trip that would wipe a connection: none of our own statements marks it.
+    """Skip the round trip that resets a connection: our own statements change no session state.
 
-    Those of our users may, and are wiped up after (`queries.py`).
+    Queries of users may, and are reset after each one (`user_queries.py`).
     """
 
 
 def _number(text: str) -> int | Decimal:
-    """A numeric value; a sum of whole numbers is one in every other database."""
+    """Return a numeric value, as an int if it is whole: a sum of integers is an integer."""
     return int(text) if text.lstrip("-").isdigit() else Decimal(text)

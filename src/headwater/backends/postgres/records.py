@@ -13,7 +13,7 @@ import asyncpg
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import OF_ONE_ROW
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.store_identity import Ownership
+from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
 from headwater.ports import RecordSummary, StoredRecord, is_storable
@@ -107,10 +107,10 @@ class _Append:
 class PostgresRecordLog:
     """Appends that come while a commit is under way share the next one."""
 
-    def __init__(self, line: DedicatedConnection, postgres: Postgres, ownership: Ownership) -> None:
+    def __init__(self, line: DedicatedConnection, postgres: Postgres, store: StoreCheck) -> None:
         self._line = line
         self._postgres = postgres
-        self._check_same_store = ownership.check_same_store
+        self._check_same_store = store.raise_known_mismatch
         self._waiting: list[_Append] = []
         self._writing: asyncio.Task[None] | None = None
         self._index_key: bytes | None = None

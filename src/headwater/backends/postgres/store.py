@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
-from headwater.backends.postgres.outbox_consumer import Drain
+from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.partition_tables import (
     MONTHS_AHEAD,
     Month,
@@ -81,16 +81,18 @@ VALUES_AT_ONCE = 50_000
 class PostgresOfflineStore:
     """Takes what the present has committed before every answer, so that nothing is missing."""
 
-    def __init__(self, postgres: Postgres, drain: Drain, clock: Clock, schema: str) -> None:
+    def __init__(
+        self, postgres: Postgres, consumer: OutboxConsumer, clock: Clock, schema: str
+    ) -> None:
         self._postgres = postgres
-        self._drain = drain
+        self._consumer = consumer
         self._clock = clock
         self._schema = schema
         self._extended: Month | None = None
 
     async def append(self, changes: Sequence[Change]) -> None:
         # What was committed before the import is numbered before it.
-        await self._drain.catch_up()
+        await self._consumer.catch_up()
         for portion in _portions(changes, CHANGES_AT_ONCE):
             await self._postgres.run(partial(add, changes=portion))
 
@@ -101,7 +103,7 @@ class PostgresOfflineStore:
             _check(point.at)
         if not features or not points:
             return [[None] * len(features) for _ in points]
-        await self._drain.catch_up()
+        await self._consumer.catch_up()
 
         async def select(connection: Connection) -> list[list[PastValue | None]]:
             grid: list[list[PastValue | None]] = []
@@ -116,7 +118,7 @@ class PostgresOfflineStore:
     async def latest(
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
-        await self._drain.catch_up()
+        await self._consumer.catch_up()
         rows = await self._postgres.run(
             lambda connection: connection.fetch(LATEST, entity, after, limit)
         )
@@ -127,11 +129,11 @@ class PostgresOfflineStore:
         return list(found.items())
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        await self._drain.catch_up()
+        await self._consumer.catch_up()
         return await self._postgres.run(lambda connection: answer(connection, sql, sources))
 
     async def maintain(self) -> None:
-        await self._drain.take_what_is_free()
+        await self._consumer.take_free()
         await self._extend()
 
     async def _extend(self) -> None:

@@ -1,173 +1,159 @@
-"""Whose past this is: nothing is taken or read unless store and past name each other."""
+"""The comparison of the store in Redis with the store whose history Postgres holds."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import IdentityChange, Outbox, StoreIdentity
+from headwater.ports import Outbox, Positions, StoreIdentity
 
-# A past that has nothing yet is also that of the next store in the same place: nothing was lost.
-_DEED = """
-SELECT id, store_id, store_name, coalesce(
-    store_id IS NULL
-    OR store_id = $1 AND store_name IS NULL
-    OR store_id <> $1 AND store_name = $2 AND NOT (
-        EXISTS (SELECT FROM _history) OR EXISTS (SELECT FROM _events)
-        OR EXISTS (SELECT FROM _records)
-    ), false)
-FROM _meta
+_READ_OWNER = "SELECT store_id FROM _meta"
+# Of two stores that are new at the same time, the first one gets the history.
+_BIND = "UPDATE _meta SET store_id = coalesce(store_id, $1) RETURNING store_id"
+# Keeps the owner until the transaction ends, and does not block changes of other columns.
+_HOLD_OWNER = f"{_READ_OWNER} FOR KEY SHARE"
+# Waits for transactions that hold the owner, and keeps later ones waiting; a row lock would not.
+_LOCK_OWNER = "LOCK TABLE _meta IN EXCLUSIVE MODE"
+_SET_OWNER = "UPDATE _meta SET store_id = $1"
+_READ_POSITIONS = "SELECT partition, history, events FROM _outbox WHERE store_id = $1"
+_ADD_POSITIONS = """
+INSERT INTO _outbox (store_id, partition, history, events)
+SELECT $1, * FROM unnest($2::integer[], $3::text[], $4::text[])
 """
-_SIGN = "UPDATE _meta SET store_id = $1, store_name = $2"
-_RENAME = "UPDATE _meta SET store_name = $2 WHERE store_id = $1"
-# Waits for those who take, and lets no later one pass by meanwhile; a lock on the row would.
-_ALONE = "LOCK TABLE _meta IN EXCLUSIVE MODE"
-# Held to the end of a transaction, so that nobody makes this another store's past meanwhile. Who
-# changes what is no key of the row does not have to wait for it.
-_HOLD = "SELECT id, store_id, store_name FROM _meta FOR KEY SHARE"
-_FRESH_SECONDS = 5.0
+# A read of history does not ask Postgres again for this long.
+FRESH_SECONDS = 5.0
 
 _LOST_AGAIN = (
-    "Redis lost its data again, or another process began anew, while values were being restored; "
-    "run `headwater rebuild` once more"
+    "Redis lost its data again while values were being restored; run `headwater rebuild --adopt` "
+    "again"
 )
 
 
-class Owned(NamedTuple):
-    """A past and the store that it is of."""
+class StoreCheck:
+    """Lets history be used by the store that it belongs to, and by no other.
 
-    past_id: str
-    store_id: str
+    History that belongs to no store is bound to the first new store that asks for it. Only
+    ``rebuild --adopt`` gives it to another one.
+    """
 
-
-class _Deed(NamedTuple):
-    """What the tables say of whose they are; free are those that a store may still make its own."""
-
-    past_id: str
-    store_id: str | None
-    store_name: str | None
-    free: bool
-
-
-class Ownership:
-    """Knows whether this is the past of the store that is there, and makes it so where it may."""
-
-    def __init__(self, postgres: Postgres, outbox: Outbox) -> None:
+    def __init__(self, postgres: Postgres, outbox: Outbox, schema: str) -> None:
         self._postgres = postgres
         self._outbox = outbox
-        self._owned: Owned | None = None
-        self._standing: StoreIdentity | None = None
+        self._schema = schema
+        self._matched: StoreIdentity | None = None
         self._fresh_until = 0.0
-        self._refusal: Callable[[], StoreMismatchError] | None = None
+        self._mismatch: str | None = None
+        self._is_adopting = False
 
-    def check_same_store(self) -> None:
-        """Raises if this was another store's past when it was last looked at."""
-        if self._refusal is not None:
-            raise self._refusal()
+    def raise_known_mismatch(self) -> None:
+        """Raise StoreMismatchError if the last comparison found one."""
+        if self._mismatch is not None:
+            raise StoreMismatchError(self._mismatch)
 
-    async def check(self, standing: StoreIdentity) -> Owned | None:
-        """Raises if this is another store's past; nothing is to be taken from one that is lost.
+    async def check(self) -> str | None:
+        """Return the id of the store if Redis and Postgres have the same one.
 
-        A store and a past that know nobody yet are each other's from then on. One that lost its
-        data may read what was its own, until it is rebuilt.
+        While history is being adopted it is read and nothing is added to it: returns None.
+        Raises StoreMismatchError if the two have different stores.
         """
-        if standing == self._standing and time.monotonic() < self._fresh_until:
-            return self._owned
-        self._standing = self._refusal = None
-        deed = await self._deed(standing)
-        bound = standing.past_id in (None, deed.past_id)
-        if bound and standing.store_id is not None and standing.store_id == deed.store_id:
-            if deed.store_name != self._outbox.name:  # it has moved
-                await self._postgres.run(
-                    lambda own: own.execute(_RENAME, standing.store_id, self._outbox.name)
-                )
-            return await self._agreed(standing, Owned(deed.past_id, standing.store_id))
-        if standing.state == "new":
-            await self._note(standing.store_id, deed.past_id, "lost")
-        if bound and standing.state != "known" and deed.store_name == self._outbox.name:
+        await self._postgres.prepare()
+        return await self.compare(await self._outbox.identity())
+
+    async def compare(self, redis: StoreIdentity) -> str | None:
+        """Do the same with an identity just read from Redis; Postgres must be prepared."""
+        if self._is_adopting:
             return None
-        another = deed.store_id not in (None, standing.store_id)
-        owner = (deed.store_name or deed.store_id) if another else None
-        self._refusal = partial(StoreMismatchError, owner)
-        raise self._refusal()
+        if redis == self._matched and time.monotonic() < self._fresh_until:
+            return redis.store_id
+        self._matched = None
+        owner = await self._postgres.run_unprepared(lambda connection: _owner(connection, redis))
+        if redis.store_id is None or redis.store_id != owner:
+            self._mismatch = self._describe(redis, owner)
+            raise StoreMismatchError(self._mismatch)
+        if not redis.is_confirmed and not await self._outbox.confirm(owner, owner):
+            raise BackendError("Redis lost its data just now; run `headwater rebuild --adopt`")
+        self._mismatch = None
+        self._matched = StoreIdentity(owner, is_confirmed=True)
+        self._fresh_until = time.monotonic() + FRESH_SECONDS
+        return owner
 
-    async def held(self, connection: Connection) -> Owned:
-        """What was found out last, if it still holds; it does until the transaction ends."""
-        ((past_id, store_id, store_name),) = await connection.fetch(_HOLD)
-        owned = Owned(past_id, store_id)
-        if owned != self._owned:
-            self._standing = None
-            raise StoreMismatchError(store_name or store_id)
-        return owned
+    async def hold(self, connection: Connection, store_id: str) -> None:
+        """Keep history with this store until the transaction ends; raise if it has another."""
+        owner = await connection.fetchval(_HOLD_OWNER)
+        if owner != store_id:
+            self._matched = None
+            raise StoreMismatchError(
+                self._describe(StoreIdentity(store_id, is_confirmed=True), owner)
+            )
 
-    async def take_over(self, *, adopt: bool) -> Owned:
-        """Makes this the past of the store that is there.
+    @asynccontextmanager
+    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+        """Let values be restored from history; with ``adopt``, give it to the store in Redis.
 
-        What was that of another is refused, unless it is to be adopted.
+        The store is confirmed at the end, because workers must not run on values half restored.
         """
-        self._standing = None
-        standing = await self._outbox.standing()
-        try:
-            owned = await self.check(standing)
-        except StoreMismatchError:
-            if not adopt:
-                raise
-            owned = None
-        return owned or await self._adopted(standing.store_id)
-
-    async def restored(self, owned: Owned) -> None:
-        """Takes note that the store has again what was lost; raises if it is no longer the same."""
-        self._standing = None
-        same = await self.check(await self._outbox.standing()) == owned
-        if not (same and await self._note(owned.store_id, owned.past_id, "restored")):
-            raise BackendError(_LOST_AGAIN)
-
-    async def _deed(self, standing: StoreIdentity) -> _Deed:
-        async def read(connection: Connection) -> _Deed:
-            (deed,) = await connection.fetch(_DEED, standing.store_id, self._outbox.name)
-            return _Deed(*deed)
-
-        async def sign(connection: Connection) -> _Deed:
-            async with connection.transaction():
-                await connection.execute(_ALONE)
-                deed = await read(connection)
-                if deed.free:
-                    await connection.execute(_SIGN, standing.store_id, self._outbox.name)
-                return await read(connection)
-
-        deed = await self._postgres.run(read)
-        signs = standing.store_id is not None and standing.past_id in (None, deed.past_id)
-        return await self._postgres.run(sign) if deed.free and signs else deed
-
-    async def _agreed(self, standing: StoreIdentity, owned: Owned) -> Owned | None:
-        settled = standing.state != "new" and standing.past_id is not None
-        if not settled and not await self._note(owned.store_id, owned.past_id, "agreed"):
-            return None  # another store is there by now
-        self._owned, self._standing = owned, standing
-        self._fresh_until = time.monotonic() + _FRESH_SECONDS
-        return owned
-
-    async def _adopted(self, store_id: str | None) -> Owned:
+        await self._postgres.prepare()
+        store_id = (await self._outbox.identity()).store_id
         if store_id is None:
             raise BackendError(_LOST_AGAIN)
-
-        async def sign(connection: Connection) -> str:
-            async with connection.transaction():
-                await connection.execute(_ALONE)
-                past_id: str = await connection.fetchval(
-                    f"{_SIGN} RETURNING id", store_id, self._outbox.name
-                )
-                return past_id
-
-        owned = Owned(await self._postgres.run(sign), store_id)
-        self._refusal = None
-        if not await self._note(owned.store_id, owned.past_id, "adopted"):
+        new_id = self._outbox.new_store_id() if adopt else store_id
+        if adopt:
+            self._is_adopting = True
+        else:
+            await self.check()
+        try:
+            yield
+        finally:
+            self._is_adopting = False
+        if adopt:
+            await self._adopt(store_id, new_id)
+        if not await self._outbox.confirm(store_id, new_id):
             raise BackendError(_LOST_AGAIN)
-        return owned
+        self._matched = None
+        await self.check()
 
-    async def _note(self, store_id: str | None, past_id: str, news: IdentityChange) -> bool:
-        return store_id is not None and await self._outbox.note(store_id, past_id, news)
+    async def _adopt(self, store_id: str, new_id: str) -> None:
+        """Give history to a store under a new id, which no other copy of either side has.
+
+        Each partition continues after the later of the last rows that Postgres took from this
+        store and those that Redis settled.
+        """
+
+        async def adopt(connection: Connection) -> None:
+            async with connection.transaction():
+                await connection.execute(_LOCK_OWNER)
+                rows = await connection.fetch(_READ_POSITIONS, store_id)
+                taken = {row["partition"]: Positions(row["history"], row["events"]) for row in rows}
+                partitions = range(self._outbox.partitions + 1)
+                settled = await asyncio.gather(
+                    *(
+                        self._outbox.settle(partition, taken.get(partition, Positions()))
+                        for partition in partitions
+                    )
+                )
+                history, events = zip(*settled, strict=True)
+                await connection.execute(_ADD_POSITIONS, new_id, [*partitions], history, events)
+                await connection.execute(_SET_OWNER, new_id)
+
+        await self._postgres.run_unprepared(adopt)
+
+    def _describe(self, redis: StoreIdentity, owner: str | None) -> str:
+        store = f"store {redis.store_id}" if redis.store_id else "no store"
+        elsewhere = ", whose history is in another Postgres" if redis.is_confirmed else ""
+        history = f"the history of store {owner}" if owner else "no history"
+        cause = "" if redis.is_confirmed else ": Redis lost its data, or an address is wrong"
+        return (
+            f"Redis has {store}{elsewhere}, and the Postgres schema {self._schema!r} holds "
+            f"{history}{cause}"
+        )
+
+
+async def _owner(connection: Connection, redis: StoreIdentity) -> str | None:
+    owner: str | None = await connection.fetchval(_READ_OWNER)
+    if owner is None and redis.store_id is not None and not redis.is_confirmed:
+        owner = await connection.fetchval(_BIND, redis.store_id)
+    return owner

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack
 
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
-from headwater.backends.redis.client import Redis, asking, running, script
-from headwater.backends.redis.connection import Address
+from headwater.backends.redis.client import Redis, asking
 from headwater.backends.redis.cross_shard_writes import Parcels
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
@@ -18,14 +17,11 @@ from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.prefetch import Ahead
 from headwater.backends.redis.publishing import Appending
-from headwater.backends.redis.store_identity import LOST, problem_of
+from headwater.backends.redis.store_identity import create_store, problem_of
 from headwater.core.clock import Clock
-from headwater.core.values import new_id
 from headwater.errors import BackendError, ConfigError
 from headwater.ports import Health
-from headwater.settings.schema import RedisSettings, Settings
-
-_FORMAT = 1
+from headwater.settings.schema import Settings
 
 
 class RedisEnvironment:
@@ -46,13 +42,13 @@ class RedisEnvironment:
             redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
         )
         self.leases = RedisLeases(redis, keys, self._wakes, settings.worker.lease_ttl)
-        self.outbox = RedisOutbox(redis, keys, _name_of(settings.redis, clustered=redis.clustered))
+        self.outbox = RedisOutbox(redis, keys, settings.redis.prefix)
         self.cache = RedisCache(redis, keys, clock)
 
     async def health(self) -> list[Health]:
         """Whether Redis answers, still has this store, and keeps what it acknowledges."""
         try:
-            problem = problem_of(await self.outbox.standing())
+            problem = problem_of(await self.outbox.identity())
         except BackendError as error:
             problem = str(error)
         if problem:
@@ -77,14 +73,9 @@ class RedisEnvironment:
             weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
         return weak
 
-    async def check_not_lost(self) -> None:
-        """Raises if this is not the store whose past Postgres holds; one that is new may be."""
-        if (await self.outbox.standing()).state == "lost":
-            raise BackendError(LOST)
-
-    async def found_again(self) -> None:
-        """Founds the store anew if it was lost while it was open."""
-        await _found(self.redis, self._settings)
+    async def create_store(self) -> None:
+        """Create the store again if Redis lost it while it was open."""
+        await create_store(self.redis, self._settings)
 
     async def close(self) -> None:
         await self._wakes.close()
@@ -100,46 +91,16 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
     async with AsyncExitStack() as undo:
         undo.push_async_callback(redis.close)
         await redis.open()
-        await _found(redis, settings)
+        await create_store(redis, settings)
         await _knock(redis, settings)
         undo.pop_all()
     return RedisEnvironment(redis, settings, clock)
-
-
-async def _found(redis: Redis, settings: Settings) -> None:
-    """Writes down what is fixed when a store is made, or checks it where it was."""
-    known = await redis.call(
-        running(
-            script("create_store"),
-            [f"{settings.redis.prefix}:meta"],
-            *(_FORMAT, settings.partitions, new_id()),
-        )
-    )
-    version, partitions = known
-    if int(version) > _FORMAT:
-        raise BackendError(
-            f"the store in Redis was made by a newer version of Headwater (format {int(version)}, "
-            f"this one knows {_FORMAT}); upgrade Headwater here"
-        )
-    if int(partitions) != settings.partitions:
-        raise ConfigError(
-            f"the store in Redis was made with {int(partitions)} partitions, the settings say "
-            f"{settings.partitions}; the number is fixed when a store is made: set "
-            f"HEADWATER_PARTITIONS={int(partitions)}, or choose another redis.prefix"
-        )
 
 
 async def _knock(redis: Redis, settings: Settings) -> None:
     """Sees that messages may be sent: a script finds out only after it has written events."""
     channel = f"{settings.redis.prefix}:wake"
     await redis.call(asking(channel, "PUBLISH", channel, "workers"))
-
-
-def _name_of(settings: RedisSettings, *, clustered: bool) -> str:
-    if clustered:
-        return f"{settings.prefix} in a cluster"  # whose nodes come and go
-    address = Address.parse(settings.url)
-    return f"{settings.prefix} at {address}/{address.database}"
 
 
 def _check_prefix(prefix: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from headwater.backends.redis.client import Call, Redis, running, script
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Wakes
-from headwater.backends.redis.store_identity import check_not_lost
+from headwater.backends.redis.store_identity import check_confirmed
 from headwater.backends.redis.stream_codec import lease_text
 from headwater.core.logging import Outage
 from headwater.errors import BackendError
@@ -101,7 +101,7 @@ class RedisLeases:
         return running(script("prolong"), [keys.group, keys.lease], *arguments)
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        await check_not_lost(self._redis, self._keys, self._patience)
+        await check_confirmed(self._redis, self._keys, self._patience)
         wanted = sorted(partitions)
         calls = [self._claiming(worker, partition) for partition in wanted]
         answers = await self._redis.calls_apart(calls, self._patience)

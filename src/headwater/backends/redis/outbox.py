@@ -1,79 +1,101 @@
-"""What Redis has committed and the past has yet to take: changes and events, by partition."""
+"""Committed changes and events that wait to be copied to Postgres, by partition."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from headwater.backends.redis.client import Redis, running, script
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.store_identity import note, standing
+from headwater.backends.redis.store_identity import confirm, new_store_id, read_identity
 from headwater.backends.redis.stream_codec import Entry, read_event, received_at
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.clock import to_micros
 from headwater.core.values import ServiceEvent
-from headwater.errors import BackendError
-from headwater.ports import IdentityChange, LogKind, OutboxBatch, StoreIdentity
+from headwater.errors import BackendError, StoreMismatchError
+from headwater.ports import LogKind, OutboxBatch, Positions, StoreIdentity
 
-# An entry of changes is all that one commit did, up to a batch of them.
+# An entry of changes holds the changes of one commit, up to a batch of them.
 _CHANGES_PER_ENTRY = 100
 _ONLY = b"o"
 _encode = msgspec.json.Encoder().encode
 
 
 class RedisOutbox:
-    """Hands rows over, and lets go of them when told that they have arrived."""
+    """The outbox of the store in Redis."""
 
-    def __init__(self, redis: Redis, keys: Keys, name: str) -> None:
+    def __init__(self, redis: Redis, keys: Keys, prefix: str) -> None:
         self.partitions = keys.partitions
-        self.name = name
         self._redis = redis
         self._keys = keys
+        self._prefix = prefix
 
-    async def standing(self) -> StoreIdentity:
-        return await standing(self._redis, self._keys)
+    async def identity(self) -> StoreIdentity:
+        return await read_identity(self._redis, self._keys)
 
-    async def note(self, store_id: str, past_id: str, news: IdentityChange) -> bool:
-        return await note(self._redis, self._keys, store_id, past_id, news)
+    def new_store_id(self) -> str:
+        return new_store_id(self._prefix)
 
-    async def filled(self) -> set[int]:
+    async def confirm(self, store_id: str, new_id: str) -> bool:
+        return await confirm(self._redis, self._keys, store_id, new_id)
+
+    async def pending(self) -> set[int]:
         answers = await self._redis.calls(
             [
                 running(script("has_pending"), [keys.changes, keys.events, keys.outbox])
                 for keys in self._keys.parts
             ]
         )
-        return {partition for partition, filled in enumerate(answers) if filled}
+        return {partition for partition, has_pending in enumerate(answers) if has_pending}
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
     ) -> OutboxBatch | None:
         keys = self._keys.parts[partition]
-        history = kind == "history"
-        key = keys.changes if history else keys.events
-        count = max(1, limit // _CHANGES_PER_ENTRY) if history else limit
-        entries, more = await next_entries(self._redis, key, after, count)
+        is_history = kind == "history"
+        key = keys.changes if is_history else keys.events
+        count = max(1, limit // _CHANGES_PER_ENTRY) if is_history else limit
+        # Concurrently, so that both calls share a round trip.
+        _, (entries, more) = await asyncio.gather(
+            self._check_last_taken(kind, partition, after),
+            next_entries(self._redis, key, after, count),
+        )
         if not entries:
             return None
         try:
-            rows = _change_rows(entries) if history else _event_rows(entries)
+            rows = _change_rows(entries) if is_history else _event_rows(entries)
         except msgspec.DecodeError as error:
             raise BackendError(
-                f"what partition {partition} has for history cannot be read: {error}; it stays in "
-                f"{key} until it is corrected there"
+                f"rows of partition {partition} for history cannot be decoded: {error}; they stay "
+                f"in {key} until they are corrected there"
             ) from error
         return OutboxBatch(_encode(rows), len(rows), entries[-1][0].decode(), more)
 
-    async def settle(self, partition: int, history: str, events: str) -> None:
+    async def _check_last_taken(self, kind: LogKind, partition: int, after: str) -> None:
+        """Raise StoreMismatchError if Postgres and Redis disagree on the last row taken."""
         keys = self._keys.parts[partition]
-        await self._redis.call(
+        stream = keys.changes if kind == "history" else keys.events
+        call = running(script("last_taken"), [stream, keys.outbox], kind, after)
+        if settled := await self._redis.call(call):
+            raise StoreMismatchError(
+                f"partition {partition} in Redis does not continue the history in Postgres: "
+                f"Postgres took {kind} up to {after or 'none'}, Redis knows that it took them up "
+                f"to {settled.decode()}; Redis or Postgres was restored from an older copy, or "
+                "this Redis is a copy of another"
+            )
+
+    async def settle(self, partition: int, taken: Positions) -> Positions:
+        keys = self._keys.parts[partition]
+        history, events = await self._redis.call(
             running(
                 script("settle"),
                 [keys.changes, keys.events, keys.outbox],
-                *(history, events, self._keys.group),
+                *(*taken, self._keys.group),
             )
         )
+        return Positions(history.decode(), events.decode())
 
 
 _decode_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -84,16 +106,16 @@ def _change_rows(entries: list[Entry]) -> list[msgspec.Raw]:
 
 
 def _event_rows(entries: list[Entry]) -> list[tuple[Any, ...]]:
-    """The events among the entries: what is none is a dead letter, what is redriven was here."""
+    """Return the rows of the event log, without malformed entries and redriven events."""
     rows: list[tuple[Any, ...]] = []
-    for position, fields in entries:
+    for entry_id, fields in entries:
         event = read_event(fields)
         if isinstance(event, ServiceEvent) and _ONLY not in fields[::2]:
-            place = position.decode()
+            position = entry_id.decode()
             rows.append(
                 (
-                    place,
-                    received_at(place),
+                    position,
+                    received_at(position),
                     event.event_type,
                     event.entity_id,
                     event.event_id,

@@ -1,67 +1,100 @@
-"""Whether Redis has the store whose past Postgres holds.
+"""The id of the store in Redis, and whether Postgres has confirmed that it holds its history.
 
-A store that is founded is new until Postgres has said that it knows no other one; a Redis that lost
-its data has a new one, too. No worker is given a partition of such a store: on an empty one it
-would take every entity for a new one, and what it computed would be the newest value there is.
+A new store is unconfirmed, and so is the store in a Redis that lost its data. Workers are given no
+partition of it: on an empty store they would take every entity for a new one, and the values that
+they computed would replace the ones in history.
 """
 
 from __future__ import annotations
 
 from headwater.backends.redis.client import Call, Redis, asking, running, script
 from headwater.backends.redis.keys import Keys
-from headwater.errors import BackendError
-from headwater.ports import IdentityChange, StoreIdentity
+from headwater.core.values import new_id
+from headwater.errors import BackendError, ConfigError
+from headwater.ports import StoreIdentity
+from headwater.settings.schema import Settings
 
-LOST = (
-    "Postgres holds history of a store that Redis does not have: it lost its data, or redis.url or "
-    "redis.prefix names another; put that right, or run `headwater rebuild`"
+_FORMAT = 1
+_REMEDY = (
+    "if Redis lost its data, run `headwater rebuild --adopt`; if redis.url, redis.prefix, "
+    "postgres.url or postgres.schema is wrong, correct it"
 )
-_NEW = (
-    "this store is new in Redis, and Postgres has not yet said whether it knows another; events "
-    "wait until it can be reached"
-)
-_PROBLEMS = {"known": None, "new": _NEW, "lost": LOST}
 
 
-async def standing(redis: Redis, keys: Keys) -> StoreIdentity:
-    """How it is at present."""
-    return _read(await redis.call(_question(keys)), keys)
+def new_store_id(prefix: str) -> str:
+    """Return a new id that shows the prefix of the store, to be recognized in messages."""
+    return f"{prefix}-{new_id()}"
 
 
-def problem_of(standing: StoreIdentity) -> str | None:
-    """What keeps workers from it, and what to do about it."""
-    return _PROBLEMS[standing.state]
+async def create_store(redis: Redis, settings: Settings) -> None:
+    """Create the store if there is none, and check the settings that are fixed at creation."""
+    prefix = settings.redis.prefix
+    found = await redis.call(
+        running(
+            script("create_store"),
+            [f"{prefix}:meta"],
+            *(_FORMAT, settings.partitions, new_store_id(prefix)),
+        )
+    )
+    version, partitions = map(int, found)
+    if version > _FORMAT:
+        raise BackendError(
+            f"the store in Redis was made by a newer version of Headwater (format {version}, "
+            f"this one knows {_FORMAT}); upgrade Headwater here"
+        )
+    if partitions != settings.partitions:
+        raise ConfigError(
+            f"the store in Redis was made with {partitions} partitions, the settings say "
+            f"{settings.partitions}; the number is fixed when a store is made: set "
+            f"HEADWATER_PARTITIONS={partitions}, or choose another redis.prefix"
+        )
 
 
-async def check_not_lost(redis: Redis, keys: Keys, patience: float) -> None:
-    """Raises what is wrong and what to do about it, if it is so.
+async def read_identity(redis: Redis, keys: Keys) -> StoreIdentity:
+    """Return which store is in Redis at present."""
+    return _parse(await redis.call(_reading(keys)), keys)
 
-    In a cluster, a server that does not answer for so long keeps those of the others from nothing.
+
+async def confirm(redis: Redis, keys: Keys, store_id: str, new_id: str) -> bool:
+    """Mark a store as confirmed and rename it; return False if it is gone."""
+    return bool(await redis.call(running(script("confirm"), [keys.meta], store_id, new_id)))
+
+
+async def check_confirmed(redis: Redis, keys: Keys, patience: float) -> None:
+    """Raise if workers must not be given partitions of the store.
+
+    In a cluster, the other servers are not blocked by one that does not answer in time.
     """
-    (answer,) = await redis.calls_apart([_question(keys)], patience)
-    if not isinstance(answer, BackendError) and (problem := problem_of(_read(answer, keys))):
+    (answer,) = await redis.calls_apart([_reading(keys)], patience)
+    if not isinstance(answer, BackendError) and (problem := problem_of(_parse(answer, keys))):
         raise BackendError(problem)
 
 
-async def note(redis: Redis, keys: Keys, store_id: str, past_id: str, news: IdentityChange) -> bool:
-    """Takes note of news about a store; says whether it is so: not of one that is gone."""
-    noted = running(script("set_identity"), [keys.meta], store_id, past_id, news)
-    return bool(await redis.call(noted))
-
-
-def _question(keys: Keys) -> Call:
-    return asking(keys.meta, "HMGET", keys.meta, "store", "past", "lost", "partitions")
-
-
-def _read(answer: list[bytes | None], keys: Keys) -> StoreIdentity:
-    store_id, past_id, lost, partitions = (None if own is None else own.decode() for own in answer)
-    if store_id is None:
-        return StoreIdentity(None, None, "lost")
-    if partitions != str(keys.partitions):
-        raise BackendError(
-            f"the store in Redis was made anew with {partitions} partitions while this process "
-            f"had it open with {keys.partitions}; restart it with HEADWATER_PARTITIONS={partitions}"
+def problem_of(identity: StoreIdentity) -> str | None:
+    """Return why workers must not be given partitions, and the remedy; None if they may."""
+    if identity.store_id is None:
+        return f"the store is missing from Redis, so workers wait; {_REMEDY}"
+    if not identity.is_confirmed:
+        return (
+            f"Postgres has not confirmed that it holds the history of the store in Redis "
+            f"({identity.store_id}), so workers wait and events are kept; if Postgres cannot be "
+            f"reached, this ends when it can be; {_REMEDY}"
         )
-    if lost is None:
-        return StoreIdentity(store_id, past_id, "known")
-    return StoreIdentity(store_id, past_id, "new" if lost == "new" else "lost")
+    return None
+
+
+def _reading(keys: Keys) -> Call:
+    return asking(keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions")
+
+
+def _parse(answer: list[bytes | None], keys: Keys) -> StoreIdentity:
+    store_id, confirmed, partitions = answer
+    if store_id is None or partitions is None:
+        return StoreIdentity(None)
+    if int(partitions) != keys.partitions:
+        raise BackendError(
+            f"the store in Redis was created again with {int(partitions)} partitions while this "
+            f"process had it open with {keys.partitions}; restart it with "
+            f"HEADWATER_PARTITIONS={int(partitions)}"
+        )
+    return StoreIdentity(store_id.decode(), is_confirmed=confirmed is not None)

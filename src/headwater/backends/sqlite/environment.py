@@ -48,7 +48,7 @@ class SqliteEnvironment:
             return [Health("sqlite", ok=False, detail=str(error))]
         return [Health("sqlite", ok=True)]
 
-    async def check_not_lost(self) -> None:
+    async def check_store(self) -> None:
         """Refuses nothing: present and past lie in one folder, and are lost together."""
 
     @asynccontextmanager

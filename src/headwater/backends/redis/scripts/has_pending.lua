@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Says whether a partition has changes or events that were not taken to the past yet.
+-- Return 1 if a partition has changes or events that were not copied to Postgres yet.
 -- KEYS: changes, events, outbox
 if redis.call('XLEN', KEYS[1]) > 0 then
   return 1

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Lets go of what the past has taken: changes, and events that every group is done with as well.
+-- Delete entries that Postgres has taken: changes, and the events that every group is done with.
 -- KEYS: changes, events, outbox
--- ARGV: last change taken, last event taken ('' for none), name of our own group
+-- ARGV: last change taken, last event taken ('' for none), name of our group
+-- Returns the last change and the last event settled, which never go back.
 -- shared: order
 
 local function trim(key, last)
@@ -9,15 +10,19 @@ local function trim(key, last)
   redis.call('XTRIM', key, 'MINID', '=', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
 end
 
+local settled = {}
+for i, kind in ipairs({'history', 'events'}) do
+  settled[i] = redis.call('HGET', KEYS[3], kind) or ''
+  if ARGV[i] ~= '' and (settled[i] == '' or before(settled[i], ARGV[i])) then
+    redis.call('HSET', KEYS[3], kind, ARGV[i])
+    settled[i] = ARGV[i]
+  end
+end
 if ARGV[1] ~= '' then
   trim(KEYS[1], ARGV[1])
 end
 if ARGV[2] == '' then
-  return 1
-end
-local taken = redis.call('HGET', KEYS[3], 'events')
-if not taken or before(taken, ARGV[2]) then
-  redis.call('HSET', KEYS[3], 'events', ARGV[2])
+  return settled
 end
 local last, ours = ARGV[2], false
 local groups = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[2]) or {}
@@ -31,8 +36,8 @@ for _, group in ipairs(groups) do
     last = known['last-delivered-id']
   end
 end
--- Before the first worker has come, nobody is done with anything.
+-- Until the first worker has registered, our group is not done with any event.
 if ours then
   trim(KEYS[2], last)
 end
-return 1
+return settled

@@ -3,7 +3,7 @@ local function parts(id)
   return tonumber(ms), tonumber(n)
 end
 
--- Says whether one entry of a stream comes before another.
+-- Return whether one entry of a stream comes before another.
 local function before(a, b)
   local a_ms, a_n = parts(a)
   local b_ms, b_n = parts(b)

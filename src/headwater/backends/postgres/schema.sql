@@ -1,12 +1,12 @@
--- What happened, in tables that begin with an underscore; the views are what queries name.
+-- History and records, in tables that begin with an underscore. Queries of users name the views.
 
 CREATE FUNCTION _moment(micros bigint) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
 -- In two parts, because an interval is multiplied in floating point.
 RETURN to_timestamp(micros / 1000000) + micros % 1000000 * interval '1 microsecond';
 
--- Says which typed column can hold a JSON text of a kind; the others stay 'json', so nothing is
--- lost and no row makes a query fail.
+-- Return which typed column can hold a JSON text of a kind. Other values stay 'json', so that
+-- nothing is lost and no row makes a query fail.
 CREATE FUNCTION _form(kind text, value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
@@ -23,7 +23,7 @@ RETURN CASE
             ELSE 'json' END
         ELSE 'json' END
     WHEN kind = 'bool' AND value IN ('true', 'false') THEN 'bool'
-    -- A text of Postgres has no U+0000, and no half of a surrogate pair.
+    -- A text in Postgres cannot contain U+0000 or half of a surrogate pair.
     WHEN kind = 'text' AND value ~ '^"' AND value !~ '(^|[^\\])(\\\\)*\\u(0000|[dD][89a-fA-F])'
         THEN 'text'
     WHEN kind = 'time' AND value ~ (
@@ -35,7 +35,7 @@ RETURN CASE
     ) THEN 'time'
     ELSE 'json' END;
 
--- JSON as queries see it. Postgres refuses to look into one that has U+0000 anywhere, and one
+-- Return JSON as queries see it. Operators of Postgres refuse JSON with U+0000 anywhere, and one
 -- such row would make every query over the column fail.
 CREATE FUNCTION _readable(given json) RETURNS json
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -43,26 +43,29 @@ RETURN CASE
     WHEN strpos(given::text, '\u0000') = 0 THEN given
     ELSE regexp_replace(given::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::json END;
 
--- One row: the number of the last file of this folder that was run, and the id of the store of
--- the present whose past this is.
+-- One row: the version of the tables, the id of the store in Redis whose history this is (NULL
+-- until one is bound), and the secret key of the hashes that records are found by.
 CREATE TABLE _meta (
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    version  integer NOT NULL DEFAULT 0,
-    store_id text
+    only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    version   integer NOT NULL,
+    store_id  text,
+    index_key bytea
 );
-INSERT INTO _meta DEFAULT VALUES;
 
--- How far each partition of the outbox was taken; the lock on its row is the right to take more.
+-- The last row taken from each partition of a store's outbox ('' for none). The lock on a row is
+-- the right to take more.
 CREATE TABLE _outbox (
-    partition integer PRIMARY KEY,
+    store_id  text NOT NULL,
+    partition integer NOT NULL,
     history   text NOT NULL DEFAULT '',
-    events    text NOT NULL DEFAULT ''
+    events    text NOT NULL DEFAULT '',
+    PRIMARY KEY (store_id, partition)
 ) WITH (fillfactor = 50);
 
 CREATE SEQUENCE _history_seq;
 
--- Partitioned by the moment a value speaks of, without a default partition: so a search for the
--- last value before a moment goes from the newest partition back and ends with the first row.
+-- Partitioned by as_of, without a default partition: a search for the last value before a moment
+-- goes from the newest partition back and ends with the first row.
 CREATE TABLE _history (
     seq        bigint NOT NULL DEFAULT nextval('_history_seq'),
     as_of      timestamptz NOT NULL,
@@ -76,11 +79,16 @@ CREATE TABLE _history (
     value      json NOT NULL
 ) PARTITION BY RANGE (as_of);
 
--- The hash of the id, because an id may be longer than an entry of an index.
+-- On the hash of the id, because an id may be longer than an index entry.
 CREATE INDEX _history_by_moment ON _history
     (feature, hashtextextended(entity_id, 0), as_of DESC, written_at DESC, seq DESC);
+-- Values whose as_of is ahead of their writer's clock: few, and read by every query for the values
+-- known at a moment, because they were served before their as_of.
+CREATE INDEX _history_ahead ON _history
+    (feature, hashtextextended(entity_id, 0), as_of DESC, written_at DESC, seq DESC)
+    WHERE as_of > written_at;
 
--- Which features each entity has had a value of; a row may be there twice.
+-- The features that each entity has values of; a row may appear twice.
 CREATE TABLE _series (
     entity    text COLLATE "C" NOT NULL,
     entity_id text COLLATE "C" NOT NULL,
@@ -116,3 +124,33 @@ SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
        CASE form WHEN 'time' THEN btrim(value::text, '"')::timestamptz END AS value_time,
        CASE form WHEN 'json' THEN value::text END AS value_json
 FROM _history;
+
+-- Records of contexts, byte for byte. Not partitioned: ids and hashes are unique over all records,
+-- and a unique index of a partitioned table would have to include the partition key.
+CREATE TABLE _records (
+    context_id       text COLLATE "C" PRIMARY KEY,
+    record_hash      text COLLATE "C" NOT NULL UNIQUE,
+    content_hash     text COLLATE "C" NOT NULL,
+    name             text COLLATE "C" NOT NULL,
+    created_at       timestamptz NOT NULL,
+    freshness_status text COLLATE "C" NOT NULL,
+    core             bytea NOT NULL,
+    disclosures      bytea NOT NULL,
+    signature        bytea,
+    redactions       bytea NOT NULL
+);
+-- Not compressed: compression takes longer than the rest of an append.
+ALTER TABLE _records
+    ALTER core SET STORAGE EXTERNAL,
+    ALTER disclosures SET STORAGE EXTERNAL;
+CREATE INDEX _records_by_time ON _records (created_at, context_id);
+CREATE INDEX _records_by_name ON _records (name, created_at, context_id);
+CREATE INDEX _records_by_freshness ON _records (freshness_status, created_at, context_id);
+
+-- Keyed hashes of the inputs of each record, to find it by.
+CREATE TABLE _record_keys (
+    key        bytea NOT NULL,
+    created_at timestamptz NOT NULL,
+    context_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (key, created_at, context_id)
+);
