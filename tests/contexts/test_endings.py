@@ -180,7 +180,7 @@ async def test_a_search_that_fails_when_nobody_waits_is_logged(
     said: list[dict[str, Any]] = []
 
     def logged() -> bool:
-        said.extend(records(capsys.readouterr().err, "search failed unheard"))
+        said.extend(records(capsys.readouterr().err, "search failed after its callers had gone"))
         return bool(said)
 
     await until(logged)
@@ -206,7 +206,7 @@ async def test_a_search_that_fails_is_not_logged_as_long_as_someone_hears_of_it(
     go_on.set()
     with pytest.raises(RetrieverFailedError):
         await other
-    assert records(capsys.readouterr().err, "search failed unheard") == []
+    assert records(capsys.readouterr().err, "search failed after its callers had gone") == []
 
 
 async def test_a_worker_goes_on_after_a_handler_whose_search_exits(

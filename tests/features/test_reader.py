@@ -23,7 +23,7 @@ from headwater.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from headwater.features.batch_state import at_moment
+from headwater.features.frame import at_moment
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, records, until
@@ -209,10 +209,10 @@ async def test_what_fails_after_all_readers_have_given_up_is_told(
         nonlocal written
         log.flush()
         written += capsys.readouterr().err
-        return bool(records(written, "computation failed unheard"))
+        return bool(records(written, "feature computation failed after its callers had gone"))
 
     await until(told)
-    (record,) = records(written, "computation failed unheard")
+    (record,) = records(written, "feature computation failed after its callers had gone")
     assert record["feature"] == "slow"
 
 
@@ -670,7 +670,7 @@ async def test_features_that_read_each_other_in_a_circle_say_so(
     def egg(user_id: str) -> int:
         return int(store.sync.get_feature("hen", user_id))
 
-    with pytest.raises(FeatureFailedError, match="it reads itself: hen → egg → hen"):
+    with pytest.raises(FeatureFailedError, match="same arguments: hen → egg → hen"):
         await store.get_feature("hen", "u1")
 
 

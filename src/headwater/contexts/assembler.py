@@ -31,18 +31,11 @@ from headwater.errors import (
     RecordingError,
     UnknownReferenceError,
 )
-from headwater.features.batch_state import tracking
-from headwater.features.read_tracking import (
-    OnFailure,
-    ReadTracker,
-    TrackedContext,
-    bind,
-    calling,
-    recordable,
-    track_all,
-    track_context,
-)
+from headwater.features.arguments import bind, recordable
+from headwater.features.frame import calling, current_reads, tracking
+from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedContext
 from headwater.features.reader import Reader
+from headwater.features.running_calls import Call
 from headwater.features.user_calls import Limits, Raising, is_mistake
 from headwater.ports import RecordLog
 from headwater.records.core import Core
@@ -99,13 +92,14 @@ class Assembler:
 
     async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
         reads = ReadTracker()
-        with OnFailure(partial(track_all, reads)):
+        with OnFailure(lambda: current_reads().track_all(reads)):
             result = await self._assemble(bound, request, reads)
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env)
             self._check_fresh(core)
             context = await self._record(core, reads)
-        track_context(TrackedContext(context, reads.oldest, reads.incomplete, reads.provenance))
+        tracked = TrackedContext(context, reads.oldest, reads.incomplete, reads.provenance)
+        current_reads().track_context(tracked)
         self._counted(context)
         return context
 
@@ -191,7 +185,7 @@ class Assembler:
         """Call the function and return its items."""
         definition = request.definition
         failed = Raising(partial(ContextFailedError, definition.name))
-        with failed, calling(definition, request.inputs):
+        with failed, calling(Call(definition, request.inputs)):
             returned = await self._limits.call(definition, bound, ContextTimeoutError)
         items = returned if isinstance(returned, list | tuple) else [returned]
         return [_item(definition, item) for item in items]
@@ -296,7 +290,7 @@ def _track_sources(items: Sequence[ContextItem], reads: ReadTracker) -> None:
     for source in (item.source for item in items):
         if isinstance(source, Context) and source.context_id not in known:
             known.add(source.context_id)
-            track_context(_tracked(source))
+            reads.track_context(_tracked(source))
 
 
 def _tracked(context: Context) -> TrackedContext:

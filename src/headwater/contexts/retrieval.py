@@ -15,22 +15,14 @@ from headwater.contexts.chunks import Packed, copied, pack, taken, unpack
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.logging import log
-from headwater.core.single_flight import SingleFlight
 from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
 from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTimeoutError
-from headwater.features.batch_state import current_transaction, is_isolated, tracking
-from headwater.features.read_tracking import (
-    OnFailure,
-    ReadTracker,
-    TrackedRetrieval,
-    bind,
-    calling,
-    recordable,
-    track_all,
-    track_failure,
-    track_retrieval,
-)
+from headwater.features.arguments import bind, recordable
+from headwater.features.frame import calling, current_frame, current_reads, tracking
+from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedRetrieval
+from headwater.features.running_calls import Call
+from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Limits, Raising
 from headwater.ports import Cache, Cached
 
@@ -64,7 +56,7 @@ class Retrieve:
         self._cache = cache
         self._limits = limits
         self._clock = clock
-        self._together: SingleFlight[_Found] = SingleFlight()
+        self._flights: SingleFlight[_Found] = SingleFlight()
 
     async def run(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
@@ -75,30 +67,33 @@ class Retrieve:
         searched_at, began = self._clock.micros(), time.perf_counter()
         note = partial(_note, retriever, asked, began)
         nothing = _Found([], None, frozenset(), searched_at, ReadTracker())
-        missed = OnFailure(lambda: track_failure(note(nothing, failed=True)))
+        missed = OnFailure(lambda: current_reads().track_failure(note(nothing, failed=True)))
         failed = Raising(partial(RetrieverFailedError, retriever.name))
-        with missed, failed, calling(retriever, asked):
+        with missed, failed:
             found = await self._found(retriever, bound, asked)
+        reads = current_reads()
         if found.read is not None:
-            track_all(found.read)
-        track_retrieval(note(found))
+            reads.track_all(found.read)
+        reads.track_retrieval(note(found))
         return copied(found.chunks)
 
     async def _found(
         self, retriever: RetrieverDef, bound: inspect.BoundArguments, asked: Mapping[str, Any]
     ) -> _Found:
-        # A replay asks anew, and what it finds may be of a past moment: nobody else is to find it.
-        if retriever.cache_ttl is None or is_isolated():
-            return await self._search(retriever, bound)
+        call, frame = Call(retriever, asked), current_frame()
+        # A replay searches again, and its results may be of the past: they are not for others.
+        if retriever.cache_ttl is None or frame.is_isolated:
+            with calling(call):
+                return await self._search(retriever, bound)
         key = _key(retriever, asked)
         kept = await self._kept(retriever, key)
         if kept is not None:
             return kept
-        begin = partial(self._search_and_keep, retriever, bound, key)
-        if current_transaction() is not None:
-            # A handler's search may rest on writes that nobody else sees yet.
-            return await begin()
-        return await self._together.do(key, begin, partial(_unheard, retriever))
+        search = partial(self._search_and_keep, retriever, bound, key)
+        if frame.is_shareable:
+            return await self._flights.do(key, call, search, partial(_abandoned, retriever))
+        with calling(call):
+            return await search()
 
     async def _kept(self, retriever: RetrieverDef, key: str) -> _Found | None:
         """Results of before; without a cache, or with one that another version wrote, none."""
@@ -117,7 +112,7 @@ class Retrieve:
     ) -> _Found:
         found = await self._search(retriever, bound)
         if retriever.cache_ttl is None or (
-            current_transaction() is not None and _reads_features(found)
+            not current_frame().is_shareable and _reads_features(found)
         ):
             return found
         value = _encode(_Results(pack(found.chunks), found.oldest, found.provenance))
@@ -131,7 +126,7 @@ class Retrieve:
         searched_at = self._clock.micros()
         take = partial(taken, most=retriever.top_k)
         read = ReadTracker()
-        with OnFailure(partial(track_all, read)), tracking(read):
+        with OnFailure(lambda: current_reads().track_all(read)), tracking(read):
             chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
         oldest, provenance = _oldest(read, searched_at), frozenset(read.provenance)
         return _Found(chunks, oldest, provenance, searched_at, read)
@@ -162,8 +157,12 @@ def _reads_features(found: _Found) -> bool:
     return any(kind == "feature" for kind, *_ in found.provenance)
 
 
-def _unheard(retriever: RetrieverDef, error: BaseException) -> None:
-    log.warning("search failed unheard", retriever=retriever.name, error=type(error).__name__)
+def _abandoned(retriever: RetrieverDef, error: BaseException) -> None:
+    log.warning(
+        "search failed after its callers had gone",
+        retriever=retriever.name,
+        error=type(error).__name__,
+    )
 
 
 def _oldest(read: ReadTracker, searched_at: int) -> int | None:

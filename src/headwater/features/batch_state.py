@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from datetime import datetime
-from types import MappingProxyType
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from headwater.core.clock import MICROSECOND
-from headwater.core.values import Cell, Cells, EntityKey, FeatureValue, Part
+from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.ports import Change, EntityState, OnlineStore
@@ -93,28 +88,23 @@ class Workspace:
         return {key: entity.cells for key, entity in self.entities.items() if entity.written}
 
 
-_turn: ContextVar[HandlerTransaction | None] = ContextVar("headwater_turn", default=None)
-_reads: ContextVar[Reads | None] = ContextVar("headwater_reads", default=None)
-
-
 class HandlerTransaction:
     """One run of one handler: it sees its own writes, and they count only if it succeeds.
 
     It is the current turn of whatever runs here until it is closed.
     """
 
-    __slots__ = ("_cause", "_moment", "_now", "_open", "_seen", "_staged", "_token", "_workspace")
+    __slots__ = ("_cause", "_moment", "_open", "_seen", "_staged", "_workspace", "now")
 
     def __init__(self, workspace: Workspace, moment: int, now: int, cause: str) -> None:
         self._workspace = workspace
         self._moment = moment
-        self._now = now
+        self.now = now
         self._cause = cause
         self._staged: Staged = {}
         # The values of each entity as this turn first saw them, to tell if they were replaced.
         self._seen: dict[LoadedState, Cells] = {}
         self._open = True
-        self._token = _turn.set(self)
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         """Values of entities with this turn's writes on top."""
@@ -131,19 +121,17 @@ class HandlerTransaction:
 
         Raises KeyError for any other.
         """
-        return self._cells(self._workspace.entities[key])
-
-    def _cells(self, entity: LoadedState) -> Cells:
+        entity = self._workspace.entities[key]
         cells = entity.cells
         self._seen.setdefault(entity, cells)
         if not self._staged:
             return cells
-        own = {
+        written = {
             name: change.cell
             for (changed, name), change in self._staged.items()
             if changed is entity and change.online
         }
-        return {**cells, **own}
+        return {**cells, **written}
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
         """Stages a value; its moment is the event's, or the replaced value's if that is later."""
@@ -157,9 +145,9 @@ class HandlerTransaction:
                 f"a handler set {feature.name!r} after its run was over; await what it starts"
             )
         name, kind = feature.name, feature.entity.name
-        entity = self._workspace.entities[kind, entity_id]
-        before = self._cells(entity).get(name)
-        as_of, now, online = self._moment, self._now, True
+        key = (kind, entity_id)
+        entity, before = self._workspace.entities[key], self.loaded(key).get(name)
+        as_of, now, online = self._moment, self.now, True
         if before is not None and before.as_of >= as_of:
             online = before.as_of == as_of or feature.order == "stream"
             if online:
@@ -173,117 +161,8 @@ class HandlerTransaction:
     def close(self) -> Staged | None:
         """Ends the turn: its changes, or None if an entity it wrote to was changed meanwhile."""
         self._open = False
-        _turn.reset(self._token)
         seen = self._seen
         for entity, _ in self._staged:
             if entity.cells is not seen[entity]:
                 return None
         return self._staged
-
-
-R = TypeVar("R", bound="Reads")
-
-
-class Reads:
-    """What a function has read: how old the oldest is, whether one had no age, made of what."""
-
-    def __init__(self) -> None:
-        self.oldest: datetime | None = None
-        self.incomplete = False
-        self.provenance: set[Part] = set()
-
-    def note(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
-        """Takes note of a feature's value."""
-        self.track_moment(value.as_of)
-        self.provenance.add(("feature", feature.entity.name, feature.name, entity_id))
-        self.provenance |= value.provenance
-
-    def track_moment(self, as_of: datetime | None) -> None:
-        """Takes note of the moment that something read speaks of."""
-        if as_of is None:
-            self.incomplete = True
-        elif self.oldest is None or as_of < self.oldest:
-            self.oldest = as_of
-
-
-current_transaction = _turn.get
-"""The turn of the handler that is running here, if one is."""
-
-current_reads = _reads.get
-"""The note of reads of the function that is being computed here, if one is."""
-
-
-@contextmanager
-def tracking(reads: R) -> Iterator[R]:
-    """Notes what is read inside."""
-    token = _reads.set(reads)
-    try:
-        yield reads
-    finally:
-        _reads.reset(token)
-
-
-_alone: ContextVar[bool] = ContextVar("headwater_alone", default=False)
-
-is_isolated = _alone.get
-"""Whether what runs here shares nothing that it finds or makes with anyone else."""
-
-
-@contextmanager
-def isolated() -> Iterator[None]:
-    """Takes nothing inside from what others asked for, and keeps nothing for them."""
-    token = _alone.set(True)
-    try:
-        yield
-    finally:
-        _alone.reset(token)
-
-
-ReadAt = Mapping[tuple[str, str, str], Sequence[datetime]]
-"""When the values had been written that were read of an entity's feature, in the order of reads."""
-
-
-class Past:
-    """A span of the past in which something was read, and is to be read once more.
-
-    What is known of a read counts. Of others, values that were written are those of the beginning,
-    for most is read early; those computed for a read and kept, of the end: it may have been here.
-    """
-
-    def __init__(self, began: datetime, ended: datetime, read_at: ReadAt) -> None:
-        self.began = began
-        self._ended = ended
-        self._read_at = {key: list(moments) for key, moments in read_at.items()}
-
-    def moment(self, feature: FeatureDef, entity_id: str) -> datetime:
-        """The moment at which the value was known that is to be read next."""
-        known = self._read_at.get((feature.entity.name, feature.name, entity_id))
-        if known:
-            return known[0]
-        return self.began if feature.stored else self._ended
-
-    def note(self, feature: FeatureDef, entity_id: str) -> None:
-        """Takes note of a read: the next one is of the value after it, if there was another."""
-        known = self._read_at.get((feature.entity.name, feature.name, entity_id), [])
-        if len(known) > 1:
-            del known[0]
-
-
-_past: ContextVar[Past | None] = ContextVar("headwater_past", default=None)
-
-current_past = _past.get
-"""The past whose values are read here, if it is not the present."""
-
-
-@contextmanager
-def at_moment(
-    began: datetime, ended: datetime | None = None, read_at: ReadAt = MappingProxyType({})
-) -> Iterator[None]:
-    """Reads the values inside that were served at a moment, or from one to another."""
-    token = _past.set(Past(began, ended or began, read_at))
-    try:
-        # Reads that are noted never take the short way, which knows nothing of the past.
-        with isolated(), tracking(current_reads() or Reads()):
-            yield
-    finally:
-        _past.reset(token)

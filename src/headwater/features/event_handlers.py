@@ -22,6 +22,7 @@ from headwater.errors import (
     HungHandlerError,
 )
 from headwater.features.batch_state import HandlerTransaction, Workspace
+from headwater.features.frame import Frame, enter, leave
 from headwater.features.user_calls import Calls
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
 
@@ -92,15 +93,19 @@ class Compute:
         """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
         moment = to_micros(event.timestamp)
         while True:
-            turn = HandlerTransaction(workspace, moment, self._clock.micros(), event.event_id)
+            transaction = HandlerTransaction(
+                workspace, moment, self._clock.micros(), event.event_id
+            )
+            token = enter(Frame(transaction))
             try:
                 value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
-                    turn.stage(feature, event.entity_id, value)
+                    transaction.stage(feature, event.entity_id, value)
             except HeadwaterError as error:
                 return self._fault(feature, event, error)
             finally:
-                changes = turn.close()
+                leave(token)
+                changes = transaction.close()
             if changes is not None:
                 workspace.keep(changes)
                 return None

@@ -4,109 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from contextvars import ContextVar
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.logging import log
-from headwater.core.single_flight import SingleFlight
 from headwater.core.templates import as_text
-from headwater.core.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
-from headwater.declarations import graph
-from headwater.declarations.features import EntityDef, FeatureDef
+from headwater.core.values import Cell, Cells, FeatureValue, as_of_time
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureFailedError, FeatureValueError
-from headwater.features.batch_state import (
-    Past,
-    Reads,
-    current_past,
-    current_reads,
-    current_transaction,
-    is_isolated,
-    make_cell,
-    make_change,
-    tracking,
-)
+from headwater.features.batch_state import make_cell, make_change
+from headwater.features.frame import calling, current_frame, current_reads, tracking
+from headwater.features.past import Past
 from headwater.features.provenance_cache import ProvenanceCache
-from headwater.features.read_tracking import OnFailure, TrackedFeature, track_failure
+from headwater.features.read_plan import Plan, Plans, bare_value, live_cell
+from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
+from headwater.features.running_calls import Call
+from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Calls
-from headwater.ports import Change, OfflineStore, OnlineStore, PastValue, Point
+from headwater.ports import OfflineStore, OnlineStore, PastValue, Point
 
 Row = dict[str, FeatureValue]
 """The values of one entity, by feature."""
 
-_REST_OF_A_CELL: list[tuple[str, Any] | tuple[str, Any, Any]] = [
-    ("as_of", int),
-    ("written_at", int),
-    ("expires_at", int | None, None),
-]
-_MOST_PLANS = 1_000
 _MISSING = FeatureValue(None, None, "missing")
 
 
-_computing: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("headwater_computing", default=())
-"""The features and entities that are being computed here, each for the one before it."""
-
-
-class View:
-    """The stored features of a plan as one typed decoder, so that the rest is never made."""
-
-    def __init__(self, features: Sequence[FeatureDef]) -> None:
-        self._features = features
-        # Fields get plain names of their own: a feature may be called anything.
-        fields = [
-            msgspec.defstruct(
-                "TypedCell",
-                [("value", feature.codec.annotation), *_REST_OF_A_CELL],
-                array_like=True,
-                gc=False,
-            )
-            for feature in features
-        ]
-        names = [f"f{number}" for number in range(len(features))]
-        self._decode = msgspec.json.Decoder(
-            msgspec.defstruct(
-                "View",
-                [(name, field | None, None) for name, field in zip(names, fields, strict=True)],
-                rename={name: f.name for name, f in zip(names, features, strict=True)},
-                gc=False,
-            )
-        ).decode
-        self._fields = attrgetter(*names, "__class__")
-
-    def values(self, packed: bytes | msgspec.Raw, now: int) -> dict[str, Any]:
-        """The bare values in an entity's packed state."""
-        try:
-            cells = self._fields(self._decode(packed))
-        except msgspec.ValidationError:
-            # An edited annotation no longer fits a stored value; the slow way says whose.
-            known = decode_cells(packed)
-            return {f.name: _stored_value(f, known, now) for f in self._features}
-        return {
-            feature.name: feature.fallback()
-            if cell is None or (cell.expires_at is not None and cell.expires_at <= now)
-            else cell.value
-            for feature, cell in zip(self._features, cells, strict=False)
-        }
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What it takes to read some features: the same for every request, so made once."""
-
-    entity: EntityDef
-    wanted: tuple[FeatureDef, ...]
-    stored: tuple[FeatureDef, ...]
-    computed: tuple[tuple[FeatureDef, ...], ...]
-    kept: tuple[FeatureDef, ...]
-    view: View
-
-
 class Reader:
-    """Serves values of features, whichever way each of them is recomputed."""
+    """Reads values of features: stored, cached, rendered from a template, or computed."""
 
     def __init__(
         self,
@@ -122,53 +50,35 @@ class Reader:
         self._offline = offline
         self._calls = calls
         self._clock = clock
-        self._origins = origins
-        self._plans: dict[tuple[int | str, ...], Plan] = {}
-        self._together: SingleFlight[FeatureValue] = SingleFlight()
+        self._provenance = origins
+        self._plans = Plans(registry)
+        self._flights: SingleFlight[FeatureValue] = SingleFlight()
 
-    async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[Row]:
-        """The values of features for each entity, in the order asked."""
-        plan = self.plan(names)
-        ids = list(map(plan.entity.text_id, entity_ids))
-        past = current_past()
-        if past is None:
-            cells = await (current_transaction() or self._online).get(plan.entity.name, ids)
-        else:
-            cells = await self._past(plan, ids, past)
-        now = self._clock.micros() if past is None else to_micros(past.began)
-        if plan.computed:
-            pairs = zip(ids, cells, strict=True)
-            rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
-        else:
-            rows = [{f.name: _stored(f, own, now) for f in plan.stored} for own in cells]
-        reads = current_reads()
-        if reads is not None:
-            for entity_id, row in zip(ids, rows, strict=True):
-                for feature in plan.wanted:
-                    reads.note(feature, entity_id, row[feature.name])
-                    if past is not None:
-                        past.note(feature, entity_id)
-        return rows
+    async def value(self, name: str, entity_id: object) -> Any:
+        """Return one bare value.
 
-    async def _past(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
-        """The values that a reader would have been served then."""
-        asked = [[Point(i, past.moment(f, i)) for f in plan.kept] for i in ids]
-        points = list(dict.fromkeys(point for own in asked for point in own))
-        rows = await self._offline.as_of([f.name for f in plan.kept], points, known=True)
-        found = dict(zip(points, rows, strict=True))
-        values = ([found[point][place] for place, point in enumerate(own)] for own in asked)
-        return [
-            {f.name: _as_cell(f, value) for f, value in zip(plan.kept, own, strict=True) if value}
-            for own in values
-        ]
+        Handlers call nothing more often: a stored value of a loaded entity needs no plan.
+        """
+        feature = self._registry.feature(name)
+        frame = current_frame()
+        transaction = frame.transaction
+        if transaction is None or frame.reads is not None or not feature.stored:
+            (values,) = await self.values((name,), (entity_id,))
+            return values[name]
+        entity = feature.entity
+        key = (entity.name, entity.text_id(entity_id))
+        try:
+            cells = transaction.loaded(key)
+        except KeyError:
+            cells = await transaction.cells(key)
+        return bare_value(feature, cells, transaction.now)
 
     async def values(
         self, names: Sequence[str], entity_ids: Iterable[object]
     ) -> list[dict[str, Any]]:
-        """The bare values of features for each entity; stored ones without any detour."""
-        plan = self.plan(names)
-        # Whoever runs a function or looks at a past moment has its reads noted.
-        if plan.computed or current_reads() or current_transaction():
+        """Return the bare values of features for each entity; stored ones without any detour."""
+        plan, frame = self._plans.plan(names), current_frame()
+        if plan.computed or frame.reads is not None or frame.transaction is not None:
             rows = await self.read(names, entity_ids)
             return [{name: row[name].value for name in names} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
@@ -176,49 +86,42 @@ class Reader:
         packed = await self._online.get_packed(plan.entity.name, ids)
         return [plan.view.values(state, now) for state in packed]
 
-    async def value(self, name: str, entity_id: object) -> Any:
-        """One bare value; what handlers read most, so without a plan where it is stored."""
-        feature = self._registry.feature(name)
-        turn = current_transaction()
-        if turn is None or not feature.stored or current_reads() is not None:
-            (values,) = await self.values((name,), (entity_id,))
-            return values[name]
-        key = (feature.entity.name, feature.entity.text_id(entity_id))
-        try:
-            cells = turn.loaded(key)
-        except KeyError:
-            cells = await turn.cells(key)
-        cell = cells.get(name)
-        if cell is None or (cell.expires_at is not None and cell.expired(self._clock.micros())):
-            return feature.fallback()
-        return feature.codec.decode(cell.value)
+    async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[Row]:
+        """Return the values of features with age and source for each entity, in that order."""
+        plan, frame = self._plans.plan(names), current_frame()
+        ids = list(map(plan.entity.text_id, entity_ids))
+        transaction, past = frame.transaction, frame.past
+        if past is not None:
+            cells, now = await self._past_cells(plan, ids, past), to_micros(past.began)
+        elif transaction is not None:
+            cells, now = await transaction.get(plan.entity.name, ids), transaction.now
+        else:
+            cells = await self._online.get(plan.entity.name, ids)
+            now = self._clock.micros()
+        if plan.computed:
+            pairs = zip(ids, cells, strict=True)
+            rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
+        else:
+            rows = [{f.name: _stored(f, state, now) for f in plan.stored} for state in cells]
+        if frame.reads is not None:
+            for entity_id, row in zip(ids, rows, strict=True):
+                for feature in plan.requested:
+                    frame.reads.track_feature(feature, entity_id, row[feature.name])
+                    if past is not None:
+                        past.advance(feature, entity_id)
+        return rows
 
-    def plan(self, names: Sequence[str]) -> Plan:
-        """The plan for reading these features, made at the first request for them."""
-        key: tuple[int | str, ...] = (self._registry.revision, *names)
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = self._make_plan(tuple(names))
-        return plan
-
-    def _make_plan(self, names: tuple[str, ...]) -> Plan:
-        entity = self._registry.one_entity(names)
-        features = self._registry.features
-        levels = graph.levels(features, names)
-        needed = [features[name] for level in levels for name in level]
-        computed = [
-            tuple(features[name] for name in level if not features[name].stored) for level in levels
+    async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
+        """Return the cells that a reader in the past would have got."""
+        requested = [[Point(i, past.moment(f, i)) for f in plan.kept] for i in ids]
+        points = list(dict.fromkeys(point for row in requested for point in row))
+        rows = await self._offline.as_of([f.name for f in plan.kept], points, known=True)
+        found = dict(zip(points, rows, strict=True))
+        values = ([found[point][place] for place, point in enumerate(row)] for row in requested)
+        return [
+            {f.name: _past_cell(f, value) for f, value in zip(plan.kept, row, strict=True) if value}
+            for row in values
         ]
-        return Plan(
-            entity,
-            tuple(features[name] for name in dict.fromkeys(names)),
-            tuple(feature for feature in needed if feature.stored),
-            tuple(level for level in computed if level),
-            tuple(feature for feature in needed if feature.kept),
-            View([feature for feature in needed if feature.stored]),
-        )
 
     async def _compute_row(self, plan: Plan, entity_id: str, cells: Cells, now: int) -> Row:
         row = {feature.name: _stored(feature, cells, now) for feature in plan.stored}
@@ -227,83 +130,83 @@ class Reader:
                 *(self._compute(feature, entity_id, row, cells, now) for feature in level)
             )
             row |= {feature.name: value for feature, value in zip(level, values, strict=True)}
-        return {feature.name: row[feature.name] for feature in plan.wanted}
+        return {feature.name: row[feature.name] for feature in plan.requested}
 
     def _compute(
         self, feature: FeatureDef, entity_id: str, row: Row, cells: Cells, now: int
     ) -> Awaitable[FeatureValue]:
         if feature.template is not None:
             return _ready(_rendered(feature, entity_id, row))
-        cell = _present(cells.get(feature.name), now)
+        cell = live_cell(feature, cells, now)
         if feature.kept and cell is not None:
-            return self._from_kept(feature, entity_id, cell)
+            return self._from_cache(feature, entity_id, cell)
         return self._call_once(feature, entity_id)
 
-    async def _from_kept(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
-        value = _from_cell(feature, cell)
-        # What stays until a schedule replaces it was made of what nobody noted.
-        if current_reads() is None or feature.ttl is None or current_past() is not None:
+    async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
+        value, frame = _from_cell(feature, cell), current_frame()
+        # The reads behind a value without a ttl, which a schedule replaces, were not tracked.
+        if frame.reads is None or feature.ttl is None or frame.past is not None:
             return value
-        provenance = await self._origins.of(feature.name, entity_id, cell.written_at)
+        provenance = await self._provenance.of(feature.name, entity_id, cell.written_at)
         return msgspec.structs.replace(value, provenance=provenance) if provenance else value
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
-        """Computes a value; readers of one missing value at the same time share the computation."""
-        chain = _computing.get()
-        if (feature.name, entity_id) in chain:
-            path = " → ".join([*(name for name, _ in chain), feature.name])
-            raise FeatureFailedError(feature.name, entity_id, f"it reads itself: {path}")
-        missed = TrackedFeature(feature, entity_id, _MISSING)
-        with OnFailure(partial(track_failure, missed)):
-            if current_transaction() is not None or is_isolated():
-                # A handler's computations may rest on writes that nobody else sees yet, and those
-                # of a past moment on what nobody sees any more.
-                return await self._call(feature, entity_id)
-            key = f"{feature.name}\0{entity_id}"
-            begin = partial(self._call, feature, entity_id)
-            return await self._together.do(key, begin, partial(_unheard, feature))
+        """Compute a value; concurrent readers of one missing value share the computation."""
+        call = Call(feature, {feature.entity.id_field: entity_id})
+        compute = partial(self._call, feature, entity_id)
+        failed = TrackedFeature(feature, entity_id, _MISSING)
+        with OnFailure(lambda: current_reads().track_failure(failed)):
+            try:
+                if current_frame().is_shareable:
+                    key = f"{feature.name}\0{entity_id}"
+                    return await self._flights.do(key, call, compute, partial(_abandoned, feature))
+                with calling(call):
+                    return await compute()
+            except RecursionError as error:
+                raise FeatureFailedError(feature.name, entity_id, str(error)) from error
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
-        before = _computing.set((*_computing.get(), (feature.name, entity_id)))
         reads = Reads()
-        failed = OnFailure(partial(_track_parts, reads))
-        try:
-            with failed, tracking(reads), self._calls.deadline.slot() as slot:
-                value = await self._calls.call(slot, feature, entity_id)
-        finally:
-            _computing.reset(before)
+        with (
+            OnFailure(partial(_track_provenance, reads)),
+            tracking(reads),
+            self._calls.deadline.slot() as slot,
+        ):
+            value = await self._calls.call(slot, feature, entity_id)
         now = self._clock.now()
-        # What was made from a default speaks of no moment, and is not kept as if it did.
+        # A value computed from a default has no moment, so it is not cached as if it had one.
         as_of = None if reads.incomplete else reads.oldest or now
         try:
             cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
         provenance = frozenset(reads.provenance)
-        present = current_transaction() is None and not is_isolated()
-        if feature.kept and as_of is not None and present:
-            # Before the value, which is nowhere without what it was made of.
+        if feature.kept and as_of is not None and current_frame().is_shareable:
+            # Provenance first: a cached value is never without it.
             if provenance and feature.ttl is not None:
-                await self._origins.keep(
+                await self._provenance.keep(
                     feature.name, entity_id, cell.written_at, provenance, feature.ttl
                 )
-            await self._online.put([_cached(feature, entity_id, cell)])
+            change = make_change(feature, entity_id, cell, "computed", authoritative=False)
+            await self._online.put([change])
         return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, provenance)
 
 
-def _track_parts(reads: Reads) -> None:
-    """Notes, for whatever runs here, what something else was to be made of."""
-    around = current_reads()
-    if around is not None:
-        around.provenance |= reads.provenance
+def _track_provenance(reads: Reads) -> None:
+    """Track, for the function around, the provenance of a value that could not be computed."""
+    current_reads().provenance |= reads.provenance
 
 
-def _unheard(feature: FeatureDef, error: BaseException) -> None:
-    log.warning("computation failed unheard", feature=feature.name, error=type(error).__name__)
+def _abandoned(feature: FeatureDef, error: BaseException) -> None:
+    log.warning(
+        "feature computation failed after its callers had gone",
+        feature=feature.name,
+        error=type(error).__name__,
+    )
 
 
-def _as_cell(feature: FeatureDef, past: PastValue) -> Cell:
-    """A value of history as it was online, with the end that its feature gives it."""
+def _past_cell(feature: FeatureDef, past: PastValue) -> Cell:
+    """Return a value of history as a cell that expires as its feature declares."""
     written_at = to_micros(past.written_at)
     expires_at = None if feature.ttl is None else written_at + feature.ttl // MICROSECOND
     return Cell(msgspec.Raw(past.value), to_micros(past.as_of), written_at, expires_at)
@@ -313,24 +216,9 @@ async def _ready(value: FeatureValue) -> FeatureValue:
     return value
 
 
-def _cached(feature: FeatureDef, entity_id: str, cell: Cell) -> Change:
-    return make_change(feature, entity_id, cell, "computed", authoritative=False)
-
-
-def _present(cell: Cell | None, now: int) -> Cell | None:
-    return None if cell is None or cell.expired(now) else cell
-
-
 def _stored(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
-    cell = _present(cells.get(feature.name), now)
+    cell = live_cell(feature, cells, now)
     return _absent(feature) if cell is None else _from_cell(feature, cell)
-
-
-def _stored_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
-    cell = cells.get(feature.name)
-    if cell is None or (cell.expires_at is not None and cell.expires_at <= now):
-        return feature.fallback()
-    return feature.codec.decode(cell.value)
 
 
 def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
@@ -346,7 +234,7 @@ def _absent(feature: FeatureDef) -> FeatureValue:
 
 
 def _rendered(feature: FeatureDef, entity_id: str, row: Row) -> FeatureValue:
-    """A template's text, as old as its oldest input; without all of them there is none."""
+    """Return a template's text, as old as its oldest input; missing if one of them is."""
     if feature.template is None:
         return _MISSING
     inputs = {name: row[name] for name in feature.template.references}

@@ -28,6 +28,7 @@ from headwater.errors import (
 )
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import HandlerTransaction, Workspace, make_cell, make_change
+from headwater.features.frame import Frame, enter, leave
 from headwater.features.user_calls import Calls
 from headwater.ports import (
     Change,
@@ -172,12 +173,14 @@ class Refresh:
     ) -> None:
         now = self._clock.micros()
         while True:
-            turn = HandlerTransaction(workspace, now, now, cause)
+            transaction = HandlerTransaction(workspace, now, now, cause)
+            token = enter(Frame(transaction))
             try:
                 value = await self._calls.call(slot, feature, entity_id)
-                await turn.set(feature, entity_id, value)
+                await transaction.set(feature, entity_id, value)
             finally:
-                changes = turn.close()
+                leave(token)
+                changes = transaction.close()
             if changes is not None:
                 workspace.keep(changes)
                 return

@@ -24,7 +24,8 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
 from headwater.errors import InvalidInputError
-from headwater.features.batch_state import current_transaction, make_cell, make_change
+from headwater.features.batch_state import make_cell, make_change
+from headwater.features.frame import current_frame
 from headwater.features.reader import Row
 from headwater.ports import PublishResult
 from headwater.records.lineage import Context, PastContext
@@ -220,7 +221,7 @@ class FeatureStore:
                 f"feature {feature.name!r} is {made} at every read and cannot be set; {remedy}"
             )
         entity_id = feature.entity.text_id(entity_id)
-        turn = current_transaction()
+        turn = current_frame().transaction
         if turn is not None:
             if as_of is not None:
                 raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -23,16 +22,19 @@ from headwater.declarations import ContextDef, Overrides, annotations_of
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError, RecordValueError, ReplayError, ReplayWriteError
 from headwater.errors.hints import nearest
-from headwater.features.batch_state import Reads, at_moment, isolated, tracking
+from headwater.features.frame import (
+    AssembleContext,
+    ReplayRun,
+    at_moment,
+    current_frame,
+    replaying,
+)
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core
 from headwater.records.lineage import Context
 from headwater.records.sealing import open_core
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-Run = Callable[[ContextDef, Sequence[Any], Mapping[str, Any], Overrides], Awaitable[Context]]
-"""Assembles a context."""
 
 
 class Assembly(Protocol):
@@ -50,12 +52,11 @@ class Assembly(Protocol):
 Rehearse = Callable[[RecordLog, Clock], Assembly]
 """Makes an assembly that counts nothing, by another log and another clock."""
 
-_rehearsal: ContextVar[Run | None] = ContextVar("headwater_rehearsal", default=None)
 
-_searches: ContextVar[list[str] | None] = ContextVar("headwater_searches", default=None)
-
-current_replay = _rehearsal.get
-"""What assembles contexts here in place of the store, if this is a replay."""
+def current_replay() -> AssembleContext | None:
+    """Return the function that assembles contexts in place of the store, if this is a replay."""
+    replay = current_frame().replay
+    return None if replay is None else replay.assemble
 
 
 def check_mode(mode: str) -> None:
@@ -99,11 +100,14 @@ class Replayer:
             interaction_ref=reference,
         )
         past = _then(core) if mode == "as_of" else nullcontext()
-        with _rehearsing(assembly.run) as searches, past:
+        replay = ReplayRun(assembly.run, [])
+        with replaying(replay), past:
             context = await assembly.run(definition, call.args, call.kwargs, overrides)
         again = open_core(decode_record(scratch.appended[context.context_id]))
         unkept = msgspec.structs.replace(context, meta={**context.meta, "recorded": False})
-        return rerun(core, mode, unkept, again, definition.definition, searched=bool(searches))
+        return rerun(
+            core, mode, unkept, again, definition.definition, searched=bool(replay.searches)
+        )
 
 
 class _Scratch:
@@ -134,27 +138,11 @@ class _Still:
         """Returns at once: no time passes here."""
 
 
-@contextmanager
-def _rehearsing(run: Run) -> Iterator[list[str]]:
-    """Lets contexts that are assembled inside be kept nowhere, like the one around them.
-
-    Whatever runs outside takes no note of it. Gives the names of the retrievers that are asked.
-    """
-    searches: list[str] = []
-    run_token, searches_token = _rehearsal.set(run), _searches.set(searches)
-    try:
-        with isolated(), tracking(Reads()):
-            yield searches
-    finally:
-        _searches.reset(searches_token)
-        _rehearsal.reset(run_token)
-
-
 def track_search(retriever: str) -> None:
     """Takes note of a search, by whatever function, if this is a replay."""
-    searches = _searches.get()
-    if searches is not None:
-        searches.append(retriever)
+    replay = current_frame().replay
+    if replay is not None:
+        replay.searches.append(retriever)
 
 
 def check_not_replaying(verb: str) -> None:

@@ -1,0 +1,124 @@
+"""The frame: everything around a running function that decides what its reads and writes do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.declarations import ContextDef, Overrides
+from headwater.features.batch_state import HandlerTransaction
+from headwater.features.past import Past, ReadAt
+from headwater.features.read_tracking import Reads
+from headwater.features.running_calls import Call, RunningCall
+from headwater.records.lineage import Context
+
+AssembleContext = Callable[
+    [ContextDef, Sequence[Any], Mapping[str, Any], Overrides], Awaitable[Context]
+]
+
+
+class ReplayRun(NamedTuple):
+    """A replay: it assembles contexts in place of the store, and lists the retrievers it runs."""
+
+    assemble: AssembleContext
+    searches: list[str]
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What surrounds the code that runs here; each field is None outside of such a thing."""
+
+    transaction: HandlerTransaction | None = None
+    """The writes of the handler that is running."""
+    reads: Reads | None = None
+    """Where reads are tracked for the function that is running."""
+    past: Past | None = None
+    """The past whose values are read."""
+    replay: ReplayRun | None = None
+    call: RunningCall | None = None
+    """The innermost call of a user's function."""
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether results are neither taken from a cache nor stored for others."""
+        return self.past is not None or self.replay is not None
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether results are the same for all readers.
+
+        A handler may have read its own writes, which nobody else sees before they are committed.
+        """
+        return self.transaction is None and self.past is None and self.replay is None
+
+
+_OUTERMOST = Frame()
+_frame: ContextVar[Frame] = ContextVar("headwater_frame", default=_OUTERMOST)
+
+current_frame = _frame.get
+enter = _frame.set
+"""Make a frame the current one; give the token to `leave` in the same task."""
+leave = _frame.reset
+
+
+class _Replaced:
+    """A context manager that replaces fields of the frame for the code inside."""
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: object) -> None:
+        self._fields = fields
+        self._token: Token[Frame]
+
+    def __enter__(self) -> None:
+        self._token = enter(replace(current_frame(), **self._fields))
+
+    def __exit__(self, *_: object) -> None:
+        leave(self._token)
+
+
+def tracking(reads: Reads) -> _Replaced:
+    """Track what is read inside; the tracker around does not see it."""
+    return _Replaced(reads=reads)
+
+
+def current_reads() -> Reads:
+    """Return the tracker of the function that is running, or one that is thrown away."""
+    return current_frame().reads or Reads()
+
+
+@contextmanager
+def at_moment(
+    began: datetime, ended: datetime | None = None, read_at: ReadAt = MappingProxyType({})
+) -> Iterator[None]:
+    """Read the values inside that were served at a moment, or from one to another."""
+    # Tracked reads never take the reader's short way, which reads the present.
+    with _Replaced(past=Past(began, ended or began, read_at), reads=current_reads()):
+        yield
+
+
+def replaying(replay: ReplayRun) -> _Replaced:
+    """Assemble contexts inside by the replay; the tracker around does not see its reads."""
+    return _Replaced(replay=replay, reads=Reads())
+
+
+def begin_call(call: Call) -> RunningCall:
+    """Return a call inside of the current one; raise RecursionError if it would never end."""
+    return RunningCall(call, current_frame().call)
+
+
+@contextmanager
+def calling(call: Call) -> Iterator[None]:
+    """Make a call the innermost one for the code inside."""
+    running = begin_call(call)
+    try:
+        with _Replaced(call=running):
+            yield
+    finally:
+        running.is_over = True

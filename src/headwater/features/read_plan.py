@@ -1,0 +1,123 @@
+"""Plans: which features a read needs, in which order, and how to decode the stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from headwater.core.values import Cell, Cells, decode_cells
+from headwater.declarations import graph
+from headwater.declarations.features import EntityDef, FeatureDef
+from headwater.declarations.registry import Registry
+
+_CELL_FIELDS: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+    ("as_of", int),
+    ("written_at", int),
+    ("expires_at", int | None, None),
+]
+_MAX_PLANS = 1_000
+
+
+def live_cell(feature: FeatureDef, cells: Cells, now: int) -> Cell | None:
+    """Return the stored cell of a feature unless it has expired."""
+    cell = cells.get(feature.name)
+    return None if cell is None or cell.expired(now) else cell
+
+
+def bare_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
+    """Return the stored value of a feature, or its default."""
+    cell = cells.get(feature.name)
+    if cell is None or cell.expired(now):
+        return feature.fallback()
+    return feature.codec.decode(cell.value)
+
+
+class View:
+    """A typed decoder of some features in an entity's packed state; it skips all others."""
+
+    def __init__(self, features: Sequence[FeatureDef]) -> None:
+        self._features = features
+        # A feature may have any name, and a field of a struct may not.
+        names = [f"f{number}" for number in range(len(features))]
+        fields = [
+            (name, _typed_cell(f) | None, None) for name, f in zip(names, features, strict=True)
+        ]
+        renamed = {name: f.name for name, f in zip(names, features, strict=True)}
+        view = msgspec.defstruct("View", fields, rename=renamed, gc=False)
+        self._decode = msgspec.json.Decoder(view).decode
+        # With a second name the getter returns a tuple even for a single feature.
+        self._cells = attrgetter(*names, "__class__")
+
+    def values(self, packed: bytes | msgspec.Raw, now: int) -> dict[str, Any]:
+        """Return the bare values in an entity's packed state."""
+        try:
+            cells = self._cells(self._decode(packed))
+        except msgspec.ValidationError:
+            # A stored value does not fit an edited annotation; this way the error names it.
+            stored = decode_cells(packed)
+            return {f.name: bare_value(f, stored, now) for f in self._features}
+        return {
+            feature.name: feature.fallback() if cell is None or cell.expired(now) else cell.value
+            for feature, cell in zip(self._features, cells, strict=False)
+        }
+
+
+def _typed_cell(feature: FeatureDef) -> Any:
+    return msgspec.defstruct(
+        "TypedCell",
+        [("value", feature.codec.annotation), *_CELL_FIELDS],
+        namespace={"expired": Cell.expired},
+        array_like=True,
+        gc=False,
+    )
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The features that a read needs: the ones requested and the ones these are computed from."""
+
+    entity: EntityDef
+    requested: tuple[FeatureDef, ...]
+    stored: tuple[FeatureDef, ...]
+    computed: tuple[tuple[FeatureDef, ...], ...]
+    """By level: each level is computed from the ones before it."""
+    kept: tuple[FeatureDef, ...]
+    view: View
+
+
+class Plans:
+    """The plans of all reads so far; the same names have one plan."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._plans: dict[tuple[int | str, ...], Plan] = {}
+
+    def plan(self, names: Sequence[str]) -> Plan:
+        """Return the plan for reading these features."""
+        key: tuple[int | str, ...] = (self._registry.revision, *names)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = self._make_plan(names)
+        return plan
+
+    def _make_plan(self, names: Sequence[str]) -> Plan:
+        entity = self._registry.one_entity(names)
+        features = self._registry.features
+        levels = graph.levels(features, names)
+        needed = [features[name] for level in levels for name in level]
+        computed = [
+            tuple(features[name] for name in level if not features[name].stored) for level in levels
+        ]
+        stored = tuple(feature for feature in needed if feature.stored)
+        return Plan(
+            entity,
+            requested=tuple(features[name] for name in dict.fromkeys(names)),
+            stored=stored,
+            computed=tuple(level for level in computed if level),
+            kept=tuple(feature for feature in needed if feature.kept),
+            view=View(stored),
+        )
