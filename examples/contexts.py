@@ -1,9 +1,9 @@
-"""What a support agent's model is to know: features and articles, under a budget of tokens.
+"""A context for a support agent: features and articles within a token budget.
 
-Whatever `support` reads becomes its lineage by itself. The item of the lowest priority is dropped
-first, and the record of every context can be verified later.
+Headwater tracks everything that `support` reads. Items of the lowest priority are dropped first,
+and the record of every context can be verified later.
 
-    python examples/contexts.py             run it here, in a temporary folder
+    python examples/contexts.py             run it in a temporary folder
     headwater serve examples/contexts.py    serve it, then POST /v1/contexts/support
 """
 
@@ -25,8 +25,8 @@ from headwater.testing import temporary
 store = FeatureStore()
 
 ARTICLES = {
-    "parcel": "A parcel that has not moved for three days is looked for by its carrier.",
-    "refund": "A refund arrives within five days, by the means of payment that was used.",
+    "parcel": "If a parcel has not moved for three days, its carrier searches for it.",
+    "refund": "A refund arrives within five days, by the same means of payment.",
     "plan": "Customers of the gold plan may call at any hour.",
 }
 
@@ -53,14 +53,14 @@ def blurb(user_id: str) -> str: ...
 
 @retriever(store, cache_ttl="10m", top_k=3)
 def search_articles(question: str) -> list[dict[str, str]]:
-    """Articles with a word of the question, from anywhere you like; here from a dictionary."""
+    """Return the articles about words of the question. A real one would call a search engine."""
     words = question.lower().rstrip("?").split()
     return [{"id": word, "text": ARTICLES[word]} for word in words if word in ARTICLES]
 
 
 @context(store, max_tokens=60, freshness_sla=timedelta(minutes=5), model="gpt-4o")
 async def support(user_id: str, question: str) -> list[ContextItem]:
-    """What the model is to know before it answers."""
+    """Everything that the model needs to answer a question."""
     found = await search_articles(question)
     return [
         ContextItem("You are a support agent. Be brief.", priority=100, required=True),
@@ -70,7 +70,7 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
     ]
 
 
-def tell(made: Context) -> None:
+def print_context(made: Context) -> None:
     print(made.content)
     print()
     print(f"{made.tokens} tokens of {made.lineage.max_tokens}, {made.freshness_status}")
@@ -88,13 +88,13 @@ async def main() -> None:
         await store.drain()
 
         made = await support("u1", "Where is my parcel?")
-        tell(made)
+        print_context(made)
 
         report = await store.records.verify(made.record_hash or "")
-        print(f"the record holds: {report.ok}")
+        print(f"the record is valid: {report.ok}")
 
         smaller = await support.options(max_tokens=25)("u1", "Where is my parcel?")
-        print(f"with a smaller model: {smaller.tokens} tokens")
+        print(f"with a smaller budget: {smaller.tokens} tokens")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Features from SQL over a file, and from events, read together.
+"""Features from SQL over a file and features from events, read in one call.
 
-`order_count` and `favourite` are one query each over the orders file, run on a schedule for all
-users at once; a worker does it. `clicks` is triggered by events. A reader asks for all three in
-one call and need not know which is which.
+A worker computes `order_count` and `favourite` on a schedule, each with one query over the orders
+file for all users. `clicks` is triggered by events. Readers do not see the difference.
 
-    python examples/orders_sql.py             run it here, in a temporary folder
+    python examples/orders_sql.py             run it in a temporary folder
     headwater serve examples/orders_sql.py    serve it; the queries run every five minutes
 """
 

@@ -1,10 +1,9 @@
 """Features of a shop's users, kept fresh by events.
 
-`total_spend` is triggered: it runs once for every purchase or refund, in order. `tier` is on
-demand: it runs when it is read. `blurb` is a template: it names the others, and that is how
-Headwater knows that it depends on them.
+`total_spend` is triggered: it runs once for each purchase or refund, in order. `tier` is
+on demand: it runs when it is read. `blurb` is a template, which reads the features that it names.
 
-    python examples/spend.py             run it here, in a temporary folder
+    python examples/spend.py             run it in a temporary folder
     headwater serve examples/spend.py    serve it, then publish events over HTTP
 """
 
@@ -23,7 +22,7 @@ class User:
 
 @feature(entity=User, trigger=["purchase", "refund"], default=0.0)
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
-    """What a user has spent, less what was given back."""
+    """Total of purchases minus refunds."""
     before: float = await store.get_feature("total_spend", user_id)
     sign = -1 if event.event_type == "refund" else 1
     return before + sign * float(event.payload["amount"])
@@ -31,7 +30,7 @@ async def total_spend(user_id: str, event: ServiceEvent) -> float:
 
 @feature(entity=User)
 async def tier(user_id: str) -> str:
-    """Gold from 100 on."""
+    """Gold if the total is 100 or more."""
     spent = await store.get_feature("total_spend", user_id)
     return "gold" if spent >= 100 else "silver"
 

@@ -1,10 +1,10 @@
-"""How to test features: the functions alone, with events, and with time passing.
+"""How to test features: as plain functions, with events, and with a clock that you control.
 
-`temporary` moves a store and everything declared on it into an empty folder for the length of a
-test; `drain` handles every event that waits; a ManualClock stands until you move it.
+`temporary` moves a store with its declarations into an empty folder during a test. `drain` handles
+all waiting events. The time of a ManualClock changes only when you advance it.
 
     python examples/testing_features.py    run the tests below
-    pytest examples/testing_features.py    the same, with pytest-asyncio in its auto mode
+    pytest examples/testing_features.py    run them with pytest-asyncio in auto mode
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def logins(user_id: str, event: ServiceEvent) -> int:
 
 @feature(entity=User, trigger="login", ttl="30m")
 def device(user_id: str, event: ServiceEvent) -> str:
-    """The device in use; after half an hour nobody knows."""
+    """The device in use; unknown after half an hour without a login."""
     return str(event.payload["device"])
 
 

@@ -12,7 +12,7 @@ from headwater.store.loader import load_store
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 SAID = {
-    "contexts": "the record holds: True",
+    "contexts": "the record is valid: True",
     "spend": "after two purchases: gold customer who spent 120.0",
     "orders_sql": "favourite: chair (as of 2026-01-15, online)",
     "testing_features": "3 tests passed",

@@ -1,4 +1,4 @@
-"""The features that the example serves; put yours in its place."""
+"""The features that the example serves; replace them by your own."""
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 
@@ -14,6 +14,6 @@ class User:
 
 @feature(entity=User, trigger="purchase")
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
-    """What a user has spent so far."""
+    """Total spend of a user."""
     before: float = await store.get_feature("total_spend", user_id) or 0.0
     return before + float(event.payload["amount"])
