@@ -124,7 +124,7 @@ def test_a_replay_without_a_text_is_an_exit_of_1(folder: Path, run: Run, made: C
     erase(folder, made, TEXT)
     replayed = run("context", "replay", made.context_id)
     assert (replayed.code, replayed.out) == (1, "")
-    assert "or it was erased; its hash alone is kept" in replayed.err
+    assert "is withheld or erased; only its hash is stored" in replayed.err
     assert run("context", "replay", made.context_id, "--json").code == 1
 
 
@@ -132,9 +132,9 @@ def test_an_as_of_replay_says_in_one_notation_what_is_of_when(run: Run, made: Co
     began = run("context", "show", made.context_id, "--json").json["started_at"]
     assert began.endswith("Z")
     assert run("context", "replay", made.context_id, "--mode", "as_of").err == (
-        "as_of: the same text: features as the record says that they were read, and others as "
-        f"they were known at {began}; retrievers asked now; whatever is computed on demand or "
-        "read elsewhere as it is now\n"
+        "as_of: the same text: features as the record says they were read, and others as "
+        f"they were at {began}; retrievers called now; computed features and "
+        "other data as they are now\n"
     )
 
 

@@ -67,8 +67,8 @@ async def test_as_of_runs_the_function_with_the_features_of_that_moment(
     assert "Spent so far: 5" in str(then.content)
     assert "Ann" in str(then.content)
     assert (then.content_hash, then.matches) == (made.content_hash, True)
-    assert "features as the record says that they were read" in then.fidelity
-    assert "retrievers asked now" in then.fidelity
+    assert "features as the record says they were read" in then.fidelity
+    assert "retrievers called now" in then.fidelity
     assert shop.runs == 2
     assert then.context is not None
     ages = [read.age_ms for read in then.context.lineage.features]
@@ -200,7 +200,7 @@ async def test_a_receipt_is_replayed_by_a_function_of_its_name_with_a_caution(sh
     made = await shop.store.record_external(name="plain", content="a", inputs={"text": "a"})
     again = await shop.store.replay(made.context_id, "live")
     assert again.matches is True
-    assert "nobody knows whether the function has changed" in again.fidelity
+    assert "it is unknown whether the function has changed" in again.fidelity
 
 
 async def test_a_function_that_is_gone_or_takes_other_inputs_says_so(opens: Opens) -> None:
@@ -231,7 +231,7 @@ async def test_a_private_record_can_only_be_shown(opens: Opens, mode: Mode) -> N
     shown = await shop.store.replay(made.context_id)
     assert (shown.content, shown.matches) == (None, None)
     assert shown.content_hash == made.content_hash
-    assert "withholds" in shown.fidelity
+    assert "withheld" in shown.fidelity
     with pytest.raises(ReplayError, match=f"`headwater context show {made.context_id}`") as caught:
         await shop.store.replay(made.context_id, mode)
     assert caught.value.withheld

@@ -72,7 +72,7 @@ async def test_as_of_reads_what_the_function_read_though_it_changed_while_it_ran
     await shop.spends("u1", 3)
     then = await shop.store.replay(made.context_id, "as_of")
     assert (made.content, then.content) == ("1, then 2", "1, then 2")
-    assert "features as the record says that they were read" in then.fidelity
+    assert "features as the record says they were read" in then.fidelity
 
 
 async def test_as_of_reads_nothing_that_came_while_the_function_ran(
@@ -374,7 +374,7 @@ async def test_live_asks_retrievers_anew_and_keeps_their_answer_for_nobody(shop:
     assert (now.content, now.matches) == ("new", False)
     assert now.context is not None
     assert [call.cache_hit for call in now.context.lineage.retrievers] == [False]
-    assert "retrievers asked now" in now.fidelity
+    assert "retrievers called now" in now.fidelity
     assert (await advert("boots")).content == "old"
 
 
@@ -414,7 +414,7 @@ async def test_a_replay_says_that_retrievers_were_asked_by_whatever_function(
     ):
         made = await declared("u1")
         again = await shop.store.replay(made.context_id, mode)
-        assert ("retrievers asked now" in again.fidelity) is asked
+        assert ("retrievers called now" in again.fidelity) is asked
 
 
 @pytest.mark.parametrize("mode", RUNS_AGAIN)

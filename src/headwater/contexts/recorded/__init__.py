@@ -1,7 +1,8 @@
-"""Evidence: recorded contexts found, proved, explained, replayed, compared and redacted.
+"""Recorded contexts: find, verify, explain, replay, compare and redact them.
 
-``finding`` looks for them, ``proof`` says what holds of one, ``replays`` gives one once more,
-``receipts`` takes in what was assembled elsewhere; ``verbs`` is what the store calls.
+``service`` has the operations that the store calls. ``search`` finds records, ``verification``
+decodes and verifies them, ``replay`` and ``rerun`` replay them, and ``external`` records contexts
+that other programs assembled.
 """
 
 from headwater.contexts.recorded.external import ExternalContext

@@ -1,4 +1,4 @@
-"""Receipts: records for those who assemble elsewhere."""
+"""Records of contexts that other programs assembled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.errors.hints import Location
 
 
 class ExternalContext(NamedTuple):
-    """A text that was assembled elsewhere."""
+    """A text that another program assembled, and its inputs."""
 
     name: str
     content: str
@@ -26,26 +26,26 @@ class ExternalContext(NamedTuple):
     interaction_ref: Mapping[str, Any] | None
 
 
-def definition_of(receipt: ExternalContext) -> ContextDef:
-    """A context that is assembled already."""
-    _check(receipt)
+def definition_of(external: ExternalContext) -> ContextDef:
+    """Return the definition of a context whose function returns the text."""
+    _check(external)
 
     async def content(**inputs: object) -> str:
-        return receipt.content
+        return external.content
 
     return ContextDef(
-        name=receipt.name,
-        version=receipt.version,
+        name=external.name,
+        version=external.version,
         function=content,
         is_async=True,
-        signature=_signature(receipt.inputs),
+        signature=_signature(external.inputs),
         definition=None,
         location=Location("(recorded)", 0),
         description="",
         max_tokens=None,
         freshness_sla=None,
         freshness_strict=False,
-        model=receipt.model,
+        model=external.model,
         separator="\n\n",
         on_overflow="error",
         backfill=False,
@@ -53,27 +53,27 @@ def definition_of(receipt: ExternalContext) -> ContextDef:
     )
 
 
-def _check(receipt: ExternalContext) -> None:
-    """Refuses what the record of it could not say."""
-    name, inputs = receipt.name, receipt.inputs
+def _check(external: ExternalContext) -> None:
+    """Raise `InvalidInputError` for values that a record cannot hold."""
+    name, inputs = external.name, external.inputs
     if type(name) is not str or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
         raise InvalidInputError(
             f"name is {reprlib.repr(name)}; give printable text of 1 to {LONGEST_NAME} characters"
         )
-    if not is_text(receipt.content):
-        raise InvalidInputError(f"content is a text, {_not(receipt.content)}")
-    for option, given in (("model", receipt.model), ("version", receipt.version)):
-        if given is not None and not is_text(given):
-            raise InvalidInputError(f"{option} is a text or None, {_not(given)}")
+    if not is_text(external.content):
+        raise InvalidInputError(f"content must be text, {_not(external.content)}")
+    for option, value in (("model", external.model), ("version", external.version)):
+        if value is not None and not is_text(value):
+            raise InvalidInputError(f"{option} must be text or None, {_not(value)}")
     if not isinstance(inputs, Mapping):
         raise InvalidInputError(
-            f"inputs are a mapping such as {{'question': …}}, not {type(inputs).__name__}"
+            f"inputs must be a mapping such as {{'question': …}}, not {type(inputs).__name__}"
         )
-    reference(receipt.interaction_ref)
+    reference(external.interaction_ref)
 
 
-def _not(given: object) -> str:
-    kind = "one with a lone surrogate" if type(given) is str else type(given).__name__
+def _not(value: object) -> str:
+    kind = "one with a lone surrogate" if type(value) is str else type(value).__name__
     return f"not {kind}"
 
 
@@ -81,8 +81,8 @@ def _signature(inputs: Mapping[str, Any]) -> inspect.Signature:
     for name in inputs:
         if type(name) is not str or not name.isidentifier() or iskeyword(name):
             raise InvalidInputError(
-                f"{name!r} is no name of an input; inputs are named like the parameters of a "
-                "function: letters, digits and _"
+                f"{name!r} is not a valid name of an input; use a Python identifier: letters, "
+                "digits and _"
             )
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([inspect.Parameter(name, keyword) for name in inputs])

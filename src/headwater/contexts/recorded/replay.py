@@ -1,4 +1,4 @@
-"""Replays of a record: its text as stored, or made again from what is stored. Pure."""
+"""Replays from a record alone: the stored text, or the stored items fitted again. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Mode = Literal["show", "reassemble", "as_of", "live"]
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """A context once more: what came of it, and how far that can be relied on.
+    """The result of a replay; ``fidelity`` explains how reliable it is.
 
-    ``matches`` says whether the text is the recorded one, None where that cannot be said.
+    ``matches`` is True if the text is the recorded one, and None if that is unknown.
     """
 
     context_id: str
@@ -35,13 +35,13 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show(core: Core) -> Replay:
-    """The text as it is stored."""
+    """Return the stored text."""
     text, recorded = core.output.content, core.output.content_hash
     if not isinstance(text, str):
         return Replay(
             context_id=core.context_id,
             mode="show",
-            fidelity="the record withholds the text, or it was erased; its hash alone is kept",
+            fidelity="the text is withheld or erased; only its hash is stored",
             content=None,
             content_hash=recorded,
             matches=None,
@@ -61,7 +61,7 @@ def show(core: Core) -> Replay:
 
 
 def reassemble(core: Core, tokenizer_version: str) -> Replay:
-    """The text that the fit makes of the stored candidates, under the stored rules."""
+    """Fit the stored candidates again, under the stored rules."""
     withheld = [
         f"/items/{place}/content"
         for place, item in enumerate(core.items)
@@ -70,12 +70,12 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
     if withheld:
         raise ReplayError(core.context_id, "reassemble", withheld)
     fitted = _fitted(core)
-    again = _core_of(core, fitted)
+    again = _with_fit(core, fitted)
     same = again.output.content_hash == core.output.content_hash
     return Replay(
         context_id=core.context_id,
         mode="reassemble",
-        fidelity=_reassembled(core, tokenizer_version, same=same),
+        fidelity=_reassemble_fidelity(core, tokenizer_version, same=same),
         content=fitted.content,
         content_hash=again.output.content_hash,
         matches=same,
@@ -107,8 +107,8 @@ def _plain(text: Any) -> str:
     return "" if isinstance(text, Commitment) else text
 
 
-def _core_of(core: Core, fitted: Fitted) -> Core:
-    """The core as it would be had the fit decided so."""
+def _with_fit(core: Core, fitted: Fitted) -> Core:
+    """Return the core with the decisions of another fit."""
     items = tuple(
         msgspec.structs.replace(
             item,
@@ -135,16 +135,16 @@ def _core_of(core: Core, fitted: Fitted) -> Core:
     return msgspec.structs.replace(core, items=items, output=output)
 
 
-def _reassembled(core: Core, tokenizer_version: str, *, same: bool) -> str:
-    made = "the recorded items, fitted again under the recorded rules"
+def _reassemble_fidelity(core: Core, tokenizer_version: str, *, same: bool) -> str:
+    source = "the recorded items, fitted again under the recorded rules"
     if same:
-        return f"exact: {made}, give the recorded text"
+        return f"exact: {source}, give the recorded text"
     if tokenizer_version != core.versions.tokenizer:
         return (
-            f"different: {made}, give another text; tokens are counted by version "
-            f"{tokenizer_version} here and were by {core.versions.tokenizer}"
+            f"different: {source}, give another text; the tokenizer's version is "
+            f"{tokenizer_version} and was {core.versions.tokenizer}"
         )
-    return f"different: {made}, give another text than the recorded one"
+    return f"different: {source}, give another text than the recorded one"
 
 
 def rerun(
@@ -156,12 +156,12 @@ def rerun(
     *,
     searched: bool,
 ) -> Replay:
-    """What came of running the function again, for which some retriever was asked or none."""
+    """Return the replay of a function that ran again; `searched` if it called a retriever."""
     same = context.content_hash == core.output.content_hash
     return Replay(
         context_id=core.context_id,
         mode=mode,
-        fidelity=_rerun(core, mode, definition, same=same, searched=searched),
+        fidelity=_rerun_fidelity(core, mode, definition, same=same, searched=searched),
         content=context.content,
         content_hash=context.content_hash,
         matches=same,
@@ -170,21 +170,23 @@ def rerun(
     )
 
 
-def _rerun(core: Core, mode: Mode, definition: str | None, *, same: bool, searched: bool) -> str:
-    """How far a text can be relied on that the function as it is today has made."""
+def _rerun_fidelity(
+    core: Core, mode: Mode, definition: str | None, *, same: bool, searched: bool
+) -> str:
+    """Return how reliable a text of the current function is."""
     words = ["the same text" if same else "another text"]
     words.append(
-        "features as the record says that they were read, and others as they were known at "
+        "features as the record says they were read, and others as they were at "
         f"{moment_text(core.timing.started_at)}"
         if mode == "as_of"
         else "features as they are now"
     )
     if searched:
-        words.append("retrievers asked now")
+        words.append("retrievers called now")
     if mode == "as_of":
-        words.append("whatever is computed on demand or read elsewhere as it is now")
+        words.append("computed features and other data as they are now")
     if definition is None or core.context.definition is None:
-        words.append("nobody knows whether the function has changed")
+        words.append("it is unknown whether the function has changed")
     elif definition != core.context.definition:
         words.append("the function has changed since")
     return f"{words[0]}: {'; '.join(words[1:])}"

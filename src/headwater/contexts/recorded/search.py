@@ -1,4 +1,4 @@
-"""Finding recorded contexts: by reference, in lists, and by what they were made of."""
+"""Finding recorded contexts: by reference, by time and name, and by provenance."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SHOWN = 5
 
 
 class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Recorded contexts, the newest first, and where the list goes on."""
+    """Recorded contexts, the newest first; `next_cursor` is None on the last page."""
 
     contexts: Sequence[RecordSummary]
     next_cursor: str | None
 
 
 class ContextQuery(NamedTuple):
-    """What contexts are looked for by: everything that is given."""
+    """The provenance to search for: contexts must match all fields that are not None."""
 
     feature: str | None
     entity: str | None
@@ -39,15 +39,15 @@ class ContextQuery(NamedTuple):
 
 
 class ContextSearch:
-    """Finds what was recorded."""
+    """Finds recorded contexts in the log."""
 
     def __init__(self, records: RecordLog, settings: Settings) -> None:
         self._records = records
         self._settings = settings
 
     async def stored(self, ref: str) -> StoredRecord:
-        """The record that is meant."""
-        asked, ref = ref, spelled(ref)
+        """Return the stored record of a reference."""
+        spelling, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
             ids = await self._records.ids_beginning(ref, _SHOWN)
@@ -55,7 +55,7 @@ class ContextSearch:
                 raise AmbiguousRefError(ref, ids)
             stored = await self._records.get(ids[0]) if ids else None
         if stored is None:
-            raise UnknownContextError(asked)
+            raise UnknownContextError(spelling)
         return stored
 
     async def contexts(
@@ -67,13 +67,13 @@ class ContextSearch:
         freshness_status: str | None,
         cursor: str | None,
     ) -> ContextPage:
-        """Lists contexts, the newest first."""
+        """List contexts, the newest first."""
         _check_limit(limit)
         _check_moments(start=start, end=end)
-        known = get_args(FreshnessStatus)
-        if freshness_status is not None and freshness_status not in known:
+        statuses = get_args(FreshnessStatus)
+        if freshness_status is not None and freshness_status not in statuses:
             raise InvalidInputError(
-                f"no freshness_status {freshness_status!r}; {nearest(freshness_status, known)}"
+                f"no freshness_status {freshness_status!r}; {nearest(freshness_status, statuses)}"
             )
         listed = await self._records.records(
             start=start,
@@ -85,10 +85,10 @@ class ContextSearch:
         )
         return _page(listed, limit)
 
-    async def find(self, wanted: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
-        """Lists contexts that were made of what is wanted."""
+    async def find(self, query: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
+        """List contexts with this provenance, the newest first."""
         _check_limit(limit)
-        parts = list(self._parts(wanted))
+        parts = list(self._parts(query))
         if not parts:
             raise InvalidInputError("say what to find contexts by: feature, entity_id or chunk")
         indexes = await self._indexes()
@@ -100,31 +100,34 @@ class ContextSearch:
                 break
         return _page(found, limit)
 
-    def _parts(self, wanted: ContextQuery) -> Iterator[tuple[str, ...]]:
-        """What a context must have been made of, all of it."""
-        if wanted.entity is not None and wanted.entity_id is None:
+    def _parts(self, query: ContextQuery) -> Iterator[tuple[str, ...]]:
+        """Yield the parts that the provenance of a context must contain."""
+        if query.entity is not None and query.entity_id is None:
             raise InvalidInputError(
-                f"entity {wanted.entity!r} says what entity_id is the id of; give entity_id as well"
+                f"entity {query.entity!r} is given without entity_id; give entity_id as well"
             )
-        entity_id = None if wanted.entity_id is None else str(wanted.entity_id)
-        if wanted.feature is not None:
-            yield ("feature", wanted.feature, *([] if entity_id is None else [entity_id]))
-        if wanted.entity is not None and entity_id is not None:
-            yield ("entity", wanted.entity, entity_id)
-        elif wanted.feature is None and entity_id is not None:
+        entity_id = None if query.entity_id is None else str(query.entity_id)
+        if query.feature is not None:
+            yield ("feature", query.feature, *([] if entity_id is None else [entity_id]))
+        if query.entity is not None and entity_id is not None:
+            yield ("entity", query.entity, entity_id)
+        elif query.feature is None and entity_id is not None:
             yield ("id", entity_id)
-        if wanted.chunk is not None:
-            yield ("chunk", wanted.chunk)
+        if query.chunk is not None:
+            yield ("chunk", query.chunk)
 
     async def _indexes(self) -> list[Index]:
-        """That of the settings, and the log's own: the first is set when there is much already."""
-        own, given = Index(await self._records.index_key()), index_of(self._settings)
-        return [own] if given is None else [given, own]
+        """Return the index of the settings, if any, and that of the log.
+
+        Records from before `record.index_key` was set have keys of the log's index.
+        """
+        of_log, configured = Index(await self._records.index_key()), index_of(self._settings)
+        return [of_log] if configured is None else [configured, of_log]
 
     async def _in_any(
         self, keys: Sequence[bytes], cursor: str | None, size: int
     ) -> AsyncIterator[RecordSummary]:
-        """Contexts with one of the keys, the newest first, each once."""
+        """Yield contexts with one of the keys, the newest first, each once."""
         pages = {key: await self._records.find(key, before=cursor, limit=size) for key in keys}
         while any(pages.values()):
             newest = max((page[0] for page in pages.values() if page), key=_order)
@@ -138,7 +141,7 @@ class ContextSearch:
 
 
 def named(ref: str) -> str | None:
-    """The id or hash that a reference names in full; the beginning of one names none."""
+    """Return the id or hash if a reference is complete, or None for the beginning of an id."""
     return None if len(ref) < _ID_LENGTH else spelled(ref)
 
 
@@ -149,7 +152,7 @@ def _order(summary: RecordSummary) -> tuple[datetime, str]:
 async def _in_all(
     lists: Sequence[AsyncIterator[RecordSummary]],
 ) -> AsyncIterator[RecordSummary]:
-    """What stands in every one of several lists, the newest first."""
+    """Yield the contexts that are in all lists, the newest first."""
     heads = [await anext(each, None) for each in lists]
     while all(heads):
         present = [head for head in heads if head is not None]
@@ -165,7 +168,7 @@ async def _in_all(
 
 
 def _page(listed: Sequence[RecordSummary], limit: int) -> ContextPage:
-    """As many as were asked for; one more says that the list goes on."""
+    """Return a page of `limit` contexts; one more in the list means that another page follows."""
     contexts = listed[:limit]
     return ContextPage(
         contexts=contexts, next_cursor=contexts[-1].context_id if len(listed) > limit else None

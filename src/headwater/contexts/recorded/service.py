@@ -1,4 +1,4 @@
-"""The verbs of evidence: each finds a recorded context and says, shows or changes one thing."""
+"""The operations on recorded contexts, as the store offers them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ from headwater.settings.schema import Settings
 
 
 class RecordedContexts:
-    """What is known of contexts that were assembled before."""
+    """The recorded contexts of a store.
+
+    Every method takes a reference: a context id, the beginning of an id, or a record hash.
+    """
 
     def __init__(
         self,
@@ -50,34 +53,34 @@ class RecordedContexts:
         self._clock = clock
         self._assembly = assembly
         self._replayer = Replayer(records, registry, clock, rehearse)
-        finder = ContextSearch(records, settings)
-        self._stored, self.contexts, self.find = finder.stored, finder.contexts, finder.find
+        search = ContextSearch(records, settings)
+        self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
 
-    async def record(self, receipt: ExternalContext) -> Context:
-        """Records a text that was assembled elsewhere."""
-        given = receipt.interaction_ref
-        overrides = Overrides(interaction_ref=msgspec.UNSET if given is None else given)
+    async def record(self, external: ExternalContext) -> Context:
+        """Record a text that another program assembled."""
+        reference = external.interaction_ref
+        overrides = Overrides(interaction_ref=msgspec.UNSET if reference is None else reference)
         run = current_replay() or self._assembly.run
-        return await run(definition_of(receipt), (), receipt.inputs, overrides)
+        return await run(definition_of(external), (), external.inputs, overrides)
 
     async def context(self, ref: str) -> PastContext:
-        """The context with this id, beginning of an id, or record hash."""
+        """Return a recorded context with its lineage."""
         return projection.past_context(*await self._opened(ref))
 
     async def explain(self, ref: str) -> ContextTrace:
-        """Why that context is as it is."""
+        """Return the explanation of a context."""
         return projection.explain(*await self._opened(ref))
 
     async def record_of(self, ref: str) -> Record:
-        """Its record."""
+        """Return the record of a context."""
         return decode_record(await self._stored(ref))
 
     async def _opened(self, ref: str) -> tuple[Record, Core]:
-        """The record, and what it says."""
+        """Return a record and its opened core."""
         return load_record(await self._stored(ref))
 
     async def verify(self, ref: str, expect: str | None, *, signed: bool) -> VerificationReport:
-        """What holds of a record as it lies in the log."""
+        """Verify a record as it is stored in the log."""
         expected = named(ref) if expect is None else expect
         stored = await self._stored(ref)
         return verify_record(stored, self._settings, expect=expected, signed=signed)
@@ -85,9 +88,9 @@ class RecordedContexts:
     async def redact(
         self, ref: str, pointers: Sequence[str], reason: str, by: str | None, *, everywhere: bool
     ) -> Record:
-        """Erases values of a record, all or none; two who redact at once both succeed."""
+        """Erase values of a record, all or none; concurrent redactions all succeed."""
         if not pointers:
-            raise InvalidInputError("say which value is redacted, such as '/inputs/question'")
+            raise InvalidInputError("say which value to redact, such as '/inputs/question'")
         while True:
             stored = await self._stored(ref)
             record, now = decode_record(stored), self._clock.now()
@@ -102,12 +105,12 @@ class RecordedContexts:
                 return redacted
 
     async def diff(self, before: str, after: str) -> ContextDiff:
-        """In what one context differs from another."""
+        """Compare two contexts."""
         (_, one), (_, two) = await self._opened(before), await self._opened(after)
         return diff(one, two)
 
     async def replay(self, ref: str, mode: Mode) -> Replay:
-        """The context once more."""
+        """Replay a context."""
         check_mode(mode)
         _, core = await self._opened(ref)
         return await self._replayer.replay(core, mode)

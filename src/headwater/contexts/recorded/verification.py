@@ -1,4 +1,4 @@
-"""Proof: a record as it lies in the log, read, and what holds of it."""
+"""Decoding and verifying records as they are stored in the log."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ _decode_signature = msgspec.json.Decoder(Signature).decode
 
 
 def check_signing(settings: Settings) -> None:
-    """Refuses keys that are none, and to go without where every record must be signed.
+    """Raise for invalid keys, and for missing keys if every record must be signed.
 
-    Public keys are enough to open a store: they read and verify, and only a new record needs more.
+    Public keys are enough to open a store for reading; only new records need a key that signs.
     """
     keyring = parse_keyring(settings.signing_key)
     if settings.signature_mode == "required" and not keyring.keys:
         raise ConfigError(
-            "HEADWATER_SIGNATURE_MODE is 'required' and there is no key; set "
+            "HEADWATER_SIGNATURE_MODE is 'required', but no key is configured; set "
             "HEADWATER_SIGNING_KEY, for example to 'march:' and the output of openssl rand -hex 32"
         )
 
 
 def decode_record(stored: StoredRecord) -> Record:
-    """The record of which every part can be read."""
-    readings = _readings(stored)
-    for part, reading in readings._asdict().items():
-        if reading.problem is not None:
-            raise DamagedRecordError(stored.context_id, part, reading.problem)
-    return _record(stored, readings)
+    """Return the record; raise `DamagedRecordError` if a part of it cannot be read."""
+    parts = _parts(stored)
+    for name, part in parts._asdict().items():
+        if part.problem is not None:
+            raise DamagedRecordError(stored.context_id, name, part.problem)
+    return _record(stored, parts)
 
 
 def load_record(stored: StoredRecord) -> tuple[Record, Core]:
-    """The record and what it says, of which nothing was altered since it got its hash."""
+    """Return the record and its opened core; raise `DamagedRecordError` if it was altered."""
     record = decode_record(stored)
     for part, problem in _alterations(record):
         raise DamagedRecordError(record.context_id, part, problem)
     try:
         core = open_core(record)
     except RecordValueError as error:
-        part, said = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
-        raise DamagedRecordError(record.context_id, part, said) from error
+        part, problem = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
+        raise DamagedRecordError(record.context_id, part, problem) from error
     if (core.context_id, core.output.content_hash) != (record.context_id, record.content_hash):
-        said = f"it is that of context {core.context_id} with {core.output.content_hash}"
-        raise DamagedRecordError(record.context_id, "core", said)
+        problem = f"it is that of context {core.context_id} with {core.output.content_hash}"
+        raise DamagedRecordError(record.context_id, "core", problem)
     return record, core
 
 
@@ -80,26 +80,26 @@ def _alterations(record: Record) -> Iterator[tuple[str, str]]:
 def verify_record(
     stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool = False
 ) -> VerificationReport:
-    """What holds of a record, which must have that id or hash if one is expected."""
-    readings = _readings(stored)
+    """Verify a stored record; `expect` is the id or hash that it must have."""
+    parts = _parts(stored)
     report = verify(
-        _record(stored, readings),
+        _record(stored, parts),
         parse_keyring(settings.signing_key),
         expect=expect,
         signed=signed or settings.signature_mode == "required",
     )
-    return _with_problems(report, stored, readings)
+    return _with_problems(report, stored, parts)
 
 
 class _Part(NamedTuple):
-    """A part of a stored record as it was read, or why it cannot be."""
+    """A decoded part of a stored record, or the problem that prevented decoding."""
 
     value: Any
     problem: str | None = None
 
 
-class _Readings(NamedTuple):
-    """A core and the parts that lie beside it."""
+class _Parts(NamedTuple):
+    """The parts of a stored record."""
 
     core: _Part
     disclosures: _Part
@@ -107,69 +107,68 @@ class _Readings(NamedTuple):
     redactions: _Part
 
 
-def _readings(stored: StoredRecord) -> _Readings:
-    return _Readings(
-        _read(bytes, stored.core, b""),
-        _read(decode_disclosures, stored.disclosures, ()),
+def _parts(stored: StoredRecord) -> _Parts:
+    return _Parts(
+        _decode(bytes, stored.core, b""),
+        _decode(decode_disclosures, stored.disclosures, ()),
         _Part(None)
         if stored.signature is None
-        else _read(_decode_signature, stored.signature, None),
-        _read(decode_redactions, stored.redactions, ()),
+        else _decode(_decode_signature, stored.signature, None),
+        _decode(decode_redactions, stored.redactions, ()),
     )
 
 
-def _read(decode: Callable[[bytes], Any], raw: bytes, otherwise: Any) -> _Part:
-    # SQLite keeps what it is given in any column, also a text where bytes belong.
+def _decode(decode: Callable[[bytes], Any], raw: bytes, default: Any) -> _Part:
+    # SQLite accepts any type in any column, so a column may hold text instead of bytes.
     if type(raw) is not bytes:
-        return _Part(otherwise, f"it is stored as {type(raw).__name__}, not as bytes")
+        return _Part(default, f"it is stored as {type(raw).__name__}, not as bytes")
     try:
         return _Part(decode(raw))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return _Part(otherwise, str(error))
+        return _Part(default, str(error))
 
 
-def _record(stored: StoredRecord, readings: _Readings) -> Record:
-    disclosures: tuple[Disclosure, ...] = readings.disclosures.value
-    redactions: tuple[Redaction, ...] = readings.redactions.value
+def _record(stored: StoredRecord, parts: _Parts) -> Record:
+    disclosures: tuple[Disclosure, ...] = parts.disclosures.value
+    redactions: tuple[Redaction, ...] = parts.redactions.value
     return Record(
         context_id=stored.context_id,
         record_hash=stored.record_hash,
         content_hash=stored.content_hash,
-        core=readings.core.value,
+        core=parts.core.value,
         disclosures=disclosures,
-        signature=readings.signature.value,
+        signature=parts.signature.value,
         redactions=redactions,
     )
 
 
 def _with_problems(
-    report: VerificationReport, stored: StoredRecord, readings: _Readings
+    report: VerificationReport, stored: StoredRecord, parts: _Parts
 ) -> VerificationReport:
-    """The report, and in it what is wrong with the log's own columns."""
+    """Return the report, extended by the problems of the columns of the log."""
     problems = {
-        "hash": _unreadable("core", readings.core)
-        + list(_column_problems(stored, readings.core.value)),
-        "signature": _unreadable("signature", readings.signature),
-        "disclosures": _unreadable("disclosures", readings.disclosures)
-        + _unreadable("redactions", readings.redactions),
+        "hash": _unreadable("core", parts.core) + list(_column_problems(stored, parts.core.value)),
+        "signature": _unreadable("signature", parts.signature),
+        "disclosures": _unreadable("disclosures", parts.disclosures)
+        + _unreadable("redactions", parts.redactions),
     }
-    checks = tuple(_broken(check, problems.get(check.check, [])) for check in report.checks)
+    checks = tuple(_with_failures(check, problems.get(check.check, [])) for check in report.checks)
     return msgspec.structs.replace(report, checks=checks)
 
 
-def _unreadable(part: str, reading: _Part) -> list[str]:
-    return [] if reading.problem is None else [f"the {part} cannot be read: {reading.problem}"]
+def _unreadable(name: str, part: _Part) -> list[str]:
+    return [] if part.problem is None else [f"the {name} cannot be read: {part.problem}"]
 
 
-def _broken(check: Check, problems: Sequence[str]) -> Check:
+def _with_failures(check: Check, problems: Sequence[str]) -> Check:
     if not problems:
         return check
-    said = [check.detail] if check.ok is False else []
-    return Check(check.check, ok=False, detail="; ".join([*said, *problems]), fault="altered")
+    earlier = [check.detail] if check.ok is False else []
+    return Check(check.check, ok=False, detail="; ".join([*earlier, *problems]), fault="altered")
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """What a core says of the columns by which the log lists it."""
+    """The fields of a core that are also columns of the log."""
 
     class Named(msgspec.Struct, frozen=True):
         name: str
@@ -186,11 +185,11 @@ def _column_problems(stored: StoredRecord, raw: bytes) -> Iterator[str]:
     try:
         core = msgspec.json.decode(raw, type=_Listed)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return  # that the core cannot be read, the report says already
-    for column, listed, said in (
+        return  # the report already says that the core is unreadable
+    for column, listed, recorded in (
         ("name", stored.name, core.context.name),
         ("created_at", stored.created_at, core.created_at),
         ("freshness_status", stored.freshness_status, core.freshness.status),
     ):
-        if listed != said:
-            yield f"the log lists it with {column} {listed}, but the core says {said}"
+        if listed != recorded:
+            yield f"the log lists it with {column} {listed}, but the core says {recorded}"
