@@ -149,8 +149,8 @@ def test_a_process_that_waits_for_a_handler_says_how_to_end_at_once(
     wait_until((folder / "begun").exists)
     process.send(signal.SIGINT)
     said = process.errors_until('"event":"stopping"')
-    assert '"waits_for":"handlers, refreshes and requests that run"' in said
-    assert '"hint":"a second Ctrl-C or SIGTERM ends them at once"' in said
+    assert '"waits_for":"running handlers, refreshes and requests"' in said
+    assert '"hint":"press Ctrl-C again or send SIGTERM again to stop at once"' in said
     assert '"stopping"' not in process.end(signal.SIGINT).err
 
 

@@ -11,7 +11,7 @@ from headwater.cli.runner import new_store_notice, run_long, stop_on_signal
 from headwater.core.deadlines import ending
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
-from headwater.http.server import say_if_busy, serve_worker
+from headwater.http.server import log_if_busy, serve_worker
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
 
@@ -69,7 +69,7 @@ async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> 
             def stop() -> None:
                 end()
                 worker.stop()
-                say_if_busy([working], seconds)
+                log_if_busy([working], seconds)
                 asyncio.get_running_loop().call_later(seconds, working.cancel)
 
             stop_on_signal(stop)

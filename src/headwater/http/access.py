@@ -106,15 +106,10 @@ def _check_local(scope: Scope) -> None:
     if client and not is_loopback(client[0]):
         raise ForeignRequestError("the address", client[0])
     for name, value in scope["headers"]:
-        if name == b"host":
-            _check_local_url("the host", "//" + value.decode("latin-1"))
-        elif name == b"origin":
-            _check_local_url("the origin", value.decode("latin-1"))
-
-
-def _check_local_url(source: str, url: str) -> None:
-    if not _is_local_url(url):
-        raise ForeignRequestError(source, url.removeprefix("//"))
+        if name in (b"host", b"origin"):
+            text = value.decode("latin-1")
+            if not _is_local_url(text if name == b"origin" else f"//{text}"):
+                raise ForeignRequestError(f"the {name.decode()}", text)
 
 
 @lru_cache(256)

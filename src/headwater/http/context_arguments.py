@@ -1,4 +1,4 @@
-"""The arguments of a context as a request brings them: JSON, in the types that it annotates."""
+"""Conversion of JSON parameters to the arguments of a context's function."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from typing import Any
 import msgspec
 
 from headwater.declarations import ContextDef, annotations_of
-from headwater.errors.hints import closest
 from headwater.http.request_errors import FieldError
+from headwater.http.request_parsing import unknown_name_error
 
 _REFERENCE = "interaction_ref"
 
-# Spelled in one way alone, as ids are, and no longer than 64 bits.
+# One spelling for each number, as for ids, and at most 64 bits.
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 _Reference = Any | msgspec.UnsetType | None
 
 
 def with_reference(
-    definition: ContextDef, params: Mapping[str, Any], beside: _Reference
+    definition: ContextDef, params: Mapping[str, Any], outside: _Reference
 ) -> tuple[dict[str, Any], _Reference]:
-    """The parameters and the interaction's reference, which may be one of them or stand beside.
+    """Return the parameters and the interaction reference, which may be inside or outside them.
 
-    Every context takes one; the function gets it where it has a parameter of that name.
+    Every context accepts a reference. A function with a parameter of that name receives it.
     """
-    given = dict(params)
-    if _REFERENCE in given and beside is not msgspec.UNSET:
+    inside = dict(params)
+    if _REFERENCE in inside and outside is not msgspec.UNSET:
         raise FieldError(
-            f"{_REFERENCE} is given twice, among the params and beside them; give it once",
+            f"{_REFERENCE} occurs twice, in the params and outside them; give it once",
             _REFERENCE,
         )
-    reference = given.pop(_REFERENCE, beside)
+    reference = inside.pop(_REFERENCE, outside)
     if _REFERENCE in definition.signature.parameters and reference not in (None, msgspec.UNSET):
-        given[_REFERENCE] = reference
-    return given, reference
+        inside[_REFERENCE] = reference
+    return inside, reference
 
 
 def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> inspect.BoundArguments:
-    """The given parameters as the context's function takes them, or an error that names one."""
+    """Return the arguments for the context's function; raise FieldError for an invalid one."""
     _check_known(definition, params)
     kinds = annotations_of(definition.function)
     rest = dict(params)
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, parameter in definition.signature.parameters.items():
         kind = kinds.get(name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
-            given[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
+            arguments[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
         elif name not in rest:
             _check_complete(definition, parameter)
         elif parameter.kind is parameter.VAR_POSITIONAL:
             several = _typed(rest.pop(name), list[Any], name)
-            given[name] = tuple(_typed(value, kind, name) for value in several)
+            arguments[name] = tuple(_typed(value, kind, name) for value in several)
         else:
-            given[name] = _typed(rest.pop(name), kind, name)
-    bound = inspect.BoundArguments(definition.signature, given)
+            arguments[name] = _typed(rest.pop(name), kind, name)
+    bound = inspect.BoundArguments(definition.signature, arguments)
     bound.apply_defaults()
     return bound
 
@@ -69,12 +69,8 @@ def _check_known(definition: ContextDef, params: Mapping[str, Any]) -> None:
     known = [parameter.name for parameter in declared]
     for name in params:
         if name not in known:
-            near = closest(name, known)
-            there = f"there is {', '.join(known)}" if known else "it takes none"
-            hint = f"did you mean {near!r}?" if near else there
-            raise FieldError(
-                f"context {definition.name!r} has no parameter {name!r}; {hint}", _field(name), near
-            )
+            problem = f"context {definition.name!r} has no parameter"
+            raise unknown_name_error(problem, name, known, _field(name))
 
 
 def _check_complete(definition: ContextDef, parameter: inspect.Parameter) -> None:
@@ -93,12 +89,12 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
             return number
         raise FieldError(f"parameter {name!r}: {error}", _field(name)) from error
     except TypeError:
-        # An annotation that says nothing about JSON, such as a protocol.
+        # The annotation has no JSON form, for example a protocol.
         return value
 
 
 def _whole_number(value: Any, kind: Any) -> int | None:
-    """The number that a text spells, where one is wanted: ids are text in all other requests."""
+    """Return the number in a text where a number is annotated: ids are text in other requests."""
     if type(value) is not str or not _WHOLE_NUMBER.fullmatch(value):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Routes that assemble contexts, and that show those assembled before."""
+"""Routes that assemble contexts and read recorded ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 
 class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments of a context, and what is to be otherwise than declared this time."""
+    """The arguments of a context, and options that replace declared ones for this call."""
 
     params: dict[str, Any] = {}
     interaction_ref: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
@@ -39,13 +39,13 @@ class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same, with the name of the context."""
+    """The body of ``AssembleBody`` with the name of the context."""
 
     context: str
 
 
 class Assembled(msgspec.Struct, frozen=True, kw_only=True):
-    """A context that was just assembled; ``cost`` is in nano-USD, null for an unknown price."""
+    """An assembled context; ``cost`` is in nano-USD, or null if the price is unknown."""
 
     context_id: str
     record_hash: str
@@ -62,25 +62,25 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contexts:
-    """Assembles contexts and looks them up."""
+    """Assembles contexts and reads recorded ones."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
 
     def routes(self) -> list[Route]:
         return [
-            # Before the route with a name: names of contexts have no hyphen.
-            Route("GET", "/v1/contexts/made-of", self.find_contexts),
             Route("POST", "/v1/contexts/{name}", self.assemble_context, documents=Assembled),
             Route("POST", "/api/context/assemble", self.assemble, documents=Assembled),
             Route("GET", "/v1/contexts", self.list_contexts),
+            # No context has this name, because names have no hyphen.
+            Route("GET", "/v1/contexts/made-of", self.find_contexts),
             Route("GET", "/v1/context/{id}", self.read_context, documents=PastContext),
             Route("GET", "/v1/context/{id}/lineage", self.read_lineage, documents=ContextLineage),
             Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),
         ]
 
     async def assemble_context(self, name: str, body: AssembleBody) -> ApiResponse:
-        """Assembles a context and keeps its record."""
+        """Assemble a context and record it."""
         definition = runtime_of(self._store).registry.context(name)
         params, reference = with_reference(definition, body.params, body.interaction_ref)
         bound = arguments_of(definition, params)
@@ -88,10 +88,10 @@ class Contexts:
         context = await runtime_of(self._store).assemble(
             definition, bound.args, bound.kwargs, changed
         )
-        return _answer(assembled(context))
+        return _json(assembled(context))
 
     async def assemble(self, body: AssembleNamedBody) -> ApiResponse:
-        """Assembles the context that the body names, for the UI, and keeps its record."""
+        """Assemble and record the context that the body names, for the UI."""
         return await self.assemble_context(body.context, body)
 
     async def list_contexts(
@@ -103,7 +103,7 @@ class Contexts:
         freshness_status: FreshnessStatus | None = None,
         cursor: str | None = None,
     ) -> ContextPage:
-        """Lists recorded contexts from ``start`` on and before ``end``, the newest first."""
+        """List recorded contexts from ``start`` until before ``end``, newest first."""
         return await self._store.list_contexts(
             start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
         )
@@ -117,7 +117,7 @@ class Contexts:
         limit: Limit = 100,
         cursor: str | None = None,
     ) -> ContextPage:
-        """Lists recorded contexts that all of this went into, the newest first."""
+        """List recorded contexts that used all of these inputs, newest first."""
         return await self._store.records.find(
             feature=feature,
             entity=entity,
@@ -128,24 +128,24 @@ class Contexts:
         )
 
     async def read_context(self, id: str) -> ApiResponse:
-        """Reads a recorded context with its lineage."""
-        return _answer(await self._store.get_context_at(id))
+        """Read a recorded context with its lineage."""
+        return _json(await self._store.get_context_at(id))
 
     async def read_lineage(self, id: str) -> ApiResponse:
-        """Reads the lineage of a recorded context, and nothing else."""
-        return _answer((await self._store.get_context_at(id)).lineage)
+        """Read only the lineage of a recorded context."""
+        return _json((await self._store.get_context_at(id)).lineage)
 
     async def explain_context(self, id: str) -> ApiResponse:
-        """Explains why a recorded context is as it is."""
-        return _answer(await self._store.records.explain(id))
+        """Explain the decisions behind a recorded context."""
+        return _json(await self._store.records.explain(id))
 
 
-def _answer(told: msgspec.Struct) -> ApiResponse:
-    return ApiResponse(msgspec.json.encode(plain(told)))
+def _json(value: msgspec.Struct) -> ApiResponse:
+    return ApiResponse(msgspec.json.encode(plain(value)))
 
 
 def assembled(context: Context) -> Assembled:
-    """A context as its caller is told of it."""
+    """Return the response body of an assembled context."""
     return Assembled(
         context_id=context.context_id,
         record_hash=context.record_hash,

@@ -1,4 +1,4 @@
-"""The route that lists what is declared: entities, features, retrievers and contexts."""
+"""The route that lists the declarations: entities, features, retrievers and contexts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class DeclaredEntity(msgspec.Struct, frozen=True, kw_only=True):
-    """What features belong to, and the field that identifies one of it."""
+    """An entity and the field that identifies it."""
 
     name: str
     id_field: str
@@ -29,7 +29,7 @@ class DeclaredEntity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredFeature(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature and how it comes to be."""
+    """A feature and how it is computed."""
 
     name: str
     entity: str
@@ -56,7 +56,7 @@ class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredRetriever(msgspec.Struct, frozen=True, kw_only=True):
-    """A search."""
+    """A retriever and its options."""
 
     name: str
     description: str
@@ -67,7 +67,7 @@ class DeclaredRetriever(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A context and the rules it is assembled by."""
+    """A context and its options."""
 
     name: str
     version: str | None
@@ -84,7 +84,7 @@ class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a features file declares."""
+    """All declarations of a features file."""
 
     entities: Sequence[DeclaredEntity]
     features: Sequence[DeclaredFeature]
@@ -94,7 +94,7 @@ class DeclaredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declarations:
-    """Answers with what is declared."""
+    """Lists the declarations of a store."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -103,7 +103,7 @@ class Declarations:
         return [Route("GET", "/api/store", self.list_declarations)]
 
     async def list_declarations(self) -> DeclaredResponse:
-        """Lists entities, features, retrievers and contexts, and what depends on what."""
+        """List entities, features, retrievers and contexts, and their dependency graph."""
         registry = runtime_of(self._store).registry
         return DeclaredResponse(
             entities=[_entity(entity) for entity in registry.entities.values()],
@@ -144,7 +144,7 @@ def _feature(feature: FeatureDef) -> DeclaredFeature:
 
 
 def declared_retriever(retriever: RetrieverDef) -> DeclaredRetriever:
-    """A retriever as it is listed."""
+    """Return the listing of a retriever."""
     return DeclaredRetriever(
         name=retriever.name,
         description=retriever.description,
@@ -156,7 +156,7 @@ def declared_retriever(retriever: RetrieverDef) -> DeclaredRetriever:
 
 
 def declared_context(context: ContextDef) -> DeclaredContext:
-    """A context as it is listed."""
+    """Return the listing of a context."""
     return DeclaredContext(
         name=context.name,
         version=context.version,
@@ -180,15 +180,17 @@ def _parameters(declared: ContextDef | RetrieverDef) -> list[DeclaredParameter]:
             name=parameter.name,
             type=inspect.formatannotation(hints[name]) if name in hints else None,
             required=parameter.default is parameter.empty,
-            default=None if parameter.default is parameter.empty else _shown(parameter.default),
+            default=_json_default(parameter.default),
         )
         for name, parameter in declared.signature.parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
 
 
-def _shown(default: Any) -> Any:
-    """A default as JSON, or as Python writes it: any object may be one."""
+def _json_default(default: Any) -> Any:
+    """Return a default as JSON or, if it has no JSON form, its ``repr``."""
+    if default is inspect.Parameter.empty:
+        return None
     try:
         return msgspec.to_builtins(plain(default))
     except TypeError:

@@ -59,18 +59,16 @@ class Probes:
             parts = [Health("store", ok=False, detail=str(error))]
         if self._worker is not None:
             parts.append(self._worker.health())
-        if all(part.ok for part in parts):
-            return ApiResponse(msgspec.json.encode(Readiness("ready", parts)))
-        for part in parts:
-            if not part.ok:
-                log.warning("not ready", part=part.name, detail=part.detail)
-        if self._store.settings.api_keys:
+        failed = [part for part in parts if not part.ok]
+        for part in failed:
+            log.warning("not ready", part=part.name, detail=part.detail)
+        if failed and self._store.settings.api_keys:
             # Probes send no key, and details name folders and hosts: they stay in the log.
             parts = [msgspec.structs.replace(part, detail="") for part in parts]
-        if all(part.ok or not part.needed for part in parts):
-            return ApiResponse(msgspec.json.encode(Readiness("degraded", parts)))
-        body = msgspec.json.encode(Readiness("not ready", parts))
-        return ApiResponse(body, 503, {"retry-after": "1"})
+        if any(part.needed for part in failed):
+            body = msgspec.json.encode(Readiness("not ready", parts))
+            return ApiResponse(body, 503, {"retry-after": "1"})
+        return ApiResponse(msgspec.json.encode(Readiness("degraded" if failed else "ready", parts)))
 
     async def metrics(self) -> ApiResponse:
         """Return the metrics in the Prometheus text format."""

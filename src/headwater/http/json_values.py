@@ -1,4 +1,4 @@
-"""Values as JSON: what JSON cannot say stands in the tags that records use."""
+"""Values as JSON: values without a JSON form are tagged as in records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.core.canonical_json import to_tagged
 
 
 def plain(value: Any) -> Any:
-    """A value that any reader of JSON gets whole: a function may be called with any other."""
+    """Return a value in which everything without a JSON form is tagged."""
     match value:
         case msgspec.Struct():
             return _plain_struct(value)
@@ -31,35 +31,35 @@ def plain(value: Any) -> Any:
 
 
 def _plain_struct(value: msgspec.Struct) -> msgspec.Struct:
-    free = {name: getattr(value, name) for name in _free(type(value))}
-    changed = {name: told for name, item in free.items() if (told := plain(item)) is not item}
+    fields = {name: getattr(value, name) for name in _untyped_fields(type(value))}
+    changed = {name: new for name, item in fields.items() if (new := plain(item)) is not item}
     return msgspec.structs.replace(value, **changed) if changed else value
 
 
-_known: dict[type[msgspec.Struct], tuple[str, ...]] = {}
+_fields_by_type: dict[type[msgspec.Struct], tuple[str, ...]] = {}
 
 
-def _free(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """The fields that may hold what JSON cannot say; a long list of the others is left alone."""
-    if kind not in _known:
-        # All, for as long as they are looked through: a kind may hold others of its own.
-        _known[kind] = kind.__struct_fields__
-        _known[kind] = tuple(_found(kind))
-    return _known[kind]
+def _untyped_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the fields that may hold values without a JSON form; others need no search."""
+    if kind not in _fields_by_type:
+        # All fields during the search, because a type may contain itself.
+        _fields_by_type[kind] = kind.__struct_fields__
+        _fields_by_type[kind] = tuple(_find_untyped_fields(kind))
+    return _fields_by_type[kind]
 
 
-def _found(kind: type[msgspec.Struct]) -> Iterator[str]:
+def _find_untyped_fields(kind: type[msgspec.Struct]) -> Iterator[str]:
     try:
         hints = get_type_hints(kind)
     except NameError:
-        hints = {}  # those of a user may name what exists for a type checker alone
+        hints = {}  # annotations of users may name types that only type checkers import
     for name in kind.__struct_fields__:
-        if _may_hold_any(hints.get(name, Any)):
+        if _is_untyped(hints.get(name, Any)):
             yield name
 
 
-def _may_hold_any(hint: Any) -> bool:
+def _is_untyped(hint: Any) -> bool:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return bool(_free(hint))
-    free = hint in (Any, float) or dataclasses.is_dataclass(hint)
-    return free or any(map(_may_hold_any, get_args(hint)))
+        return bool(_untyped_fields(hint))
+    is_untyped = hint in (Any, float) or dataclasses.is_dataclass(hint)
+    return is_untyped or any(map(_is_untyped, get_args(hint)))

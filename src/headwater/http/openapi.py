@@ -13,6 +13,9 @@ from headwater.http.problems import MEDIA_TYPE, Problem
 from headwater.http.request_parsing import Upload
 from headwater.http.routes import Parameter, Route, RouteSignature, signature_of
 
+_Schemas = dict[Any, dict[str, Any]]
+"""The schema of each type that the routes use."""
+
 _REFERENCE = "#/components/schemas/{name}"
 _KEYS = {
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -35,23 +38,12 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-class _Schemas:
-    """The schema of each type that the routes use."""
-
-    def __init__(self, kinds: Sequence[Any], schemas: Sequence[dict[str, Any]]) -> None:
-        self._pairs = list(zip(kinds, schemas, strict=True))
-
-    def of(self, kind: Any) -> dict[str, Any]:
-        # Types such as `list[BatchItem]` are equal, not identical, from one use to the next.
-        return next(schema for known, schema in self._pairs if known == kind)
-
-
 def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, dict[str, Any]]:
     kinds: list[Any] = [Problem]
     for route in routes:
         kinds += _kinds(route, signature_of(route))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    return _Schemas(kinds, schemas), components
+    return dict(zip(kinds, schemas, strict=True)), components
 
 
 def _kinds(route: Route, signature: RouteSignature) -> Iterator[Any]:
@@ -84,16 +76,16 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         "responses": {
             str(route.status): {
                 "description": "Success",
-                "content": {media_type: {"schema": schemas.of(response_type)}},
+                "content": {media_type: {"schema": schemas[response_type]}},
             },
             "default": {
                 "description": "A problem",
-                "content": {MEDIA_TYPE: {"schema": schemas.of(Problem)}},
+                "content": {MEDIA_TYPE: {"schema": schemas[Problem]}},
             },
         },
     }
     if signature.body is not None:
-        schema = schemas.of(_body_type(route, signature))
+        schema = schemas[_body_type(route, signature)]
         content = {accepted: {"schema": schema} for accepted in route.accepts}
         operation["requestBody"] = {"required": True, "content": content}
     if route.public:
@@ -106,5 +98,5 @@ def _parameter(parameter: Parameter, place: str, schemas: _Schemas) -> dict[str,
         "name": parameter.name,
         "in": place,
         "required": parameter.required,
-        "schema": schemas.of(parameter.kind),
+        "schema": schemas[parameter.kind],
     }

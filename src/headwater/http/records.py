@@ -1,4 +1,4 @@
-"""The route that gives a record: as a document, or its core as the bytes that were hashed."""
+"""The route that reads a record, as a document or as the bytes of its core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.store.feature_store import FeatureStore
 
 
 class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as one document; ``core`` is the exact text that was hashed."""
+    """A record as one document; ``core`` is the hashed text."""
 
     format: Literal["CRS-001"]
     context_id: str
@@ -28,7 +28,7 @@ class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """Answers with records."""
+    """Reads records."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class Records:
     async def read_record(
         self, ref: str, part: Literal["document", "core"] = "document"
     ) -> ApiResponse:
-        """Reads a record by its hash or context id; ``part=core`` gives the hashed bytes."""
+        """Read a record by its hash or context id; ``part=core`` returns the hashed bytes."""
         record = await self._store.get_record(ref)
         if part == "core":
             return ApiResponse(record.core)

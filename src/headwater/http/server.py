@@ -1,4 +1,4 @@
-"""One process that listens: the API and, beside it, a worker; or a worker's own probes."""
+"""Server processes: the API with or without a worker, or the probes of a worker."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from headwater.store.feature_store import FeatureStore
 
 _KEEP_ALIVE_SECONDS = 30
 _FORCE_SECONDS = 5.0
-_SILENT_SECONDS = 0.3
-_CONNECTIONS_WAITING = 2048
+_QUIET_STOP_SECONDS = 0.3
+_LISTEN_BACKLOG = 2048
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -39,12 +39,12 @@ async def serve(
     worker: bool = True,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT, then finishes what was begun and closes the store.
+    """Serve until SIGTERM or SIGINT, then finish running requests and close the store.
 
-    A worker that fails takes the server with it: events that are accepted are processed.
+    If the worker fails, the server stops too, because it would accept events that none handles.
     """
-    own = Worker(store) if worker else None
-    await _serve(store, create_app(store), own, (host, port), on_ready, assembles=True)
+    runs = Worker(store) if worker else None
+    await _serve(store, create_app(store), runs, (host, port), on_ready, has_contexts=True)
 
 
 async def serve_worker(
@@ -55,7 +55,7 @@ async def serve_worker(
     port: int,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Runs a worker and serves its metrics and probes until SIGTERM or SIGINT, likewise."""
+    """Run a worker and serve its metrics and probes until SIGTERM or SIGINT."""
     await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
 
 
@@ -66,14 +66,14 @@ async def _serve(
     address: tuple[str, int],
     on_ready: Callable[[str], None] | None,
     *,
-    assembles: bool = False,
+    has_contexts: bool = False,
 ) -> None:
     host, port = address
     check_address(store.settings, host)
     listener = listen(host, port)
     try:
         engine = await runtime_of(store).open()
-        if assembles:
+        if has_contexts:
             await engine.assembler.warm_up()
         drain = store.settings.worker.drain_timeout
         server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
@@ -87,21 +87,21 @@ async def _serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that connections can be made to; port 0 takes a free one."""
+    """Return a listening socket; port 0 takes a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_CONNECTIONS_WAITING)
+        return socket.create_server((host, port), family=family, backlog=_LISTEN_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"port {port} of {host} is in use; stop what uses it, or choose another with "
-                "--port or HEADWATER_HTTP_PORT (0 takes a free one), a worker's with --metrics-port"
+                f"port {port} of {host} is in use; stop the process that uses it, or choose a port "
+                "with --port or HEADWATER_HTTP_PORT (0: any free port), for a worker --metrics-port"
             ) from error
         raise ConfigError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, with our signals and our log."""
+    """Uvicorn without its signal handlers, and with Headwater's log."""
 
     def __init__(
         self, app: App, listener: socket.socket, drain: float, announce: Callable[[], None]
@@ -126,7 +126,7 @@ class _Server(uvicorn.Server):
         self._announce = announce
 
     async def run_until_stopped(self) -> None:
-        with _logged("uvicorn.error", private=self._private):
+        with _forwarded_log("uvicorn.error", private=self._private):
             await self.serve([self._listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -135,12 +135,12 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        # Uvicorn would raise the signal again after a clean end, and the process would not exit 0.
+        # Uvicorn would raise the signal again after a clean stop, and the process would not exit 0.
         yield
 
 
 async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
-    """Runs both until one of them ends, which ends the other; raises what made either fail."""
+    """Run both until one of them ends, then stop the other; raise the error of either."""
     serving = asyncio.create_task(server.run_until_stopped())
     working = asyncio.create_task(worker.run()) if worker else None
     tasks = [task for task in (serving, working) if task]
@@ -150,18 +150,18 @@ async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
         if worker:
             worker.stop()
 
-    def stop_or_give_up() -> None:
-        # Asked a second time, nothing is waited for any more.
+    def stop_or_abort() -> None:
+        # A second signal aborts running work.
         if server.should_exit:
             server.force_exit = True
             if working:
                 working.cancel()
         else:
-            say_if_busy(tasks, drain)
+            log_if_busy(tasks, drain)
         end()
         stop()
 
-    with ending(drain + _FORCE_SECONDS) as end, _on_signals(stop_or_give_up):
+    with ending(drain + _FORCE_SECONDS) as end, _on_signals(stop_or_abort):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -172,25 +172,25 @@ async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
             task.result()
 
 
-def say_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
-    """Says what is waited for, and how to wait no longer, unless all ends in a moment."""
+def log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    """Log that the process waits for running work, unless it stops within a moment."""
 
-    def say() -> None:
+    def log_if_running() -> None:
         if not all(task.done() for task in tasks):
             log.info(
                 "stopping",
-                waits_for="handlers, refreshes and requests that run",
+                waits_for="running handlers, refreshes and requests",
                 seconds_at_most=seconds,
-                hint="a second Ctrl-C or SIGTERM ends them at once",
+                hint="press Ctrl-C again or send SIGTERM again to stop at once",
             )
             log.flush()
 
-    asyncio.get_running_loop().call_later(_SILENT_SECONDS, say)
+    asyncio.get_running_loop().call_later(_QUIET_STOP_SECONDS, log_if_running)
 
 
 @contextmanager
 def _on_signals(stop: Callable[[], None]) -> Generator[None]:
-    # Only the main thread is told of signals; elsewhere whoever runs the server cancels it.
+    # Only the main thread receives signals; in another thread, the caller cancels the server.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -214,7 +214,7 @@ def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None
 
 
 class _LogHandler(logging.Handler):
-    """Hands records of the standard library's logging to our log."""
+    """Forwards records of the standard library's logging to Headwater's log."""
 
     def __init__(self, *, private: bool) -> None:
         super().__init__(logging.WARNING)
@@ -232,13 +232,13 @@ class _LogHandler(logging.Handler):
 
 
 @contextmanager
-def _logged(name: str, *, private: bool) -> Generator[None]:
+def _forwarded_log(name: str, *, private: bool) -> Generator[None]:
     logger, handler = logging.getLogger(name), _LogHandler(private=private)
-    propagates = logger.propagate
+    propagate = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = propagates
+        logger.propagate = propagate
