@@ -361,7 +361,7 @@ async def test_without_its_cache_a_search_is_made(
 ) -> None:
     search = declared(store, searches)
     engine = await runtime_of(store).open()
-    engine.retrieve._cache = BrokenCache(cached)  # noqa: SLF001
+    engine.retrievers._cache = BrokenCache(cached)  # noqa: SLF001
     assert (await search("shoes"))[0].text == "result 1"
     said = capsys.readouterr().err
     assert [r["retriever"] for r in records(said, "kept results not read")] == ["search"]

@@ -18,10 +18,9 @@ from headwater.contexts.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
 from headwater.contexts.tokens import tokenizer_for
-from headwater.core.clock import Clock, to_micros
+from headwater.core.clock import to_micros
 from headwater.core.templates import as_text
 from headwater.declarations import ContextDef, ContextItem, Overrides, reference
-from headwater.declarations.registry import Registry
 from headwater.errors import (
     ContextFailedError,
     ContextTimeoutError,
@@ -36,13 +35,13 @@ from headwater.features.frame import calling, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedContext
 from headwater.features.reader import Reader
 from headwater.features.running_calls import Call
-from headwater.features.user_calls import Limits, Raising, is_mistake
-from headwater.ports import RecordLog
+from headwater.features.services import Services
+from headwater.features.user_calls import Raising, is_mistake
 from headwater.records.core import Core
 from headwater.records.ids import new_context_id
 from headwater.records.lineage import Context
 from headwater.records.projection import live_context, violations_of
-from headwater.settings.schema import Settings, rates_of
+from headwater.settings.schema import rates_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 _INTERACTION = "interaction_ref"
@@ -54,24 +53,15 @@ Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
 class Assembler:
     """Assembles contexts and stores a record of each."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        reader: Reader,
-        records: RecordLog,
-        limits: Limits,
-        clock: Clock,
-        settings: Settings,
-        counted: Counted,
-    ) -> None:
-        self._registry = registry
+    def __init__(self, services: Services, reader: Reader, counted: Counted) -> None:
+        self._registry = services.registry
         self._reader = reader
-        self._recorder = Recorder(records, settings)
-        self._limits = limits
-        self._clock = clock
-        self._settings = settings
+        self._recorder = Recorder(services.backends.records, services.settings)
+        self._calls = services.context_calls
+        self._clock = services.clock
+        self._settings = services.settings
         self._counted = counted
-        self._rates = rates_of(settings.prices)
+        self._rates = rates_of(services.settings.prices)
         self._loaded: set[str | None] = set()
 
     async def run(
@@ -186,7 +176,7 @@ class Assembler:
         definition = request.definition
         failed = Raising(partial(ContextFailedError, definition.name))
         with failed, calling(Call(definition, request.inputs)):
-            returned = await self._limits.call(definition, bound, ContextTimeoutError)
+            returned = await self._calls.call(definition, bound, ContextTimeoutError)
         items = returned if isinstance(returned, list | tuple) else [returned]
         return [_item(definition, item) for item in items]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.contexts.chunks import Packed, copied, pack, taken, unpack
 from headwater.core.canonical_json import canonical, to_tagged
-from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
@@ -22,9 +22,10 @@ from headwater.features.arguments import bind, recordable
 from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedRetrieval
 from headwater.features.running_calls import Call
+from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
-from headwater.features.user_calls import Limits, Raising
-from headwater.ports import Cache, Cached
+from headwater.features.user_calls import Raising
+from headwater.ports import Cached
 
 
 class _Results(msgspec.Struct, frozen=True):
@@ -49,13 +50,13 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Results).decode
 
 
-class Retrieve:
+class Retrievers:
     """Searches by the user's own functions."""
 
-    def __init__(self, cache: Cache, limits: Limits, clock: Clock) -> None:
-        self._cache = cache
-        self._limits = limits
-        self._clock = clock
+    def __init__(self, services: Services) -> None:
+        self._cache = services.backends.cache
+        self._calls = services.context_calls
+        self._clock = services.clock
         self._flights: SingleFlight[_Found] = SingleFlight()
 
     async def run(
@@ -127,7 +128,7 @@ class Retrieve:
         take = partial(taken, most=retriever.top_k)
         read = ReadTracker()
         with OnFailure(lambda: current_reads().track_all(read)), tracking(read):
-            chunks = await self._limits.call(retriever, bound, RetrieverTimeoutError, take)
+            chunks = await self._calls.call(retriever, bound, RetrieverTimeoutError, take)
         oldest, provenance = _oldest(read, searched_at), frozenset(read.provenance)
         return _Found(chunks, oldest, provenance, searched_at, read)
 

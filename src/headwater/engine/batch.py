@@ -39,13 +39,13 @@ class _Running:
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
         """Takes chains of events until there are no more."""
-        compute, workspace, results = self._engine.compute, self._workspace, self._results
-        with self._engine.calls.deadline.slot() as slot:
+        handlers, workspace, results = self._engine.handlers, self._workspace, self._results
+        with self._engine.feature_calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
                 else:
-                    handled = await compute.handle(workspace, delivery, slot)
+                    handled = await handlers.handle(workspace, delivery, slot)
                     if handled.failures:
                         self._bury(handled, delivery)
                 results[delivery.position] = handled

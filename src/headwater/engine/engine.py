@@ -7,104 +7,63 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 
-import msgspec
+from msgspec.structs import asdict
 
 from headwater.backends.connect import connect, on_servers
 from headwater.backends.observed import count_context
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
-from headwater.contexts.retrieval import Retrieve
+from headwater.contexts.retrieval import Retrievers
 from headwater.core.clock import Clock
-from headwater.core.thread_offload import Offload
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
-from headwater.errors import FreshnessSLAError, RecordingError
-from headwater.features.event_handlers import Compute
-from headwater.features.provenance_cache import ProvenanceCache
+from headwater.features.event_handlers import EventHandlers
 from headwater.features.reader import Reader
 from headwater.features.refresh import Refresh
-from headwater.features.user_calls import Calls, Limits
-from headwater.ports import Backends, RecordLog
-from headwater.records.lineage import Context
+from headwater.features.services import Services, make_services
 from headwater.settings.schema import Settings
 
 
-class Engine(msgspec.Struct, frozen=True):
-    """The parts that the store's verbs and the worker's loop call."""
+class Engine(Services, frozen=True):
+    """An open store: the services, and the parts that its verbs and workers call."""
 
-    registry: Registry
-    settings: Settings
-    clock: Clock
-    backends: Backends
-    offload: Offload
-    calls: Calls
     reader: Reader
-    compute: Compute
+    handlers: EventHandlers
     refresh: Refresh
-    retrieve: Retrieve
+    retrievers: Retrievers
     assembler: Assembler
     evidence: RecordedContexts
 
     async def close(self) -> None:
-        """Closes the backends and the threads."""
+        """Close the threads and the backends."""
         self.offload.close()
         await self.backends.lifecycle.close()
 
 
 async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
-    """Checks what was declared, connects the backends and wires everything."""
+    """Check the declarations, connect the backends and wire the parts."""
     graph.check(registry.features)
     check_signing(settings)
     backends = await connect(settings, clock)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
-        engine = _wired(registry, settings, clock, backends)
+        engine = _wire(make_services(registry, settings, clock, backends))
         undo.pop_all()
     return engine
 
 
-def _wired(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
-    offload = Offload(settings.worker.threads)
-    calls = Calls(offload, settings.worker.handler_timeout)
-    origins = ProvenanceCache(backends.cache)
-    reader = Reader(registry, backends.online, backends.offline, calls, clock, origins)
-    records, limits = backends.records, Limits(offload, settings.context.timeout)
-    assembler = Assembler(registry, reader, records, limits, clock, settings, count_context)
-
-    def rehearse(log: RecordLog, at: Clock) -> Assembler:
-        return Assembler(registry, reader, log, limits, at, _rehearsed(settings), _uncounted)
-
+def _wire(services: Services) -> Engine:
+    reader = Reader(services)
+    assembler = Assembler(services, reader, count_context)
     return Engine(
-        registry,
-        settings,
-        clock,
-        backends,
-        offload,
-        calls,
-        reader,
-        Compute(registry, calls, clock),
-        Refresh(
-            registry,
-            backends.online,
-            backends.offline,
-            calls,
-            clock,
-            settings.worker.concurrency,
-            settings.worker.consumer_group,
-        ),
-        Retrieve(backends.cache, limits, clock),
-        assembler,
-        RecordedContexts(records, registry, settings, clock, assembler, rehearse),
+        **asdict(services),
+        reader=reader,
+        handlers=EventHandlers(services),
+        refresh=Refresh(services),
+        retrievers=Retrievers(services),
+        assembler=assembler,
+        evidence=RecordedContexts(services, reader, assembler),
     )
-
-
-def _rehearsed(settings: Settings) -> Settings:
-    """The settings of a replay: its record is seen by nobody but the one who asks for it."""
-    return settings.replace(signature_mode="off", record={"include_content": True})
-
-
-def _uncounted(context: Context | FreshnessSLAError | RecordingError) -> None:
-    """Leaves a context out of the metrics."""
 
 
 _Life = AsyncGenerator[Engine, None]

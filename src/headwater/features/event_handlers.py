@@ -9,11 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
-from headwater.core.clock import Clock, to_micros
+from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.registry import Registry
 from headwater.errors import (
     BackendUnavailableError,
     FunctionRaisedError,
@@ -23,7 +22,7 @@ from headwater.errors import (
 )
 from headwater.features.batch_state import HandlerTransaction, Workspace
 from headwater.features.frame import Frame, enter, leave
-from headwater.features.user_calls import Calls
+from headwater.features.services import Services
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
 
 _FIRST_PAUSE = 0.1
@@ -38,13 +37,13 @@ def pause(attempt: int) -> float:
     return min(_LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.5)
 
 
-class Compute:
+class EventHandlers:
     """Runs handlers inside a workspace."""
 
-    def __init__(self, registry: Registry, calls: Calls, clock: Clock) -> None:
-        self._registry = registry
-        self._calls = calls
-        self._clock = clock
+    def __init__(self, services: Services) -> None:
+        self._registry = services.registry
+        self._calls = services.feature_calls
+        self._clock = services.clock
 
     async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Handled:
         """Runs every feature the event triggers, one after the other, in declared order."""

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.core.clock import MICROSECOND, from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.templates import as_text
 from headwater.core.values import Cell, Cells, FeatureValue, as_of_time
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.registry import Registry
 from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.features.batch_state import make_cell, make_change
 from headwater.features.frame import calling, current_frame, current_reads, tracking
@@ -23,9 +22,9 @@ from headwater.features.provenance_cache import ProvenanceCache
 from headwater.features.read_plan import Plan, Plans, bare_value, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
 from headwater.features.running_calls import Call
+from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
-from headwater.features.user_calls import Calls
-from headwater.ports import OfflineStore, OnlineStore, PastValue, Point
+from headwater.ports import PastValue, Point
 
 Row = dict[str, FeatureValue]
 """The values of one entity, by feature."""
@@ -36,22 +35,14 @@ _MISSING = FeatureValue(None, None, "missing")
 class Reader:
     """Reads values of features: stored, cached, rendered from a template, or computed."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        online: OnlineStore,
-        offline: OfflineStore,
-        calls: Calls,
-        clock: Clock,
-        origins: ProvenanceCache,
-    ) -> None:
-        self._registry = registry
-        self._online = online
-        self._offline = offline
-        self._calls = calls
-        self._clock = clock
-        self._provenance = origins
-        self._plans = Plans(registry)
+    def __init__(self, services: Services) -> None:
+        self._registry = services.registry
+        self._online = services.backends.online
+        self._offline = services.backends.offline
+        self._calls = services.feature_calls
+        self._clock = services.clock
+        self._provenance = ProvenanceCache(services.backends.cache)
+        self._plans = Plans(services.registry)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
 
     async def value(self, name: str, entity_id: object) -> Any:

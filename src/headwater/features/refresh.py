@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.clock import Clock, to_micros
+from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
 from headwater.core.thread_offload import share
 from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.registry import Registry
 from headwater.errors import (
     BackendError,
     BackendUnavailableError,
@@ -29,15 +28,13 @@ from headwater.errors import (
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import HandlerTransaction, Workspace, make_cell, make_change
 from headwater.features.frame import Frame, enter, leave
-from headwater.features.user_calls import Calls
+from headwater.features.services import Services
 from headwater.ports import (
     Change,
     Delivery,
     Failure,
     Handled,
     Lease,
-    OfflineStore,
-    OnlineStore,
     Rows,
 )
 
@@ -61,23 +58,14 @@ class _Run(NamedTuple):
 class Refresh:
     """Recomputes scheduled features; one that fails keeps its old value and comes up again."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        online: OnlineStore,
-        offline: OfflineStore,
-        calls: Calls,
-        clock: Clock,
-        concurrency: int,
-        group: str,
-    ) -> None:
-        self._registry = registry
-        self._online = online
-        self._offline = offline
-        self._calls = calls
-        self._clock = clock
-        self._concurrency = concurrency
-        self._group = group
+    def __init__(self, services: Services) -> None:
+        self._registry = services.registry
+        self._online = services.backends.online
+        self._offline = services.backends.offline
+        self._calls = services.feature_calls
+        self._clock = services.clock
+        self._concurrency = services.settings.worker.concurrency
+        self._group = services.settings.worker.consumer_group
         self._running: dict[tuple[str, int], _Run] = {}
 
     async def handle(self, workspace: Workspace, delivery: Delivery, lease: Lease) -> Refreshed:

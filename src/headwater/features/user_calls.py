@@ -34,7 +34,7 @@ def is_mistake(error: HeadwaterError) -> bool:
     return isinstance(error, _MISTAKES) and not isinstance(error, ReplayWriteError)
 
 
-class Calls:
+class FeatureCalls:
     """Runs feature functions with the entity's id in the type that its class annotates."""
 
     def __init__(self, offload: Offload, seconds: float) -> None:
@@ -96,7 +96,7 @@ def _as_it_is(given: Any) -> Any:
     return given
 
 
-class Limits:
+class ContextCalls:
     """Runs the functions of contexts and retrievers, each for as long as it may."""
 
     def __init__(self, offload: Offload, seconds: float) -> None:

@@ -60,4 +60,4 @@ class Runtime:
         """Run a declared retriever."""
         track_search(retriever.name)
         engine = await self.open()
-        return await engine.retrieve.run(retriever, arguments, named)
+        return await engine.retrievers.run(retriever, arguments, named)

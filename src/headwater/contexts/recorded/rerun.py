@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
+from msgspec.structs import replace
 
+from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded.replay import Mode, Replay, reassemble, rerun, show
 from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations import ContextDef, Overrides, annotations_of
-from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError, RecordValueError, ReplayError, ReplayWriteError
 from headwater.errors.hints import nearest
 from headwater.features.frame import (
@@ -29,28 +30,13 @@ from headwater.features.frame import (
     current_frame,
     replaying,
 )
+from headwater.features.reader import Reader
+from headwater.features.services import Services
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core
-from headwater.records.lineage import Context
 from headwater.records.sealing import open_core
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-class Assembly(Protocol):
-    """What evidence needs of the room that assembles."""
-
-    def run(
-        self,
-        definition: ContextDef,
-        arguments: Sequence[Any],
-        named: Mapping[str, Any],
-        overrides: Overrides,
-    ) -> Awaitable[Context]: ...
-
-
-Rehearse = Callable[[RecordLog, Clock], Assembly]
-"""Makes an assembly that counts nothing, by another log and another clock."""
 
 
 def current_replay() -> AssembleContext | None:
@@ -69,13 +55,9 @@ def check_mode(mode: str) -> None:
 class Replayer:
     """Gives a recorded context once more."""
 
-    def __init__(
-        self, records: RecordLog, registry: Registry, clock: Clock, rehearse: Rehearse
-    ) -> None:
-        self._records = records
-        self._registry = registry
-        self._clock = clock
-        self._rehearse = rehearse
+    def __init__(self, services: Services, reader: Reader) -> None:
+        self._services = services
+        self._reader = reader
 
     async def replay(self, core: Core, mode: Mode) -> Replay:
         """The context that a core tells of, in one of the ways."""
@@ -88,11 +70,11 @@ class Replayer:
     async def _rerun(self, core: Core, mode: Mode) -> Replay:
         """Runs the function as it is declared now, with the recorded inputs; nothing is kept."""
         inputs, reference = _arguments(core, mode)
-        definition = self._registry.context(core.context.name)
+        definition = self._services.registry.context(core.context.name)
         call = _bound(definition, inputs)
-        scratch = _Scratch(self._records)
-        clock = _Still(core.created_at) if mode == "as_of" else self._clock
-        assembly = self._rehearse(scratch, clock)
+        scratch = _Scratch(self._services.backends.records)
+        clock = _Still(core.created_at) if mode == "as_of" else self._services.clock
+        assembler = self._assembler(scratch, clock)
         sla_ms = core.policy.freshness_sla_ms
         overrides = Overrides(
             max_tokens=core.policy.max_tokens,
@@ -100,14 +82,31 @@ class Replayer:
             interaction_ref=reference,
         )
         past = _then(core) if mode == "as_of" else nullcontext()
-        replay = ReplayRun(assembly.run, [])
+        replay = ReplayRun(assembler.run, [])
         with replaying(replay), past:
-            context = await assembly.run(definition, call.args, call.kwargs, overrides)
+            context = await assembler.run(definition, call.args, call.kwargs, overrides)
         again = open_core(decode_record(scratch.appended[context.context_id]))
-        unkept = msgspec.structs.replace(context, meta={**context.meta, "recorded": False})
+        unkept = replace(context, meta={**context.meta, "recorded": False})
         return rerun(
             core, mode, unkept, again, definition.definition, searched=bool(replay.searches)
         )
+
+    def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
+        """Return an assembler that leaves no trace: other records, no signature, no metrics."""
+        services = self._services
+        replayed = replace(
+            services,
+            clock=clock,
+            settings=services.settings.replace(
+                signature_mode="off", record={"include_content": True}
+            ),
+            backends=replace(services.backends, records=records),
+        )
+        return Assembler(replayed, self._reader, _uncounted)
+
+
+def _uncounted(context: object) -> None:
+    """Leave a context out of the metrics."""
 
 
 class _Scratch:

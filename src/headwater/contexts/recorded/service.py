@@ -6,22 +6,16 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.replay import Mode, Replay
-from headwater.contexts.recorded.rerun import (
-    Assembly,
-    Rehearse,
-    Replayer,
-    check_mode,
-    current_replay,
-)
+from headwater.contexts.recorded.rerun import Replayer, check_mode, current_replay
 from headwater.contexts.recorded.search import ContextSearch, named
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_record
-from headwater.core.clock import Clock
 from headwater.declarations import Overrides
-from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
-from headwater.ports import RecordLog
+from headwater.features.reader import Reader
+from headwater.features.services import Services
 from headwater.records import projection
 from headwater.records.core import Core
 from headwater.records.diff import ContextDiff, diff
@@ -30,7 +24,6 @@ from headwater.records.record import Record, encode_disclosures, encode_redactio
 from headwater.records.redaction import redact
 from headwater.records.redaction_search import also_disclosed
 from headwater.records.verify import VerificationReport
-from headwater.settings.schema import Settings
 
 
 class RecordedContexts:
@@ -39,28 +32,20 @@ class RecordedContexts:
     Every method takes a reference: a context id, the beginning of an id, or a record hash.
     """
 
-    def __init__(
-        self,
-        records: RecordLog,
-        registry: Registry,
-        settings: Settings,
-        clock: Clock,
-        assembly: Assembly,
-        rehearse: Rehearse,
-    ) -> None:
-        self._records = records
-        self._settings = settings
-        self._clock = clock
-        self._assembly = assembly
-        self._replayer = Replayer(records, registry, clock, rehearse)
-        search = ContextSearch(records, settings)
+    def __init__(self, services: Services, reader: Reader, assembler: Assembler) -> None:
+        self._records = services.backends.records
+        self._settings = services.settings
+        self._clock = services.clock
+        self._assembler = assembler
+        self._replayer = Replayer(services, reader)
+        search = ContextSearch(self._records, self._settings)
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
 
     async def record(self, external: ExternalContext) -> Context:
         """Record a text that another program assembled."""
         reference = external.interaction_ref
         overrides = Overrides(interaction_ref=msgspec.UNSET if reference is None else reference)
-        run = current_replay() or self._assembly.run
+        run = current_replay() or self._assembler.run
         return await run(definition_of(external), (), external.inputs, overrides)
 
     async def context(self, ref: str) -> PastContext:

@@ -1,0 +1,34 @@
+"""The services that the parts of an open store share."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.core.clock import Clock
+from headwater.core.thread_offload import Offload
+from headwater.declarations.registry import Registry
+from headwater.features.user_calls import ContextCalls, FeatureCalls
+from headwater.ports import Backends
+from headwater.settings.schema import Settings
+
+
+class Services(msgspec.Struct, frozen=True):
+    """Declarations, settings, clock, backends, and the threads and limits for user functions."""
+
+    registry: Registry
+    settings: Settings
+    clock: Clock
+    backends: Backends
+    offload: Offload
+    feature_calls: FeatureCalls
+    context_calls: ContextCalls
+
+
+def make_services(
+    registry: Registry, settings: Settings, clock: Clock, backends: Backends
+) -> Services:
+    """Return the services of a store whose backends are connected."""
+    offload = Offload(settings.worker.threads)
+    feature_calls = FeatureCalls(offload, settings.worker.handler_timeout)
+    context_calls = ContextCalls(offload, settings.context.timeout)
+    return Services(registry, settings, clock, backends, offload, feature_calls, context_calls)
