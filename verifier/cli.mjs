@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed] [--json]
 //
-// Ends with 0 if nothing is broken, 1 if something is, 2 if it could not be checked.
+// Exit codes: 0 if no check fails, 1 if one does, 2 if the file could not be checked.
 
 import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
