@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.cli import rebuild as rebuild_verb
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
@@ -26,8 +26,8 @@ async def lose(settings: Settings) -> None:
     """Removes all keys of a store."""
     redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await redis.open()
-    keys = await redis.call(asking("any", "KEYS", f"{settings.redis.prefix}:*"))
-    await redis.call(asking("any", "DEL", *keys))
+    keys = await redis.call(command("any", "KEYS", f"{settings.redis.prefix}:*"))
+    await redis.call(command("any", "DEL", *keys))
     await redis.close()
 
 

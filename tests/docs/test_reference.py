@@ -202,10 +202,10 @@ def test_every_metric_is_listed_with_its_labels() -> None:
     for call in _calls():
         match call:
             case ast.Call(
-                func=ast.Name("Counter" | "Histogram" | "Gauge" | "Spread" as kind),
+                func=ast.Name("Counter" | "Histogram" | "Gauge" | "BatchHistogram" as kind),
                 args=[ast.Constant(str(name)), _, *labels],
             ):
-                if kind == "Spread":  # our own histogram, without labels
+                if kind == "BatchHistogram":  # our own histogram, without labels
                     declared.add(Metric(name, "histogram", ()))
                     continue
                 given = tuple(ast.literal_eval(labels[0])) if labels else ()

@@ -1,4 +1,4 @@
-"""Metrics and the log record of each event, wrapped around ports so that nothing else counts."""
+"""Metrics and log records of processed events, added to the ports by wrapping them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from headwater.ports import Backends, Bus, Handled, Outcome, Tick
 from headwater.records.lineage import Context, FreshnessViolation
 
 UNTRIGGERED = "(untriggered)"
-"""The label of all event types that nothing triggers on: callers choose those freely."""
+"""The label of all event types without a triggered feature, which callers choose freely."""
 
 
-class Spread(Collector):
-    """A histogram that takes a batch of values at once, at a fraction of the library's cost."""
+class BatchHistogram(Collector):
+    """A histogram that observes a batch of values at once, faster than the library's."""
 
     def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class Spread(Collector):
         self._sum += sum(values)
 
     def collect(self) -> Iterator[Metric]:
-        """The histogram as the library renders it."""
+        """Return the histogram as a metric of the library."""
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(self._counts), strict=True))
         yield HistogramMetricFamily(self._name, self._documentation, buckets, self._sum)
@@ -56,24 +56,26 @@ class Spread(Collector):
 
 EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
 EVENTS_FAILED = Counter(
-    "headwater_events_failed_total", "Events with a feature that failed for good.", ["event_type"]
+    "headwater_events_failed_total",
+    "Events with a feature that failed after all retries.",
+    ["event_type"],
 )
-EVENT_SECONDS = Spread(
+EVENT_SECONDS = BatchHistogram(
     "headwater_event_processing_seconds",
     "Time from the start of an event's first feature to the end of its last.",
     (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0),
 )
-BATCH_EVENTS = Spread(
+BATCH_EVENTS = BatchHistogram(
     "headwater_batch_events",
-    "Events of a committed batch.",
+    "Number of events in a committed batch.",
     (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000),
 )
-COMMIT_SECONDS = Spread(
+COMMIT_SECONDS = BatchHistogram(
     "headwater_commit_seconds",
     "Time to make a batch durable.",
     (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0),
 )
-EVENT_RETRIES = Counter("headwater_event_retries_total", "Handler runs after a failed one.")
+EVENT_RETRIES = Counter("headwater_event_retries_total", "Retries of handlers.")
 DEAD_LETTERS = Counter("headwater_dead_letters_total", "Dead letters written.", ["feature"])
 REFRESHES = Counter(
     "headwater_refreshes_total", "Runs of scheduled features.", ["feature", "outcome"]
@@ -88,21 +90,21 @@ CONTEXTS = Counter(
 )
 CONTEXT_VIOLATIONS = Counter(
     "headwater_context_freshness_violations_total",
-    "What contexts read that was too old or missing.",
+    "Features and retrievers that were stale or missing in a context.",
     ["feature"],
 )
-STALEST_SECONDS = Spread(
+STALEST_SECONDS = BatchHistogram(
     "headwater_context_stalest_feature_seconds",
-    "Age of the oldest that a context read.",
+    "Age of the oldest value that a context read.",
     (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0),
 )
 CONTEXTS_UNRECORDED = Counter(
-    "headwater_contexts_unrecorded_total", "Contexts whose record could not be kept."
+    "headwater_contexts_unrecorded_total", "Contexts whose record could not be stored."
 )
 
 
 def count_context(context: Context | FreshnessSLAError | RecordingError) -> None:
-    """Counts a context that was assembled, or refused, and warns if it is not fresh."""
+    """Count a context that was assembled or refused, and log a warning if it is not fresh."""
     if isinstance(context, RecordingError):
         CONTEXTS_UNRECORDED.inc()
         return
@@ -130,12 +132,12 @@ def count_context(context: Context | FreshnessSLAError | RecordingError) -> None
 
 
 class ObservedBus:
-    """A bus that counts what is committed and logs one record per processed event."""
+    """A bus that counts committed events and logs one record per event."""
 
     def __init__(self, inner: Bus) -> None:
         self._inner = inner
         self.partitions = inner.partitions
-        # What is not counted goes straight through.
+        # Methods without metrics are not wrapped.
         self.publish, self.read, self.attempt = inner.publish, inner.read, inner.attempt
         self.wait, self.lag, self.backlog = inner.wait, inner.lag, inner.backlog
 
@@ -202,7 +204,7 @@ class _Failed(_Processed, frozen=True, gc=False):
 
 
 def _record(handled: Handled, now: str) -> _Processed:
-    """The log record of a processed event."""
+    """Return the log record of a processed event."""
     event, took = handled.event, round(handled.duration * 1000, 3)
     if handled.failures:
         return _Failed(
@@ -240,5 +242,5 @@ def _count_refresh(handled: Handled) -> None:
 
 
 def observed(backends: Backends) -> Backends:
-    """The same backends, watched."""
+    """Return the same backends with metrics and logs."""
     return msgspec.structs.replace(backends, bus=ObservedBus(backends.bus))

@@ -10,7 +10,7 @@ import pytest
 import redis as peer
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
 from headwater.core.partitioning import partition_of
 from headwater.settings.schema import Settings
@@ -169,7 +169,7 @@ async def test_masters_that_send_us_to_one_another_are_given_time_to_agree(
     before = redirections()
     give_to(other)
     try:
-        calling = asyncio.create_task(client.call(asking("moves", "EXISTS", "moves")))
+        calling = asyncio.create_task(client.call(command("moves", "EXISTS", "moves")))
         await until(lambda: redirections() >= before + 3)
     finally:
         give_to(owner)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from headwater.backends.redis.client import Redis, asking, running, script
-from headwater.backends.redis.connection import Address, LostError, open_wire
+from headwater.backends.redis.client import Redis, command, script_call
+from headwater.backends.redis.connection import Address, LostError, open_connection
 from headwater.errors import BackendError, ClosedError, ConfigError
 from tests.servers import valkey_node
 
@@ -48,29 +48,29 @@ async def pretending(handle: Handler) -> AsyncIterator[int]:
 
 async def test_many_callers_share_a_connection_and_each_gets_its_own_answers(redis: Redis) -> None:
     answers = await asyncio.gather(
-        *(redis.calls([asking("k", "ECHO", n), asking("k", "ECHO", -n)]) for n in range(500))
+        *(redis.calls([command("k", "ECHO", n), command("k", "ECHO", -n)]) for n in range(500))
     )
     assert answers == [[str(n).encode(), str(-n).encode()] for n in range(500)]
 
 
 async def test_an_error_is_its_callers_own(redis: Redis) -> None:
-    bad = redis.call(asking("k", "NOSUCHCOMMAND"))
-    good = redis.call(asking("k", "ECHO", "fine"))
+    bad = redis.call(command("k", "NOSUCHCOMMAND"))
+    good = redis.call(command("k", "ECHO", "fine"))
     results = await asyncio.gather(bad, good, return_exceptions=True)
     assert isinstance(results[0], BackendError)
     assert results[1] == b"fine"
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others(redis: Redis) -> None:
-    given_up = asyncio.create_task(redis.call(asking("k", "ECHO", "nobody listens")))
+    given_up = asyncio.create_task(redis.call(command("k", "ECHO", "nobody listens")))
     await asyncio.sleep(0)
     given_up.cancel()
-    assert await redis.call(asking("k", "ECHO", "next")) == b"next"
+    assert await redis.call(command("k", "ECHO", "next")) == b"next"
 
 
 async def test_scripts_that_a_server_has_forgotten_are_loaded_again(redis: Redis) -> None:
-    await redis.call(asking("k", "SCRIPT", "FLUSH"))
-    beat = running(script("heartbeat"), ["test-wire:workers"], "w1", 1000, "test-wire:wake")
+    await redis.call(command("k", "SCRIPT", "FLUSH"))
+    beat = script_call("heartbeat", ["test-wire:workers"], "w1", 1000, "test-wire:wake")
     assert await redis.call(beat) == [b"w1"]
 
 
@@ -83,11 +83,11 @@ async def test_nothing_is_sent_twice_when_the_connection_breaks() -> None:
         received.append(await reader.readuntil(b"once\r\n"))
 
     async with pretending(handle) as port:
-        wire = await open_wire(Address("127.0.0.1", port), 5, 5)
+        connection = await open_connection(Address("127.0.0.1", port), 5, 5)
         with pytest.raises(LostError, match="was closed"):
-            await wire.calls([["INCR", "once"]])
+            await connection.calls([["INCR", "once"]])
         with pytest.raises(LostError):
-            await wire.calls([["INCR", "once"]])
+            await connection.calls([["INCR", "once"]])
     assert len(received) == 1
 
 
@@ -98,9 +98,9 @@ async def test_a_server_that_does_not_answer_in_time_is_given_up() -> None:
         await reader.read()
 
     async with pretending(handle) as port:
-        wire = await open_wire(Address("127.0.0.1", port), 0.1, 5)
-        with pytest.raises(LostError, match=r"no answer within 0\.1 s"):
-            await wire.calls([["PING"]])
+        connection = await open_connection(Address("127.0.0.1", port), 0.1, 5)
+        with pytest.raises(LostError, match=r"no reply within 0\.1 s"):
+            await connection.calls([["PING"]])
 
 
 async def test_what_is_not_the_protocol_ends_the_connection() -> None:
@@ -110,21 +110,21 @@ async def test_what_is_not_the_protocol_ends_the_connection() -> None:
         await reader.read()
 
     async with pretending(handle) as port:
-        wire = await open_wire(Address("127.0.0.1", port), 5, 5)
-        with pytest.raises(LostError, match="not its protocol"):
-            await wire.calls([["PING"]])
+        connection = await open_connection(Address("127.0.0.1", port), 5, 5)
+        with pytest.raises(LostError, match="invalid reply"):
+            await connection.calls([["PING"]])
 
 
 async def test_the_next_call_after_a_loss_uses_a_new_connection() -> None:
     with valkey_node() as port:
         client = Redis(f"redis://127.0.0.1:{port}", timeout=5, connect_timeout=5)
         await client.open()
-        other = await open_wire(Address("127.0.0.1", port), 5, 5)
+        other = await open_connection(Address("127.0.0.1", port), 5, 5)
         await other.calls([["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]])
 
         async def answers() -> bool:
             try:
-                return bool(await client.call(asking("k", "PING")) == b"PONG")
+                return bool(await client.call(command("k", "PING")) == b"PONG")
             except LostError:
                 return False
 
@@ -148,7 +148,7 @@ async def test_a_wrong_password_is_told() -> None:
         await client.open()
         await client.close()
         with pytest.raises(ClosedError):
-            await client.call(asking("k", "PING"))
+            await client.call(command("k", "PING"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import create_store
 from headwater.core.partitioning import partition_of
@@ -56,7 +56,7 @@ async def test_a_malformed_entry_becomes_a_dead_letter_and_keeps_nobody_waiting(
     declare_total(store, user)
     await store.publish("buy", "u1", {"amount": 1})
     stream = keys.of("u1").events
-    await redis.call(asking(stream, "XADD", stream, "*", *fields))
+    await redis.call(command(stream, "XADD", stream, "*", *fields))
     await store.publish("buy", "u1", {"amount": 2})
     await store.drain()
     assert await store.get_feature("total", "u1") == 3
@@ -98,7 +98,7 @@ async def test_events_are_trimmed_when_they_are_handled_and_copied_and_not_befor
     stream = keys.of("u1").events
 
     async def length() -> int:
-        count: int = await redis.call(asking(stream, "XLEN", stream))
+        count: int = await redis.call(command(stream, "XLEN", stream))
         return count
 
     for _ in range(3):
@@ -117,16 +117,16 @@ async def test_events_wait_for_the_slowest_group(
     declare_total(store, user)
     stream = keys.of("u1").events
     await store.publish("buy", "u1", {"amount": 1})
-    await redis.call(asking(stream, "XGROUP", "CREATE", stream, "auditors", "0"))
+    await redis.call(command(stream, "XGROUP", "CREATE", stream, "auditors", "0"))
     await store.drain()
     offline = (await runtime_of(store).open()).backends.offline
     await offline.maintain()
-    assert await redis.call(asking(stream, "XLEN", stream)) == 1
-    await redis.call(asking(stream, "XGROUP", "SETID", stream, "auditors", "$"))
+    assert await redis.call(command(stream, "XLEN", stream)) == 1
+    await redis.call(command(stream, "XGROUP", "SETID", stream, "auditors", "$"))
     await store.publish("buy", "u1", {"amount": 1})
     await store.drain()
     await offline.maintain()
-    assert await redis.call(asking(stream, "XLEN", stream)) == 1
+    assert await redis.call(command(stream, "XLEN", stream)) == 1
 
 
 async def test_the_consumer_groups_own_lag_tells_the_truth(
@@ -136,7 +136,7 @@ async def test_the_consumer_groups_own_lag_tells_the_truth(
     stream = keys.of("u1").events
 
     async def lag() -> object:
-        (group,) = await redis.call(asking(stream, "XINFO", "GROUPS", stream))
+        (group,) = await redis.call(command(stream, "XINFO", "GROUPS", stream))
         known = dict(zip(group[::2], group[1::2], strict=True))
         return known[b"name"], known[b"pending"], known[b"lag"]
 
@@ -158,9 +158,9 @@ async def test_dead_letters_lie_in_one_stream_of_that_name(
         await store.publish("buy", f"u{number}", {})
     await store.drain()
     assert keys.dead == f"{settings.redis.prefix}:dlq"
-    assert await redis.call(asking(keys.dead, "XLEN", keys.dead)) == 4
+    assert await redis.call(command(keys.dead, "XLEN", keys.dead)) == 4
     for own in keys.parts:
-        assert await redis.call(asking(own.dead, "XLEN", own.dead)) == 0
+        assert await redis.call(command(own.dead, "XLEN", own.dead)) == 0
 
 
 async def test_the_oldest_event_ids_are_forgotten_when_there_are_too_many(
@@ -187,7 +187,7 @@ async def lose(store: FeatureStore, redis: Redis, keys: Keys) -> None:
     """Removes the store and its values from Redis, when its history has been taken."""
     await (await runtime_of(store).open()).backends.offline.maintain()
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
-        await redis.call(asking(key, "DEL", key))
+        await redis.call(command(key, "DEL", key))
 
 
 async def test_a_redis_that_lost_its_data_is_reported_until_it_is_rebuilt(
@@ -223,7 +223,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
     for part in keys.parts:
         own = (part.events, part.changes, part.outbox, part.group, part.lease, part.idle)
         for key in (*own, part.entity + "User:u1", keys.meta):
-            await redis.call(asking(key, "DEL", key))
+            await redis.call(command(key, "DEL", key))
     await store.publish("buy", "u1", {"amount": 2})
 
     async def unowned() -> bool:
@@ -254,7 +254,7 @@ async def test_opening_a_store_that_was_lost_gives_no_worker_a_partition_meanwhi
 ) -> None:
     await spend_five(store, user)
     backends = (await runtime_of(store).open()).backends
-    await redis.call(asking(keys.meta, "DEL", keys.meta))
+    await redis.call(command(keys.meta, "DEL", keys.meta))
     await create_store(redis, store.settings)
     with pytest.raises(BackendError, match="Postgres has not confirmed"):
         await backends.leases.claim("somebody", [0])
@@ -327,7 +327,7 @@ async def test_a_key_that_somebody_else_uses_is_named_and_nothing_is_half_done(
 ) -> None:
     declare_total(store, user)
     key = keys.of("u1").state(("User", "u1"))[0]
-    await redis.call(asking(key, "LPUSH", key, "not ours"))
+    await redis.call(command(key, "LPUSH", key, "not ours"))
     with pytest.raises(BackendError, match=r"redis\.prefix"):
         await store.set_feature("total", "u1", 1)
     assert await query(store, "SELECT count(*) FROM feature_history") == [(0,)]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headwater import FeatureStore
-from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.declarations.runtime import runtime_of
 from headwater.ports import Lease
@@ -33,13 +33,13 @@ def keys(settings: Settings) -> Keys:
 async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
-    seconds, _ = await client.call(asking(keys.workers, "TIME"))
+    seconds, _ = await client.call(command(keys.workers, "TIME"))
     beat = int(seconds) * 1_000 + HOUR
     async with FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.3})) as store:
         backends = (await runtime_of(store).open()).backends
         await backends.leases.claim("dead", [1])
-        await client.call(asking(keys.workers, "ZADD", keys.workers, beat, "dead"))
-        await client.call(asking(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
+        await client.call(command(keys.workers, "ZADD", keys.workers, beat, "dead"))
+        await client.call(command(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
 
         async def only_one_lives() -> bool:
             return await backends.leases.heartbeat("w1", []) == ["w1"]
@@ -60,10 +60,10 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
 ) -> None:
     async with FeatureStore(settings=settings) as store:
         backends = (await runtime_of(store).open()).backends
-        await client.call(asking(keys.parts[0].events, "SET", keys.parts[0].events, "something"))
+        await client.call(command(keys.parts[0].events, "SET", keys.parts[0].events, "something"))
         leases = await backends.leases.claim("w1", range(settings.partitions + 1))
         assert [lease.partition for lease in leases] == [1, 2, 3, 4]
-        await client.call(asking(keys.parts[0].events, "DEL", keys.parts[0].events))
+        await client.call(command(keys.parts[0].events, "DEL", keys.parts[0].events))
         (lease,) = await backends.leases.claim("w1", [0])
         assert lease.partition == 0
 
@@ -72,16 +72,16 @@ async def test_one_whose_line_is_bad_keeps_no_dead_worker_alive(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
     async def beat(worker: str, cut_off: int) -> list[bytes]:
-        call = running(script("heartbeat"), [keys.workers], worker, HOUR, keys.wake, cut_off)
+        call = script_call("heartbeat", [keys.workers], worker, HOUR, keys.wake, cut_off)
         living: list[bytes] = await client.call(call)
         return living
 
-    seconds, _ = await client.call(asking(keys.workers, "TIME"))
+    seconds, _ = await client.call(command(keys.workers, "TIME"))
     long_ago = int(seconds) * 1_000 - 2 * HOUR
     for well, heard in ((False, [b"dead", b"flaky"]), (True, [b"flaky", b"well"])):
-        await client.call(asking(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+        await client.call(command(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
         if well:
             await beat("well", 0)
-            await client.call(asking(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+            await client.call(command(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
         assert sorted(await beat("flaky", 2 * HOUR)) == heard
-        await client.call(asking(keys.workers, "DEL", keys.workers))
+        await client.call(command(keys.workers, "DEL", keys.workers))

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from tests.engine.support import past, until
@@ -39,7 +39,7 @@ async def connections(settings: Settings) -> tuple[int, int]:
     """How many there are to Redis, besides the one that asks, and to the store's own tables."""
     redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await redis.open()
-    clients = await redis.call(asking("any", "CLIENT", "LIST"))
+    clients = await redis.call(command("any", "CLIENT", "LIST"))
     await redis.close()
     database = await asyncpg.connect(settings.postgres.url)
     name = f"headwater/{settings.postgres.schema}"

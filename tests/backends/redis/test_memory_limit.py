@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError
 from headwater.settings.schema import Settings
@@ -54,7 +54,7 @@ async def full(production: Settings) -> AsyncIterator[tuple[FeatureStore, int]]:
         await redis.open()
         store = shop(production.replace(redis={"url": url}, partitions=4))
         await store.open()
-        await redis.call(asking("k", "CONFIG", "SET", "maxmemory", LIMIT))
+        await redis.call(command("k", "CONFIG", "SET", "maxmemory", LIMIT))
         yield store, await fill(store)
         await store.close()
         await redis.close()

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from headwater import FeatureStore
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.notifications import Wakes
 from headwater.errors import BackendError
 from headwater.settings.schema import Settings
@@ -44,7 +44,7 @@ async def test_a_read_on_its_way_while_the_subscription_is_renewed_proves_nothin
     redis: Redis, wakes: Wakes
 ) -> None:
     heard = wakes.heard(0)
-    await redis.call(asking("k", "CLIENT", "KILL", "TYPE", "pubsub"))
+    await redis.call(command("k", "CLIENT", "KILL", "TYPE", "pubsub"))
     assert await wakes.wait("w1", 20)
     wakes.found_empty(0, heard)
     assert not wakes.is_empty(0)
@@ -56,7 +56,7 @@ async def test_everything_is_looked_at_again_also_while_others_keep_waking_us(
     wakes.found_empty(0, wakes.heard(0))
 
     async def is_looked_at() -> bool:
-        await redis.call(asking("k", "PUBLISH", CHANNEL, 1))
+        await redis.call(command("k", "PUBLISH", CHANNEL, 1))
         await wakes.wait("w1", 0.5)
         return not wakes.is_empty(0)
 
@@ -97,7 +97,7 @@ class Between:
 
 
 async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Redis) -> None:
-    (address,) = redis.wires
+    (address,) = redis.connections
     between = Between(address.port)
     proxy = await asyncio.start_server(between.serve, "127.0.0.1")
     port = proxy.sockets[0].getsockname()[1]
@@ -116,7 +116,7 @@ async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Red
 
 
 async def test_what_is_no_partition_is_news_of_workers(redis: Redis, wakes: Wakes) -> None:
-    await redis.call(asking("k", "PUBLISH", CHANNEL, "what?"))
+    await redis.call(command("k", "PUBLISH", CHANNEL, "what?"))
     assert await wakes.wait("w1", 20)
 
 
@@ -136,7 +136,7 @@ async def test_one_who_may_not_subscribe_pauses_before_trying_again(redis: Redis
         await client.subscribe(CHANNEL, print)
 
     async def connections() -> int:
-        info = await redis.call(asking("k", "INFO", "stats"))
+        info = await redis.call(command("k", "INFO", "stats"))
         return int(info.partition(b"total_connections_received:")[2].split()[0])
 
     before, began = await connections(), time.monotonic()
@@ -153,7 +153,7 @@ async def test_one_who_may_not_subscribe_pauses_before_trying_again(redis: Redis
 
 
 async def without_channels(redis: Redis) -> str:
-    (address,) = redis.wires
+    (address,) = redis.connections
     rights = ("on", ">secret", "~*", "+@all", "resetchannels")
-    await redis.call(asking("k", "ACL", "SETUSER", "app", *rights))
+    await redis.call(command("k", "ACL", "SETUSER", "app", *rights))
     return f"redis://app:secret@127.0.0.1:{address.port}/0"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
@@ -107,7 +107,7 @@ async def test_an_error_of_redis_does_not_end_the_loop(
     with fleet.start() as worker:
         for number in range(20):
             await shared.publish("note", "u1", {"number": number})
-            await client.call(asking("k", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+            await client.call(command("k", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
         await until(lambda: is_done(shared))
         journal = await shared.get_feature("journal", "u1")
         assert journal == [(number, worker.pid) for number in range(20)]

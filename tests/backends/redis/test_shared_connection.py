@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headwater.backends.redis.client import Redis, asking
-from headwater.backends.redis.connection import Address, LostError, open_wire
+from headwater.backends.redis.client import Redis, command
+from headwater.backends.redis.connection import Address, LostError, open_connection
 from headwater.errors import BackendUnavailableError
 from tests.backends.redis.test_connection import OK, pretending
 from tests.servers import valkey_node
@@ -26,14 +26,14 @@ async def redis() -> AsyncIterator[Redis]:
 
 async def test_an_argument_that_cannot_be_sent_fails_its_own_call_alone(redis: Redis) -> None:
     with pytest.raises(UnicodeEncodeError):
-        await redis.call(asking("k", "ECHO", "\ud800"))
-    assert await redis.call(asking("k", "ECHO", "mine")) == b"mine"
+        await redis.call(command("k", "ECHO", "\ud800"))
+    assert await redis.call(command("k", "ECHO", "mine")) == b"mine"
 
 
 async def test_a_close_that_is_cancelled_leaves_no_caller_waiting(redis: Redis) -> None:
-    (wire,) = redis.wires.values()
-    wire.transport.pause_reading()
-    caller = asyncio.create_task(redis.call(asking("k", "PING")))
+    (connection,) = redis.connections.values()
+    connection.transport.pause_reading()
+    caller = asyncio.create_task(redis.call(command("k", "PING")))
     await asyncio.sleep(0)
     closing = asyncio.create_task(redis.close())
     await asyncio.sleep(0)
@@ -45,13 +45,13 @@ async def test_a_close_that_is_cancelled_leaves_no_caller_waiting(redis: Redis) 
 
 
 async def test_a_server_that_is_no_master_any_more_is_connected_to_anew(redis: Redis) -> None:
-    first = await redis.call(asking("k", "CLIENT", "ID"))
-    await redis.call(asking("k", "REPLICAOF", "127.0.0.1", 1))
+    first = await redis.call(command("k", "CLIENT", "ID"))
+    await redis.call(command("k", "REPLICAOF", "127.0.0.1", 1))
     with pytest.raises(BackendUnavailableError, match="READONLY"):
-        await redis.call(asking("k", "SET", "k", 1))
-    assert await redis.call(asking("k", "CLIENT", "ID")) != first
-    await redis.call(asking("k", "REPLICAOF", "NO", "ONE"))
-    assert await redis.call(asking("k", "SET", "k", 1)) == b"OK"
+        await redis.call(command("k", "SET", "k", 1))
+    assert await redis.call(command("k", "CLIENT", "ID")) != first
+    await redis.call(command("k", "REPLICAOF", "NO", "ONE"))
+    assert await redis.call(command("k", "SET", "k", 1)) == b"OK"
 
 
 async def test_a_large_answer_may_take_longer_as_long_as_more_of_it_comes() -> None:
@@ -67,9 +67,9 @@ async def test_a_large_answer_may_take_longer_as_long_as_more_of_it_comes() -> N
         await reader.read()
 
     async with pretending(handle) as port:
-        wire = await open_wire(Address("127.0.0.1", port), 0.4, 5)
-        assert await wire.calls([["GET", "large"]]) == [b"x" * 8]
-        wire.close()
+        connection = await open_connection(Address("127.0.0.1", port), 0.4, 5)
+        assert await connection.calls([["GET", "large"]]) == [b"x" * 8]
+        connection.close()
 
 
 async def test_a_server_that_speaks_unasked_is_given_up() -> None:
@@ -79,7 +79,7 @@ async def test_a_server_that_speaks_unasked_is_given_up() -> None:
         await reader.read()
 
     async with pretending(handle) as port:
-        wire = await open_wire(Address("127.0.0.1", port), 5, 5)
-        await wire.closed
-        with pytest.raises(LostError, match="nobody asked"):
-            await wire.calls([["PING"]])
+        connection = await open_connection(Address("127.0.0.1", port), 5, 5)
+        await connection.closed
+        with pytest.raises(LostError, match="unexpected reply"):
+            await connection.calls([["PING"]])

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headwater.backends.redis.client import asking
+from headwater.backends.redis.client import command
 from headwater.backends.redis.connection import LostError
 from headwater.backends.redis.environment import RedisEnvironment, open_redis
 from headwater.core.clock import SystemClock
@@ -155,7 +155,7 @@ class Engine(RuleBasedStateMachine):
     def expire(self, partition: int) -> None:
         """A lease's time to live is over, as when its worker is stopped; it does not know."""
         key = self.observer.keys.parts[partition].lease
-        self.run(self.observer.redis.call(asking(key, "DEL", key)))
+        self.run(self.observer.redis.call(command(key, "DEL", key)))
 
     @rule(number=workers)
     def release(self, number: int) -> None:
@@ -230,12 +230,12 @@ class Engine(RuleBasedStateMachine):
 
     def holds(self, lease: Lease) -> bool:
         key = self.observer.keys.parts[lease.partition].group
-        held = self.run(self.observer.redis.call(asking(key, "HGET", key, "lease")))
+        held = self.run(self.observer.redis.call(command(key, "HGET", key, "lease")))
         return bool(held == f"{lease.owner}:{lease.epoch}".encode())
 
     def cursor(self, partition: int) -> bytes:
         key = self.observer.keys.parts[partition].group
-        cursor: bytes = self.run(self.observer.redis.call(asking(key, "HGET", key, "cursor")))
+        cursor: bytes = self.run(self.observer.redis.call(command(key, "HGET", key, "cursor")))
         return cursor
 
     def teardown(self) -> None:
@@ -255,20 +255,20 @@ async def _cut(
     worker: Worker, observer: RedisEnvironment, outcome: Outcome, *, arrives: bool
 ) -> None:
     """Commits over a connection that breaks before the commit, or only its answer, has arrived."""
-    await worker.opened.redis.call(asking("k", "PING"))  # there is a connection to break
-    (wire,) = worker.opened.redis.wires.values()
+    await worker.opened.redis.call(command("k", "PING"))  # there is a connection to break
+    (connection,) = worker.opened.redis.connections.values()
 
     beside: list[asyncio.Future[Any]] = []
     if not arrives:
         # The first of a turn leaves at once, what follows at its end.
-        beside.append(asyncio.ensure_future(wire.calls([["PING"]])))
+        beside.append(asyncio.ensure_future(connection.calls([["PING"]])))
     committing = asyncio.ensure_future(worker.opened.bus.commit(outcome))
     await asyncio.sleep(0)
     if arrives and not committing.done():
-        wire.transport.pause_reading()
+        connection.transport.pause_reading()
         mark = uuid4().hex
-        beside.append(asyncio.ensure_future(wire.calls([["SET", mark, 1, "EX", 60]])))
-        while not await observer.redis.call(asking(mark, "GET", mark)):
+        beside.append(asyncio.ensure_future(connection.calls([["SET", mark, 1, "EX", 60]])))
+        while not await observer.redis.call(command(mark, "GET", mark)):
             pass
     await _break_connections(worker)
     await asyncio.gather(*beside, return_exceptions=True)
@@ -276,9 +276,9 @@ async def _cut(
 
 
 async def _break_connections(worker: Worker) -> None:
-    for wire in worker.opened.redis.wires.values():
-        wire.close()
-        await wire.closed
+    for connection in worker.opened.redis.connections.values():
+        connection.close()
+        await connection.closed
 
 
 def _number(delivery: Delivery) -> int:

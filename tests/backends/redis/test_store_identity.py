@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.environment import open_redis
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import create_store
@@ -76,11 +76,11 @@ async def maintain(store: FeatureStore) -> None:
 async def lose(redis: Redis, keys: Keys) -> None:
     """Removes the store and its values from Redis."""
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
-        await redis.call(asking(key, "DEL", key))
+        await redis.call(command(key, "DEL", key))
 
 
 async def meta(redis: Redis, keys: Keys) -> dict[bytes, bytes]:
-    found = iter(await redis.call(asking(keys.meta, "HGETALL", keys.meta)))
+    found = iter(await redis.call(command(keys.meta, "HGETALL", keys.meta)))
     return dict(zip(found, found, strict=True))
 
 
@@ -346,13 +346,13 @@ async def copied(redis: Redis, keys: Keys) -> dict[str, bytes]:
         prefixes = {part.entity, part.ids}
         names += [name for name in vars(part).values() if name not in prefixes]
         names += part.state(("User", "u1"))
-    dumps = await redis.calls([asking(name, "DUMP", name) for name in names])
+    dumps = await redis.calls([command(name, "DUMP", name) for name in names])
     return {name: dump for name, dump in zip(names, dumps, strict=True) if dump is not None}
 
 
 async def restored(redis: Redis, copy: dict[str, bytes]) -> None:
     for name, dump in copy.items():
-        await redis.call(asking(name, "RESTORE", name, 0, dump, "REPLACE"))
+        await redis.call(command(name, "RESTORE", name, 0, dump, "REPLACE"))
 
 
 async def test_a_redis_restored_from_an_older_snapshot_is_refused_until_it_is_adopted(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.backends.connect import connect
-from headwater.backends.redis.client import asking
+from headwater.backends.redis.client import command
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.core.clock import SystemClock
 from headwater.ports import Cached
@@ -132,6 +132,6 @@ async def test_redis_forgets_a_value_when_its_time_to_live_is_over(production: S
     await backends.cache.put("a", Cached(b"found", searched_at), MINUTE)
     name = f"{production.redis.prefix}:cache:a"
     redis = backends.cache._redis  # type: ignore[attr-defined] # noqa: SLF001
-    left = await redis.call(asking(name, "PTTL", name))
+    left = await redis.call(command(name, "PTTL", name))
     assert 0 < left <= 10_000
     await backends.lifecycle.close()

@@ -11,7 +11,7 @@ import pytest
 
 from headwater import Chunk, Context, ContextItem, context, retriever
 from headwater.backends.connect import connect
-from headwater.backends.redis.client import asking
+from headwater.backends.redis.client import command
 from headwater.core.clock import SystemClock
 from headwater.declarations import RetrieverFunction
 from headwater.errors import InvalidInputError, RedactionError
@@ -123,8 +123,8 @@ async def kept_elsewhere(settings: Settings) -> bytes:
         else:
             redis = backends.cache._redis  # type: ignore[attr-defined] # noqa: SLF001
             pattern = f"{settings.redis.prefix}:cache:*"
-            names = await redis.call(asking(pattern, "KEYS", pattern))
-            rows = [(name, await redis.call(asking(name, "GET", name))) for name in names]
+            names = await redis.call(command(pattern, "KEYS", pattern))
+            rows = [(name, await redis.call(command(name, "GET", name))) for name in names]
     finally:
         await backends.lifecycle.close()
     return b"\n".join(v if isinstance(v, bytes) else v.encode() for row in rows for v in row)

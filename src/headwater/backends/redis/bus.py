@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.client import Call, Redis, running, script
+from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.cross_shard_writes import Parcels, Written
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
@@ -93,8 +93,8 @@ class RedisBus:
     def _ticking(self, tick: Tick, partition: int) -> Call:
         keys = self._keys.parts[partition]
         event_type, entity_id, event, _ = event_fields(tick.event)
-        return running(
-            script("tick"),
+        return script_call(
+            "tick",
             [keys.ticks, keys.events, keys.idle],
             *(self._keys.wake, partition, tick.feature, to_micros(tick.due)),
             *(event_type, entity_id, event),
@@ -119,7 +119,7 @@ class RedisBus:
     async def attempt(self, lease: Lease, position: str) -> int:
         keys = self._keys.parts[lease.partition]
         arguments = (lease_text(lease), position, lease.owner, int(lease.suspect))
-        call = running(script("attempt"), [keys.group], *arguments)
+        call = script_call("attempt", [keys.group], *arguments)
         count: int | None = await self._redis.call(call)
         if count is None:
             raise LeaseLostError(lease.partition, lease.owner)
@@ -167,9 +167,9 @@ class RedisBus:
             if not version:
                 new += (ids, key[1])
         follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]
-        return running(
-            script("commit"),
-            [keys.group, keys.events, keys.changes, keys.dead, keys.parcels],
+        return script_call(
+            "commit",
+            [keys.group, keys.events, keys.changes, keys.dead, keys.cross_shard],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.parcel),
             *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
@@ -181,7 +181,7 @@ class RedisBus:
 
     async def lag(self) -> list[ConsumerLag]:
         answers = await self._redis.calls(
-            [running(script("lag"), [keys.group, keys.events]) for keys in self._keys.parts]
+            [script_call("lag", [keys.group, keys.events]) for keys in self._keys.parts]
         )
         return [
             ConsumerLag(

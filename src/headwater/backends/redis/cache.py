@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from struct import Struct
 
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
 from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
@@ -28,7 +28,7 @@ class RedisCache:
 
     async def get(self, key: str) -> Cached | None:
         name = self._keys.cache + key
-        packed: bytes | None = await self._redis.call(asking(name, "GET", name))
+        packed: bytes | None = await self._redis.call(command(name, "GET", name))
         if packed is None:
             return None
         kept_at, expires_at = _TIMES.unpack_from(packed)
@@ -39,4 +39,4 @@ class RedisCache:
         expires_at = min(cached.kept_at + ttl // MICROSECOND, _NEVER)
         packed = _TIMES.pack(cached.kept_at, expires_at) + cached.value
         lifetime = max(1, (expires_at - self._clock.micros()) // _MILLISECOND)
-        await self._redis.call(asking(name, "SET", name, packed, "PX", lifetime))
+        await self._redis.call(command(name, "SET", name, packed, "PX", lifetime))

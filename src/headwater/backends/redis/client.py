@@ -1,4 +1,4 @@
-"""Redis as the backends use it: scripts sent to the server that has their slot, errors in words."""
+"""Commands and scripts, sent to the server that has their slot; errors with a remedy."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from headwater.backends.redis.connection import Address, Command, Push, Wire, open_wire
+from headwater.backends.redis.connection import (
+    Address,
+    Command,
+    Push,
+    RedisConnection,
+    open_connection,
+)
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _SLOTS = 16_384
-# While slots move, two servers may send us to one another until all agree.
+# While slots move, two servers may redirect to each other until all agree.
 _REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
-# Who says so is no master; behind its address there may be another server by now, which is.
-_NO_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
+# Replies of a server that is not a usable master. Its address may belong to another server by now.
+_NOT_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
 _OLDEST = (7, 0)
 
 
 class Script(NamedTuple):
-    """A script that runs on the server as one step: all of it, or none."""
+    """A Lua script, which runs atomically on the server."""
 
     name: str
     source: str
@@ -36,8 +42,8 @@ class Script(NamedTuple):
 
 
 @cache
-def script(name: str) -> Script:
-    """One of the scripts that lie beside this file, with the functions that it shares."""
+def _script(name: str) -> Script:
+    """Load a script from the folder ``scripts``, with the shared functions that it names."""
     folder = files("headwater.backends.redis") / "scripts"
     source = _SHARED.sub(
         lambda line: (folder / "shared" / f"{line[1]}.lua").read_text("utf-8"),
@@ -49,29 +55,30 @@ def script(name: str) -> Script:
 @cache
 def _all_scripts() -> list[Script]:
     folder = files("headwater.backends.redis") / "scripts"
-    return [script(file.name.removesuffix(".lua")) for file in folder.iterdir() if file.is_file()]
+    return [_script(file.name.removesuffix(".lua")) for file in folder.iterdir() if file.is_file()]
 
 
 class Call(NamedTuple):
-    """A command and the key that says which server has to run it."""
+    """A command, and the key that decides which server runs it."""
 
     key: str
     command: Command
     script: Script | None = None
 
 
-def running(what: Script, keys: Sequence[str], *arguments: Any) -> Call:
-    """The call of a script; the first of its keys says where."""
-    return Call(keys[0], ["EVALSHA", what.sha, len(keys), *keys, *arguments], what)
+def script_call(name: str, keys: Sequence[str], *arguments: Any) -> Call:
+    """Return the call of a script; its first key decides which server runs it."""
+    script = _script(name)
+    return Call(keys[0], ["EVALSHA", script.sha, len(keys), *keys, *arguments], script)
 
 
-def asking(key: str, *command: Any) -> Call:
-    """The call of a plain command."""
-    return Call(key, command)
+def command(key: str, *words: Any) -> Call:
+    """Return the call of a plain command."""
+    return Call(key, words)
 
 
 def _slot(key: str) -> int:
-    """The slot of a key: that of its hash tag, where it has one."""
+    """Return the slot of a key, or of its hash tag if it has one."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return crc_hqx((tag if opened and closed and tag else key).encode(), 0) % _SLOTS
@@ -87,7 +94,7 @@ class Redis:
         self._seed = Address.parse(url)
         self.timeout = timeout
         self._connect_timeout = connect_timeout
-        self.wires: dict[Address, Wire] = {}
+        self.connections: dict[Address, RedisConnection] = {}
         self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots: list[tuple[int, int, Address]] = []
         self._stale = False
@@ -95,29 +102,29 @@ class Redis:
         self.clustered = False
 
     async def open(self) -> None:
-        """Connects to the first server and learns what it is."""
-        (info,) = await self._on(await self._wire(self._seed), [["INFO", "server"]])
-        known = dict(re.findall(r"^(\w+):(.*?)\r?$", info.decode(), re.MULTILINE))
-        version = known.get("redis_version", "0.0")
+        """Connect to the first server and find out its version and whether it is in a cluster."""
+        (info,) = await self._checked(await self._connection(self._seed), [["INFO", "server"]])
+        properties = dict(re.findall(r"^(\w+):(.*?)\r?$", info.decode(), re.MULTILINE))
+        version = properties.get("redis_version", "0.0")
         if tuple(map(int, version.split(".")[:2])) < _OLDEST:
             raise BackendError(
                 f"Redis at {self._seed} is version {version}; Headwater needs 7.0 or newer"
             )
         self.clustered = (
-            known.get("redis_mode", known.get("server_mode", "standalone")) == "cluster"
+            properties.get("redis_mode", properties.get("server_mode", "standalone")) == "cluster"
         )
         if self.clustered:
             await self._learn_slots()
 
-    async def call(self, what: Call) -> Any:
-        """Runs one call; its answer."""
-        (reply,) = await self.calls([what])
+    async def call(self, call: Call) -> Any:
+        """Run one call and return its reply."""
+        (reply,) = await self.calls([call])
         return reply
 
     async def calls(self, calls: Sequence[Call], *, as_one: bool = False) -> list[Any]:
-        """Runs calls, those for one server in one piece; their answers in order.
+        """Run calls, one pipeline for each server, and return their replies in order.
 
-        ``as_one`` makes them a transaction, where one server has all of them.
+        ``as_one`` makes them a transaction, unless they are for the servers of a cluster.
         """
         if not calls:
             return []
@@ -126,25 +133,25 @@ class Redis:
         return await self._on_masters(calls, self._run)
 
     async def calls_apart(self, calls: Sequence[Call], seconds: float) -> list[Any]:
-        """Runs calls likewise; the answer of one that is refused is its error.
+        """Run calls, and return an error in place of the reply of a call that was refused.
 
-        In a cluster, so it is for all calls of a master that is away or takes longer than this.
+        In a cluster this includes all calls to a master that is unavailable or exceeds the timeout.
         """
         if not calls:
             return []
         if not self.clustered:
             return await self._run(self._seed, calls, apart=True)
 
-        async def run(address: Address, own: Sequence[Call]) -> list[Any]:
+        async def run(address: Address, calls: Sequence[Call]) -> list[Any]:
             try:
                 async with asyncio.timeout(seconds):
-                    return await self._run(address, own, apart=True)
+                    return await self._run(address, calls, apart=True)
             except TimeoutError:
                 return [
-                    BackendUnavailableError(f"Redis at {address} gave no answer in time")
-                ] * len(own)
+                    BackendUnavailableError(f"Redis at {address} did not answer in time")
+                ] * len(calls)
             except BackendError as error:
-                return [error] * len(own)
+                return [error] * len(calls)
 
         return await self._on_masters(calls, run)
 
@@ -154,18 +161,18 @@ class Redis:
         by_server: dict[Address, list[int]] = {}
         for place, call in enumerate(calls):
             by_server.setdefault(self._master(call.key), []).append(place)
-        answers: list[Any] = [None] * len(calls)
+        all_replies: list[Any] = [None] * len(calls)
 
-        async def run_own(address: Address, places: list[int]) -> None:
+        async def run_on(address: Address, places: list[int]) -> None:
             replies = await run(address, [calls[place] for place in places])
             for place, reply in zip(places, replies, strict=True):
-                answers[place] = reply
+                all_replies[place] = reply
 
-        await asyncio.gather(*(run_own(*each) for each in by_server.items()))
-        return answers
+        await asyncio.gather(*(run_on(*each) for each in by_server.items()))
+        return all_replies
 
-    async def subscribe(self, channel: str, on_push: Push) -> Wire:
-        """A connection of its own on which a channel's messages arrive from now on."""
+    async def subscribe(self, channel: str, on_push: Push) -> RedisConnection:
+        """Open a separate connection that receives the messages of a channel from now on."""
         problem: BackendError | None = None
         for address in self._servers():
             try:
@@ -174,22 +181,22 @@ class Redis:
                 problem = error
         raise problem or ClosedError("the store is closed")
 
-    async def _subscribed(self, address: Address, channel: str, on_push: Push) -> Wire:
-        wire = await open_wire(address, self.timeout, self._connect_timeout, on_push)
+    async def _subscribed(self, address: Address, channel: str, on_push: Push) -> RedisConnection:
+        connection = await open_connection(address, self.timeout, self._connect_timeout, on_push)
         with ExitStack() as undo:
-            undo.callback(wire.close)
-            await self._on(wire, [["SUBSCRIBE", channel]])
+            undo.callback(connection.close)
+            await self._checked(connection, [["SUBSCRIBE", channel]])
             undo.pop_all()
-        return wire
+        return connection
 
     async def close(self) -> None:
-        """Closes all connections and waits for their end."""
+        """Close all connections and wait for their end."""
         self._closed = True
-        wires, self.wires = self.wires, {}
-        for wire in wires.values():
-            wire.close()
-        if wires:
-            await asyncio.wait([wire.closed for wire in wires.values()])
+        connections, self.connections = self.connections, {}
+        for connection in connections.values():
+            connection.close()
+        if connections:
+            await asyncio.wait([connection.closed for connection in connections.values()])
 
     async def _run(
         self,
@@ -199,32 +206,31 @@ class Redis:
         as_one: bool = False,
         apart: bool = False,
     ) -> list[Any]:
-        wire = await self._wire(address)
+        connection = await self._connection(address)
         commands = [call.command for call in calls]
         replies: list[Any]
         if as_one:
-            *_, replies = await self._on(wire, [["MULTI"], *commands, ["EXEC"]])
+            *_, replies = await self._checked(connection, [["MULTI"], *commands, ["EXEC"]])
         else:
-            replies = await wire.calls(commands)
+            replies = await connection.calls(commands)
         for place, reply in enumerate(replies):
             if isinstance(reply, hiredis.ReplyError):
-                replies[place] = answer = await self._mended(wire, calls[place], reply)
+                replies[place] = answer = await self._retried(connection, calls[place], reply)
                 if isinstance(answer, BackendError) and not apart:
                     raise answer
         return replies
 
-    async def _on(self, wire: Wire, commands: Sequence[Command]) -> list[Any]:
-        replies = await wire.calls(commands)
+    async def _checked(self, connection: RedisConnection, commands: Sequence[Command]) -> list[Any]:
+        replies = await connection.calls(commands)
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                raise self._refused(wire, str(reply))
+                raise self._refused(connection, str(reply))
         return replies
 
-    async def _mended(self, wire: Wire, call: Call, problem: hiredis.ReplyError) -> Any:
-        """The answer of a call that was refused before it began, and so may be sent again.
-
-        If it is refused for good, that is its error.
-        """
+    async def _retried(
+        self, connection: RedisConnection, call: Call, problem: hiredis.ReplyError
+    ) -> Any:
+        """Send a call again that was refused before it ran; return its reply or its error."""
         for pause in _REDIRECTION_PAUSES:
             kind, _, rest = str(problem).partition(" ")
             before: list[Command] = []
@@ -233,7 +239,9 @@ class Redis:
             elif kind in ("MOVED", "ASK"):
                 await asyncio.sleep(pause)
                 host, _, port = rest.rpartition(" ")[2].rpartition(":")
-                wire = await self._wire(self._seed.at(host or self._seed.host, int(port)))
+                connection = await self._connection(
+                    self._seed.at(host or self._seed.host, int(port))
+                )
                 before = [["ASKING"]] if kind == "ASK" else []
                 if kind == "MOVED":
                     await self._learn_slots()
@@ -241,45 +249,47 @@ class Redis:
                 await asyncio.sleep(pause)
             else:
                 break
-            *_, reply = await wire.calls([*before, call.command])
+            *_, reply = await connection.calls([*before, call.command])
             if not isinstance(reply, hiredis.ReplyError):
                 return reply
             problem = reply
-        return self._refused(wire, str(problem))
+        return self._refused(connection, str(problem))
 
-    def _refused(self, wire: Wire, reply: str) -> BackendError:
+    def _refused(self, connection: RedisConnection, reply: str) -> BackendError:
         kind = reply.partition(" ")[0]
-        if kind in _NO_MASTER:
-            wire.close()
+        if kind in _NOT_MASTER:
+            connection.close()
         remedy = _REMEDIES.get(kind)
         text = f"Redis at {self._seed} refused: {reply}" + (f"; {remedy}" if remedy else "")
         return (
             BackendUnavailableError(text)
-            if kind in (*_NO_MASTER, "CLUSTERDOWN")
+            if kind in (*_NOT_MASTER, "CLUSTERDOWN")
             else BackendError(text)
         )
 
-    async def _wire(self, address: Address) -> Wire:
-        wire = self.wires.get(address)
-        if wire is None or not wire.alive:
+    async def _connection(self, address: Address) -> RedisConnection:
+        connection = self.connections.get(address)
+        if connection is None or not connection.alive:
             if self._closed:
                 raise ClosedError("the store is closed")
             async with self._opening[address]:
-                wire = self.wires.get(address)
-                if wire is None or not wire.alive:
-                    wire = await self._open(address)
-        return wire
+                connection = self.connections.get(address)
+                if connection is None or not connection.alive:
+                    connection = await self._open(address)
+        return connection
 
-    async def _open(self, address: Address) -> Wire:
+    async def _open(self, address: Address) -> RedisConnection:
         try:
-            wire = await open_wire(address, self.timeout, self._connect_timeout)
+            connection = await open_connection(address, self.timeout, self._connect_timeout)
         except BackendError:
-            # In a cluster a replica may have taken over; whoever still answers knows which.
+            # In a cluster a replica may have been promoted; the other servers know which.
             self._stale = self.clustered
             raise
-        self.wires[address] = wire
-        await self._on(wire, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()])
-        return wire
+        self.connections[address] = connection
+        await self._checked(
+            connection, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()]
+        )
+        return connection
 
     def _master(self, key: str) -> Address:
         slot = _slot(key)
@@ -291,16 +301,18 @@ class Redis:
         )
 
     def _servers(self) -> list[Address]:
-        """All servers known so far, those first that answered last."""
-        alive = [address for address, wire in self.wires.items() if wire.alive]
+        """Return all known servers, connected ones first."""
+        alive = [address for address, connection in self.connections.items() if connection.alive]
         return list(dict.fromkeys([*alive, self._seed, *(master for *_, master in self._slots)]))
 
     async def _learn_slots(self) -> None:
-        """Asks one server after the other who has which slots."""
+        """Ask one server after another for the map of slots."""
         problem: BackendError | None = None
         for address in self._servers():
             try:
-                (ranges,) = await self._on(await self._wire(address), [["CLUSTER", "SLOTS"]])
+                (ranges,) = await self._checked(
+                    await self._connection(address), [["CLUSTER", "SLOTS"]]
+                )
             except BackendError as error:
                 problem = error
                 continue
@@ -310,7 +322,7 @@ class Redis:
             ]
             self._stale = False
             return
-        raise problem or BackendError(f"no server of the cluster at {self._seed} answers")
+        raise problem or BackendError(f"no server of the cluster at {self._seed} answered")
 
 
 _REMEDIES = {

@@ -1,8 +1,8 @@
-"""One connection to one server: many callers share it, and nothing is ever sent twice.
+"""A connection to one server, shared by many callers.
 
-The commands of one turn of the event loop leave in few writes, and each caller waits for its own
-answers. When the connection breaks, all of them learn that the outcome of what they sent
-is unknown; only they know whether it may be sent again.
+The commands of one turn of the event loop leave in few writes, and each caller waits for its
+replies. Nothing is sent twice: when the connection breaks, the outcome of the commands is unknown,
+and only their callers know whether they may be sent again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Push = Callable[[Any], None]
 
 _NOTHING = object()
 _PORT = 6379
-_LOOKS_PER_TIMEOUT = 4
+_CHECKS_PER_TIMEOUT = 4
 _LARGE = 4_096
 _MESSAGE = b"message"
 
 
 class LostError(BackendUnavailableError):
-    """The connection broke before the answer came; whether the command was run is unknown."""
+    """The connection broke before the reply came; the command may or may not have run."""
 
 
 class Address(NamedTuple):
-    """Where a server listens, and how one introduces oneself."""
+    """The address of a server, with the credentials and the database to use."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Reads ``redis://user:password@host:port/0``, ``rediss://…`` or ``unix:///path?db=0``."""
+        """Parse ``redis://user:password@host:port/0``, ``rediss://…`` or ``unix:///path?db=0``."""
         parts = urlsplit(url)
         if parts.scheme not in ("redis", "rediss", "valkey", "valkeys", "unix"):
             raise ConfigError(
@@ -67,18 +67,18 @@ class Address(NamedTuple):
                 secure=parts.scheme in ("rediss", "valkeys"),
             )
         except ValueError as error:
-            raise ConfigError(f"redis.url cannot be read: {error}") from error
+            raise ConfigError(f"redis.url is invalid: {error}") from error
 
     def at(self, host: str, port: int) -> Self:
-        """Another server of the same cluster."""
+        """Return the address of another server of the same cluster."""
         return self._replace(host=host, port=port, path="")
 
     def __str__(self) -> str:
         return self.path or f"{self.host}:{self.port}"
 
 
-class _Ticket:
-    """The answers one caller waits for."""
+class _PendingReplies:
+    """The replies that one caller waits for."""
 
     __slots__ = ("future", "missing", "replies", "sent_at")
 
@@ -89,8 +89,8 @@ class _Ticket:
         self.sent_at = time.monotonic()
 
 
-class Wire(asyncio.Protocol):
-    """A connection whose answers come in the order of its commands."""
+class RedisConnection(asyncio.Protocol):
+    """A connection on which replies come in the order of the commands."""
 
     def __init__(self, address: Address, timeout: float, on_push: Push | None = None) -> None:
         self._address = address
@@ -98,7 +98,7 @@ class Wire(asyncio.Protocol):
         self._on_push = on_push
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._tickets: deque[_Ticket] = deque()
+        self._pending: deque[_PendingReplies] = deque()
         self._unsent: list[bytes] = []
         self._in_turn = False
         self._watch: asyncio.TimerHandle | None = None
@@ -111,21 +111,21 @@ class Wire(asyncio.Protocol):
         """Done when the connection has ended."""
 
     async def calls(self, commands: Sequence[Command]) -> list[Any]:
-        """Sends commands in one piece; gives their answers, of which any may be an error."""
+        """Send commands in one write; return their replies, each of which may be an error."""
         if not self.alive:
             raise self._lost()
         packed = _packed(commands)
-        ticket = _Ticket(self._loop.create_future(), len(commands))
-        self._tickets.append(ticket)
+        waiting = _PendingReplies(self._loop.create_future(), len(commands))
+        self._pending.append(waiting)
         self._send(packed)
         if self._watch is None:
-            self._look_later()
-        return await ticket.future
+            self._check_later()
+        return await waiting.future
 
     def _send(self, packed: list[bytes]) -> None:
         self._unsent += packed
-        # The first of a turn leaves at once, and so does what is large: the server is to work
-        # while we prepare the next. The others of the turn leave together.
+        # The first commands of a turn leave at once, and so do large ones: the server can work
+        # while the next are prepared. The others of the turn leave together.
         if not self._in_turn:
             self._in_turn = True
             self._loop.call_soon(self._end_turn)
@@ -144,7 +144,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
-        # Otherwise uvloop keeps what is written until nothing else is ready to run.
+        # Otherwise uvloop delays writes until no other callback is ready to run.
         self.transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:
@@ -154,23 +154,23 @@ class Wire(asyncio.Protocol):
             while (reply := self._reader.gets()) is not _NOTHING:
                 self._answer(reply)
         except hiredis.ProtocolError as error:
-            self._abort(f"sent what is not its protocol ({error})")
+            self._abort(f"sent an invalid reply ({error})")
 
     def _answer(self, reply: Any) -> None:
         if self._on_push is not None and isinstance(reply, list) and reply[:1] == [_MESSAGE]:
             self._on_push(reply)
             return
-        if not self._tickets:
-            self._abort(f"said what nobody asked ({reply!r})")
+        if not self._pending:
+            self._abort(f"sent an unexpected reply ({reply!r})")
             return
-        ticket = self._tickets[0]
-        ticket.replies.append(reply)
-        ticket.missing -= 1
-        if not ticket.missing:
-            self._tickets.popleft()
-            # Who gave up waiting is not told.
-            if not ticket.future.done():
-                ticket.future.set_result(ticket.replies)
+        waiting = self._pending[0]
+        waiting.replies.append(reply)
+        waiting.missing -= 1
+        if not waiting.missing:
+            self._pending.popleft()
+            # The future is done if its caller was cancelled.
+            if not waiting.future.done():
+                waiting.future.set_result(waiting.replies)
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None:
@@ -178,32 +178,32 @@ class Wire(asyncio.Protocol):
         self.alive = False
         if self._watch is not None:
             self._watch.cancel()
-        tickets, self._tickets = self._tickets, deque()
-        for ticket in tickets:
-            if not ticket.future.done():
-                ticket.future.set_exception(self._lost())
+        pending, self._pending = self._pending, deque()
+        for waiting in pending:
+            if not waiting.future.done():
+                waiting.future.set_exception(self._lost())
         if not self.closed.done():
             self.closed.set_result(None)
 
     def _lost(self) -> LostError:
         return LostError(f"the connection to Redis at {self._address} {self._problem}")
 
-    def _look_later(self) -> None:
-        self._watch = self._loop.call_later(self._timeout / _LOOKS_PER_TIMEOUT, self._look)
+    def _check_later(self) -> None:
+        self._watch = self._loop.call_later(self._timeout / _CHECKS_PER_TIMEOUT, self._check)
 
-    def _look(self) -> None:
-        """One look at the oldest command now and then, instead of a timer for each.
+    def _check(self) -> None:
+        """Check the oldest command a few times per timeout, instead of one timer per command.
 
-        A large answer may take longer, as long as more of it keeps coming.
+        A large reply may take longer, as long as more of it keeps coming.
         """
         self._watch = None
-        if not self._tickets:
+        if not self._pending:
             return
-        silent_since = max(self._tickets[0].sent_at, self._heard_at)
+        silent_since = max(self._pending[0].sent_at, self._heard_at)
         if time.monotonic() - silent_since > self._timeout:
-            self._abort(f"gave no answer within {self._timeout:g} s")
+            self._abort(f"gave no reply within {self._timeout:g} s")
         else:
-            self._look_later()
+            self._check_later()
 
     def _abort(self, problem: str) -> None:
         self.alive = False
@@ -218,37 +218,39 @@ def _packed(commands: Sequence[Command]) -> list[bytes]:
     return [hiredis.pack_command(tuple(command)) for command in commands]
 
 
-async def open_wire(
-    address: Address, patience: float, connect_timeout: float, on_push: Push | None = None
-) -> Wire:
-    """Connects and introduces itself; what is wrong is told with its remedy."""
+async def open_connection(
+    address: Address, reply_timeout: float, connect_timeout: float, on_push: Push | None = None
+) -> RedisConnection:
+    """Connect and authenticate; errors name the remedy."""
     loop = asyncio.get_running_loop()
 
-    def make() -> Wire:
-        return Wire(address, patience, on_push)
+    def make() -> RedisConnection:
+        return RedisConnection(address, reply_timeout, on_push)
 
     try:
         async with asyncio.timeout(connect_timeout):
             if address.path:
-                _, wire = await loop.create_unix_connection(make, address.path)
+                _, connection = await loop.create_unix_connection(make, address.path)
             else:
                 secure = ssl.create_default_context() if address.secure else None
-                _, wire = await loop.create_connection(make, address.host, address.port, ssl=secure)
-            await _introduce(wire, address)
+                _, connection = await loop.create_connection(
+                    make, address.host, address.port, ssl=secure
+                )
+            await _authenticate(connection, address)
     except TimeoutError as error:
         raise BackendUnavailableError(
             f"Redis at {address} could not be reached within {connect_timeout:g} s; "
-            "see that it runs and that redis.url is right"
+            "check that it is running and that redis.url is correct"
         ) from error
     except OSError as error:
         raise BackendUnavailableError(
             f"Redis at {address} could not be reached: {error.strerror or error}; "
-            "see that it runs and that redis.url is right"
+            "check that it is running and that redis.url is correct"
         ) from error
-    return wire
+    return connection
 
 
-async def _introduce(wire: Wire, address: Address) -> None:
+async def _authenticate(connection: RedisConnection, address: Address) -> None:
     commands: list[Command] = []
     if address.password:
         commands.append(["AUTH", *filter(None, [address.username]), address.password])
@@ -256,8 +258,10 @@ async def _introduce(wire: Wire, address: Address) -> None:
         commands.append(["SELECT", address.database])
     commands.append(["CLIENT", "SETNAME", "headwater"])
     with ExitStack() as undo:
-        undo.callback(wire.close)
-        for reply in await wire.calls(commands):
+        undo.callback(connection.close)
+        for reply in await connection.calls(commands):
             if isinstance(reply, hiredis.ReplyError):
-                raise BackendError(f"Redis at {address} refuses us: {reply}; see redis.url")
+                raise BackendError(
+                    f"Redis at {address} refused the connection: {reply}; check redis.url"
+                )
         undo.pop_all()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.backends.redis.background_tasks import Errands
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Wakes
 from headwater.backends.redis.online import RedisOnlineStore, Sender
@@ -84,14 +84,14 @@ class Parcels:
             raise
 
     async def _send_all(self, partition: int) -> None:
-        stream, more = self._keys.parts[partition].parcels, True
+        stream, more = self._keys.parts[partition].cross_shard, True
         while more:
             parcels, more = await next_entries(self._redis, stream, "", _PAGE)
             for position, (_, changes) in parcels:
                 sender = Sender(str(partition), position.decode())
                 await self._online.take(_decode(changes), sender)
             if parcels:
-                await self._redis.call(asking(stream, "XDEL", stream, *(p for p, _ in parcels)))
+                await self._redis.call(command(stream, "XDEL", stream, *(p for p, _ in parcels)))
 
     async def close(self) -> None:
         await self._sending.close()

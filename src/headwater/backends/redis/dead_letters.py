@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from headwater.backends.redis.client import Redis, asking, running, script
+from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.publishing import Appending
 from headwater.backends.redis.stream_codec import Entry
@@ -65,7 +65,7 @@ class RedisDeadLetters:
 
     async def count(self) -> int:
         await self._move_all()
-        count: int = await self._redis.call(asking(self._keys.dead, "XLEN", self._keys.dead))
+        count: int = await self._redis.call(command(self._keys.dead, "XLEN", self._keys.dead))
         return count
 
     async def _all(self) -> AsyncIterator[DeadLetter]:
@@ -92,26 +92,26 @@ class RedisDeadLetters:
         await self._redis.calls(calls, as_one=True)
         if ids:
             # Whoever redrives some of them at the same time may have removed those.
-            await self._redis.call(asking(self._keys.dead, "XDEL", self._keys.dead, *ids))
+            await self._redis.call(command(self._keys.dead, "XDEL", self._keys.dead, *ids))
 
     async def discard(self, ids: Sequence[str]) -> None:
         for letter_id in ids:
             _check_id(letter_id)
         if ids:
-            unknown = await self._redis.call(running(script("take"), [self._keys.dead], *ids))
+            unknown = await self._redis.call(script_call("take", [self._keys.dead], *ids))
             if unknown:
                 raise UnknownDeadLetterError(unknown.decode())
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         _check_id(letter_id)
         key = self._keys.dead
-        for entry in await self._redis.call(asking(key, "XRANGE", key, letter_id, letter_id)):
+        for entry in await self._redis.call(command(key, "XRANGE", key, letter_id, letter_id)):
             return _letter(entry)
         raise UnknownDeadLetterError(letter_id)
 
     async def _move_all(self) -> None:
         lengths = await self._redis.calls(
-            [asking(keys.dead, "XLEN", keys.dead) for keys in self._keys.parts]
+            [command(keys.dead, "XLEN", keys.dead) for keys in self._keys.parts]
         )
         for partition, length in enumerate(lengths):
             if length:
@@ -126,10 +126,10 @@ class RedisDeadLetters:
                 break
             arguments = [part for position, (_, letter) in entries for part in (position, letter)]
             await self._redis.call(
-                running(script("move"), [self._keys.dead, self._keys.moved], partition, *arguments)
+                script_call("move", [self._keys.dead, self._keys.moved], partition, *arguments)
             )
             positions = [position for position, _ in entries]
-            await self._redis.call(asking(own, "XDEL", own, *positions))
+            await self._redis.call(command(own, "XDEL", own, *positions))
 
 
 def _check_id(letter_id: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
-from headwater.backends.redis.client import Redis, asking
+from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.cross_shard_writes import Parcels
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
@@ -25,7 +25,7 @@ from headwater.settings.schema import Settings
 
 
 class RedisEnvironment:
-    """Everything that lives in one Redis, and the end of it."""
+    """The backends that store their data in one Redis."""
 
     def __init__(self, redis: Redis, settings: Settings, clock: Clock) -> None:
         keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
@@ -46,7 +46,7 @@ class RedisEnvironment:
         self.cache = RedisCache(redis, keys, clock)
 
     async def health(self) -> list[Health]:
-        """Whether Redis answers, still has this store, and keeps what it acknowledges."""
+        """Return whether Redis answers, has a confirmed store, and keeps acknowledged events."""
         try:
             problem = problem_of(await self.outbox.identity())
         except BackendError as error:
@@ -56,22 +56,24 @@ class RedisEnvironment:
         return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
 
     async def _weaknesses(self) -> list[str]:
-        """What may lose acknowledged events, as far as Redis says how it is set up."""
+        """Return the settings of Redis that can lose acknowledged events."""
         names = ("appendonly", "appendfsync", "maxmemory-policy")
         try:
-            known = await self.redis.call(asking(self.keys.meta, "CONFIG", "GET", *names))
+            reply = await self.redis.call(command(self.keys.meta, "CONFIG", "GET", *names))
         except BackendError:
-            return []  # a managed Redis does not tell
-        pairs = iter(part.decode() for part in known)
-        setup = dict(zip(pairs, pairs, strict=True))
-        weak = []
-        if setup.get("appendonly") == "no":
-            weak.append("appendonly is off: what is acknowledged is lost when Redis dies")
-        elif setup.get("appendfsync") != "always":
-            weak.append("appendfsync is not always: the last second is lost when the machine dies")
-        if setup.get("maxmemory-policy", "noeviction") != "noeviction":
-            weak.append("maxmemory-policy is not noeviction: Redis may throw events away")
-        return weak
+            return []  # a managed Redis may not allow CONFIG
+        pairs = iter(part.decode() for part in reply)
+        config = dict(zip(pairs, pairs, strict=True))
+        weaknesses = []
+        if config.get("appendonly") == "no":
+            weaknesses.append("appendonly is off: acknowledged events are lost when Redis dies")
+        elif config.get("appendfsync") != "always":
+            weaknesses.append(
+                "appendfsync is not always: the last second is lost when the machine dies"
+            )
+        if config.get("maxmemory-policy", "noeviction") != "noeviction":
+            weaknesses.append("maxmemory-policy is not noeviction: Redis may evict events")
+        return weaknesses
 
     async def create_store(self) -> None:
         """Create the store again if Redis lost it while it was open."""
@@ -85,22 +87,22 @@ class RedisEnvironment:
 
 
 async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
-    """Connects, and founds the store where there is none yet."""
+    """Connect, and create the store if there is none."""
     _check_prefix(settings.redis.prefix)
     redis = Redis(settings.redis.url, settings.redis.timeout, settings.redis.connect_timeout)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(redis.close)
         await redis.open()
         await create_store(redis, settings)
-        await _knock(redis, settings)
+        await _check_publish(redis, settings)
         undo.pop_all()
     return RedisEnvironment(redis, settings, clock)
 
 
-async def _knock(redis: Redis, settings: Settings) -> None:
-    """Sees that messages may be sent: a script finds out only after it has written events."""
+async def _check_publish(redis: Redis, settings: Settings) -> None:
+    """Check the right to PUBLISH: a script would fail only after it has written events."""
     channel = f"{settings.redis.prefix}:wake"
-    await redis.call(asking(channel, "PUBLISH", channel, "workers"))
+    await redis.call(command(channel, "PUBLISH", channel, "workers"))
 
 
 def _check_prefix(prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""The names of all keys. Those of one partition share a hash tag, and so a slot of a cluster."""
+"""The names of all keys. Keys of one partition share a hash tag, and so a slot in a cluster."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from headwater.core.values import EntityKey
 
 
 class PartitionKeys:
-    """The keys of one partition, and those of its state for one consumer group."""
+    """The keys of one partition as one consumer group uses them."""
 
     def __init__(self, prefix: str, partition: int, group: str) -> None:
-        own = f"{prefix}:{{p{partition:02d}}}"
-        self.events = f"{own}:events"
-        self.changes = f"{own}:changes"
-        self.dead = f"{own}:dlq"
-        self.seen = f"{own}:seen"
-        self.idle = f"{own}:idle"
-        self.ticks = f"{own}:ticks"
-        self.outbox = f"{own}:outbox"
-        self.parcels = f"{own}:parcels"
-        self.arrived = f"{own}:arrived"
-        self.group = f"{own}:group:{group}"
-        self.lease = f"{own}:lease:{group}"
-        self.entity = f"{own}:entity:"
-        self.ids = f"{own}:ids:"
+        base = f"{prefix}:{{p{partition:02d}}}"
+        self.events = f"{base}:events"
+        self.changes = f"{base}:changes"
+        self.dead = f"{base}:dlq"
+        self.seen = f"{base}:seen"
+        self.idle = f"{base}:idle"
+        self.ticks = f"{base}:ticks"
+        self.outbox = f"{base}:outbox"
+        self.cross_shard = f"{base}:cross-shard"
+        self.arrived = f"{base}:arrived"
+        self.group = f"{base}:group:{group}"
+        self.lease = f"{base}:lease:{group}"
+        self.entity = f"{base}:entity:"
+        self.ids = f"{base}:ids:"
 
     def state(self, key: EntityKey) -> tuple[str, str]:
-        """The key of an entity's state, and that of all ids of its kind."""
+        """Return the key of an entity's state, and of the set of all ids of its type."""
         return f"{self.entity}{key[0]}:{key[1]}", f"{self.ids}{key[0]}"
 
 
 class Keys:
-    """The keys of one store as one consumer group sees them."""
+    """The keys of one store as one consumer group uses them."""
 
     def __init__(self, prefix: str, partitions: int, group: str) -> None:
         self.partitions = partitions
@@ -48,12 +48,12 @@ class Keys:
 
     @cached_property
     def parts(self) -> list[PartitionKeys]:
-        """The keys of each partition; the last one carries the ticks of SQL features."""
+        """The keys of each partition; the last partition is for the ticks of SQL features."""
         return [
             PartitionKeys(self._prefix, partition, self.group)
             for partition in range(self.partitions + 1)
         ]
 
     def of(self, entity_id: str) -> PartitionKeys:
-        """The keys of the partition that an entity is in."""
+        """Return the keys of the partition that an entity is in."""
         return self.parts[partition_of(entity_id, self.partitions)]

@@ -1,4 +1,4 @@
-"""Who works here: a sorted set of workers that beat, and a lease for each partition."""
+"""Leases of partitions, and a sorted set of workers by their last heartbeat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from headwater.backends.redis.client import Call, Redis, running, script
+from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Wakes
 from headwater.backends.redis.store_identity import check_confirmed
@@ -16,46 +16,46 @@ from headwater.core.logging import Outage
 from headwater.errors import BackendError
 from headwater.ports import Lease
 
-# A single beat may also fail because its own process was stopped, or too busy to hear the answer.
-_BEATS_OF_A_CUT = 2
+# One heartbeat may fail because this process was stopped or too busy to read the reply.
+_FAILED_HEARTBEATS = 2
 
 
 class _Member:
-    """A worker of this process: what it holds, and whether the servers hear it."""
+    """A worker of this process: its leases, and whether its heartbeats arrive."""
 
     def __init__(self) -> None:
         self.held: dict[int, Lease] = {}
         self.uncleared: set[int] = set()
-        """Partitions that may be suspect for its sake, although it was cut off and lives."""
-        self._heard_at = time.monotonic()
-        self._unheard = 0
+        """Partitions that may be suspect because of this worker, which was only cut off."""
+        self._last_heartbeat = time.monotonic()
+        self._failed = 0
 
     @property
     def cut_off(self) -> int:
-        """For how many milliseconds it could not show that it lives; 0 if it could."""
-        if self._unheard < _BEATS_OF_A_CUT:
+        """Milliseconds since the last heartbeat that arrived; 0 if they arrive."""
+        if self._failed < _FAILED_HEARTBEATS:
             return 0
-        return round((time.monotonic() - self._heard_at) * 1000)
+        return round((time.monotonic() - self._last_heartbeat) * 1000)
 
-    def beat_failed(self) -> None:
-        self._unheard += 1
+    def heartbeat_failed(self) -> None:
+        self._failed += 1
         if self.cut_off:
             self.uncleared.update(self.held)
 
-    def was_heard(self, cleared: Collection[int]) -> None:
-        self._heard_at, self._unheard = time.monotonic(), 0
+    def heartbeat_arrived(self, cleared: Collection[int]) -> None:
+        self._last_heartbeat, self._failed = time.monotonic(), 0
         self.uncleared.difference_update(cleared)
 
 
 class RedisLeases:
-    """Gives partitions to workers that beat, by the clock of the servers."""
+    """Leases that expire by the clock of the servers."""
 
     def __init__(self, redis: Redis, keys: Keys, wakes: Wakes, lease_ttl: float) -> None:
         self._redis = redis
         self._keys = keys
         self._wakes = wakes
         self._ttl = max(1, round(lease_ttl * 1000))
-        # One server's silence must not keep the leases of the others from being prolonged.
+        # One server that does not answer must not keep leases on the others from being extended.
         self._patience = lease_ttl / 4
         self._members: defaultdict[str, _Member] = defaultdict(_Member)
         self._retired: set[str] = set()
@@ -69,43 +69,45 @@ class RedisLeases:
         member = self._members[worker]
         uncleared = sorted(member.uncleared)
         calls = [
-            self._beating(worker, member.cut_off),
-            *map(self._prolonging, leases),
-            *(self._clearing(worker, partition) for partition in uncleared),
+            self._heartbeat(worker, member.cut_off),
+            *map(self._extend, leases),
+            *(self._clear(worker, partition) for partition in uncleared),
         ]
         try:
             living, *answers = await self._redis.calls_apart(calls, self._patience)
             if isinstance(living, BackendError):
                 raise living
         except BackendError:
-            member.beat_failed()
+            member.heartbeat_failed()
             raise
-        for lease, good in zip(leases, answers, strict=False):
-            if good == 0:
+        for lease, is_valid in zip(leases, answers, strict=False):
+            if is_valid == 0:
                 self._wakes.look_again(lease.partition)  # the next read finds the lease void
-        told = zip(uncleared, answers[len(leases) :], strict=True)
-        member.was_heard([own for own, answer in told if not isinstance(answer, BackendError)])
+        clearings = zip(uncleared, answers[len(leases) :], strict=True)
+        member.heartbeat_arrived(
+            [partition for partition, answer in clearings if not isinstance(answer, BackendError)]
+        )
         return sorted(name.decode() for name in living)
 
-    def _beating(self, worker: str, cut_off: int) -> Call:
-        own = "" if worker in self._retired else worker
-        arguments = (own, self._ttl, self._keys.wake, cut_off)
-        return running(script("heartbeat"), [self._keys.workers], *arguments)
+    def _heartbeat(self, worker: str, cut_off: int) -> Call:
+        listed = "" if worker in self._retired else worker
+        arguments = (listed, self._ttl, self._keys.wake, cut_off)
+        return script_call("heartbeat", [self._keys.workers], *arguments)
 
-    def _clearing(self, worker: str, partition: int) -> Call:
-        return running(script("clear"), [self._keys.parts[partition].group], worker)
+    def _clear(self, worker: str, partition: int) -> Call:
+        return script_call("clear", [self._keys.parts[partition].group], worker)
 
-    def _prolonging(self, lease: Lease) -> Call:
+    def _extend(self, lease: Lease) -> Call:
         keys = self._keys.parts[lease.partition]
         arguments = (lease_text(lease), lease.owner, self._ttl)
-        return running(script("prolong"), [keys.group, keys.lease], *arguments)
+        return script_call("extend", [keys.group, keys.lease], *arguments)
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         await check_confirmed(self._redis, self._keys, self._patience)
         wanted = sorted(partitions)
-        calls = [self._claiming(worker, partition) for partition in wanted]
+        calls = [self._claim(worker, partition) for partition in wanted]
         answers = await self._redis.calls_apart(calls, self._patience)
-        self._tell_problems(wanted, answers)
+        self._report_problems(wanted, answers)
         leases = [
             Lease(partition, worker, answer[0], suspect=bool(answer[1]))
             for partition, answer in zip(wanted, answers, strict=True)
@@ -116,8 +118,8 @@ class RedisLeases:
             self._wakes.look_again(lease.partition)
         return leases
 
-    def _tell_problems(self, partitions: Sequence[int], answers: Sequence[Any]) -> None:
-        """Raises what keeps all partitions from being claimed; what keeps some is only told."""
+    def _report_problems(self, partitions: Sequence[int], answers: Sequence[Any]) -> None:
+        """Raise the error if no partition could be claimed; if some could not, log theirs."""
         problems = [answer for answer in answers if isinstance(answer, BackendError)]
         if problems and len(problems) == len(answers):
             raise problems[0]
@@ -125,7 +127,7 @@ class RedisLeases:
             if isinstance(answer, BackendError):
                 self._outage.tell(
                     "error",
-                    "a partition could not be claimed, and its events wait",
+                    "partition not claimed",
                     answer,
                     partition,
                     partition=partition,
@@ -133,35 +135,33 @@ class RedisLeases:
             else:
                 self._outage.over(partition)
 
-    def _claiming(self, worker: str, partition: int) -> Call:
+    def _claim(self, worker: str, partition: int) -> Call:
         keys = self._keys.parts[partition]
-        return running(
-            script("claim"),
+        return script_call(
+            "claim",
             [keys.group, keys.lease, keys.events],
             *(worker, self._ttl, self._keys.group),
         )
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        await self._give_back(leases, "done")
+        await self._release_all(leases, "done")
         for lease in leases:
             self._members[lease.owner].held.pop(lease.partition, None)
 
     async def retire(self, worker: str) -> None:
         self._retired.add(worker)
-        await self._redis.call(
-            running(script("retire"), [self._keys.workers], worker, self._keys.wake)
-        )
+        await self._redis.call(script_call("retire", [self._keys.workers], worker, self._keys.wake))
 
     async def deregister(self, worker: str) -> None:
         self._wakes.leave(worker)
         member = self._members.pop(worker, _Member())
         await self.retire(worker)
-        await self._give_back([*member.held.values()], "died")
+        await self._release_all([*member.held.values()], "died")
 
-    async def _give_back(self, leases: Sequence[Lease], how: str) -> None:
-        await self._redis.calls([self._releasing(lease, how) for lease in leases])
+    async def _release_all(self, leases: Sequence[Lease], how: str) -> None:
+        await self._redis.calls([self._release(lease, how) for lease in leases])
 
-    def _releasing(self, lease: Lease, how: str) -> Call:
+    def _release(self, lease: Lease, how: str) -> Call:
         keys = self._keys.parts[lease.partition]
         arguments = (lease_text(lease), self._keys.wake, how)
-        return running(script("release"), [keys.group, keys.lease], *arguments)
+        return script_call("release", [keys.group, keys.lease], *arguments)

@@ -105,7 +105,7 @@ class Wakes:
 
     async def _hear(self) -> None:
         """Takes messages until the connection is lost; asked nothing, it might be lost unseen."""
-        wire = await self._redis.subscribe(self._channel, self._on_message)
+        connection = await self._redis.subscribe(self._channel, self._on_message)
         try:
             # Whatever was said before is unknown.
             self._outage.over(self._channel)
@@ -113,10 +113,10 @@ class Wakes:
             self._look_at_all()
             self.wake_all(workers_changed=True)
             while True:
-                await asyncio.wait([wire.closed], timeout=self._redis.timeout)
-                await wire.calls([["PING"]])
+                await asyncio.wait([connection.closed], timeout=self._redis.timeout)
+                await connection.calls([["PING"]])
         finally:
-            wire.close()
+            connection.close()
 
     def _on_message(self, message: Any) -> None:
         *_, data = message

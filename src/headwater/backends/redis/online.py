@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.backends.redis.client import Call, Redis, asking, running, script
+from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import Keys, PartitionKeys
 from headwater.backends.redis.stream_codec import (
     changes_json,
@@ -73,10 +73,10 @@ class RedisOnlineStore:
         if not names:
             return []
         if not self._redis.clustered:
-            states: list[bytes | None] = await self._redis.call(asking(names[0], "MGET", *names))
+            states: list[bytes | None] = await self._redis.call(command(names[0], "MGET", *names))
             return states
         # Keys of different slots cannot be asked for together.
-        return await self._redis.calls([asking(name, "GET", name) for name in names])
+        return await self._redis.calls([command(name, "GET", name) for name in names])
 
     async def put(self, changes: Sequence[Change]) -> None:
         await self.take(changes, Sender())
@@ -147,7 +147,7 @@ class RedisOnlineStore:
         start = f"({after}" if after else "-"
         answers = await self._redis.calls(
             [
-                asking(own, "ZRANGEBYLEX", own, start, "+", "LIMIT", 0, limit)
+                command(own, "ZRANGEBYLEX", own, start, "+", "LIMIT", 0, limit)
                 for own in (f"{keys.ids}{entity}" for keys in parts)
             ]
         )
@@ -175,8 +175,8 @@ def _putting(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _
             old or b"",
             written_state(version, encode_cells(cells)),
         )
-    return running(
-        script("put"),
+    return script_call(
+        "put",
         [write.keys.changes, write.keys.arrived],
         *(changes_json(write.changes), *write.sender, *arguments),
     )

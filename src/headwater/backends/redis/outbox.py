@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.client import Redis, running, script
+from headwater.backends.redis.client import Redis, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import confirm, new_store_id, read_identity
 from headwater.backends.redis.stream_codec import Entry, read_event, received_at
@@ -44,7 +44,7 @@ class RedisOutbox:
     async def pending(self) -> set[int]:
         answers = await self._redis.calls(
             [
-                running(script("has_pending"), [keys.changes, keys.events, keys.outbox])
+                script_call("has_pending", [keys.changes, keys.events, keys.outbox])
                 for keys in self._keys.parts
             ]
         )
@@ -77,7 +77,7 @@ class RedisOutbox:
         """Raise StoreMismatchError if Postgres and Redis disagree on the last row taken."""
         keys = self._keys.parts[partition]
         stream = keys.changes if kind == "history" else keys.events
-        call = running(script("last_taken"), [stream, keys.outbox], kind, after)
+        call = script_call("last_taken", [stream, keys.outbox], kind, after)
         if settled := await self._redis.call(call):
             raise StoreMismatchError(
                 f"partition {partition} in Redis does not continue the history in Postgres: "
@@ -89,8 +89,8 @@ class RedisOutbox:
     async def settle(self, partition: int, taken: Positions) -> Positions:
         keys = self._keys.parts[partition]
         history, events = await self._redis.call(
-            running(
-                script("settle"),
+            script_call(
+                "settle",
                 [keys.changes, keys.events, keys.outbox],
                 *(*taken, self._keys.group),
             )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.backends.redis.background_tasks import Errands
-from headwater.backends.redis.client import Call, Redis, running, script
+from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Heard, Wakes
 from headwater.backends.redis.stream_codec import StreamPage, lease_text
@@ -77,8 +77,8 @@ class Ahead:
     def call(self, lease: Lease) -> Call:
         """The call whose answer is a partition's next page."""
         keys = self._keys.parts[lease.partition]
-        return running(
-            script("read"),
+        return script_call(
+            "read",
             [keys.group, keys.events, keys.idle],
             *(lease_text(lease), self._limit, keys.entity, self._touches, self._page_bytes),
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from headwater.backends.redis.client import Call, running, script
+from headwater.backends.redis.client import Call, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.stream_codec import event_fields
 from headwater.core.clock import MICROSECOND, Clock
@@ -34,8 +34,8 @@ class Appending:
         arguments: list[Any] = []
         for event in events:
             arguments += (event.event_id, *event_fields(event, only))
-        return running(
-            script("publish"),
+        return script_call(
+            "publish",
             [keys.events, keys.seen, keys.idle],
             *(self._keys.wake, partition, now, window_end, self._dedup_limit, *arguments),
         )

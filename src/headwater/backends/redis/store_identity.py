@@ -7,7 +7,7 @@ they computed would replace the ones in history.
 
 from __future__ import annotations
 
-from headwater.backends.redis.client import Call, Redis, asking, running, script
+from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.core.values import new_id
 from headwater.errors import BackendError, ConfigError
@@ -30,8 +30,8 @@ async def create_store(redis: Redis, settings: Settings) -> None:
     """Create the store if there is none, and check the settings that are fixed at creation."""
     prefix = settings.redis.prefix
     found = await redis.call(
-        running(
-            script("create_store"),
+        script_call(
+            "create_store",
             [f"{prefix}:meta"],
             *(_FORMAT, settings.partitions, new_store_id(prefix)),
         )
@@ -57,7 +57,7 @@ async def read_identity(redis: Redis, keys: Keys) -> StoreIdentity:
 
 async def confirm(redis: Redis, keys: Keys, store_id: str, new_id: str) -> bool:
     """Mark a store as confirmed and rename it; return False if it is gone."""
-    return bool(await redis.call(running(script("confirm"), [keys.meta], store_id, new_id)))
+    return bool(await redis.call(script_call("confirm", [keys.meta], store_id, new_id)))
 
 
 async def check_confirmed(redis: Redis, keys: Keys, patience: float) -> None:
@@ -84,7 +84,7 @@ def problem_of(identity: StoreIdentity) -> str | None:
 
 
 def _reading(keys: Keys) -> Call:
-    return asking(keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions")
+    return command(keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions")
 
 
 def _parse(answer: list[bytes | None], keys: Keys) -> StoreIdentity:

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Counts a run of a suspect event before it runs.
+-- Count a run of a quarantined event before it runs.
 -- KEYS: group
--- ARGV: lease, position, worker, 1 if its partition was suspect when it was claimed
--- Returns the count, 0 if nobody's death is suspected any more; nothing if the lease is void.
+-- ARGV: lease, position, worker, 1 if the partition was suspect when it was claimed
+-- Returns the count, 0 if the partition is no longer suspect, false if the lease is void.
 local held = redis.call('HMGET', KEYS[1], 'lease', 'attempted', 'attempts', 'attempted_by', 'suspect')
 if held[1] ~= ARGV[1] then
   return false

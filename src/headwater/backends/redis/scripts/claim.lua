@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- Takes a partition that no other living worker holds.
+-- Claim a partition that no other worker holds a lease of.
 -- KEYS: group, lease, events
--- ARGV: worker, its time to live in milliseconds, name of the group
--- Returns the epoch, and 1 if an owner died and none was done since; nothing if another holds it.
+-- ARGV: worker, time to live of the lease in milliseconds, name of the group
+-- Returns the epoch, and 1 if the partition is suspect; false if another worker holds it.
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[1] then
   if redis.call('PTTL', KEYS[2]) > tonumber(ARGV[2]) then
-    -- The clock was set back: a holder that lives will prolong it again.
+    -- The clock was set back: a holder that is alive will extend the lease again.
     redis.call('PEXPIRE', KEYS[2], ARGV[2])
   end
   return false
 end
 if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
-  -- A new group begins with the oldest entry there is, never with the next; one whose state was
-  -- lost goes on where the stream says it was.
+  -- A new group starts at the oldest entry; a group whose state was lost continues at the position
+  -- that the stream has for it.
   redis.pcall('XGROUP', 'CREATE', KEYS[3], ARGV[3], '0', 'MKSTREAM')
   local cursor, lag = '0-0', false
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
@@ -33,8 +33,8 @@ if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
     end
   end
 end
--- Suspicion outlives the worker that was to clear it: it ends with the release of one that is done,
--- or when all whose deaths are suspected turn out to live.
+-- The list of dead owners survives the worker that inherited it: it ends with an orderly release,
+-- or when all workers on it turn out to be alive.
 local held = redis.call('HMGET', KEYS[1], 'owner', 'suspect')
 local owner, suspect = held[1], held[2]
 if owner and owner ~= ARGV[1] and not string.find(' ' .. (suspect or '') .. ' ', ' ' .. owner .. ' ', 1, true) then

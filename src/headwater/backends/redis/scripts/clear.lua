@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- Takes back what a partition's events are suspected of for a worker's sake: it was cut off, and lives.
+-- Remove a worker from the dead owners of a partition, with its runs: it was only cut off.
 -- KEYS: group
 -- ARGV: worker
 local held = redis.call('HMGET', KEYS[1], 'suspect', 'attempted_by', 'attempts')
 
 local function others(names)
-  local rest, own = {}, 0
+  local rest, count = {}, 0
   for name in string.gmatch(names or '', '%S+') do
     if name == ARGV[1] then
-      own = own + 1
+      count = count + 1
     else
       rest[#rest + 1] = name
     end
   end
-  return table.concat(rest, ' '), own
+  return table.concat(rest, ' '), count
 end
 
 local suspect, suspected = others(held[1])

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Makes everything that a batch did durable together with the fact that it is done, or nothing.
--- KEYS: group, events, changes, dead letters, parcels
+-- Write the outcome of a batch and advance the cursor, all or nothing.
+-- KEYS: group, events, changes, dead letters, cross-shard writes
 -- ARGV: lease, cursor of the batch, its last entry, its number of entries, name of the group,
---       changes as JSON ('' for none), changes of other servers' entities as JSON ('' for none),
+--       changes as JSON ('' for none), changes of entities on other servers as JSON ('' for none),
 --       number of states, of new entities, of dead letters, of follow-ups,
 --       then for each state: key, state; for each state: version before ('' for none);
 --       for each new entity: key of the ids, id; for each dead letter: JSON;
 --       for each follow-up: type, entity id, JSON
--- Returns what is wrong: 'lease', 'version', or '' for nothing.
+-- Returns the conflict, 'lease' or 'version', or '' if there is none.
 local group, events, changes, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local held = redis.call('HMGET', group, 'lease', 'cursor', 'read')
 if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
@@ -17,7 +17,7 @@ end
 local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
 local letters, follow_ups = tonumber(ARGV[10]), tonumber(ARGV[11])
 local versions = 12 + 2 * states
--- As many at once as Lua hands over.
+-- Lua can pass only a limited number of arguments.
 for first = 0, states - 1, 1000 do
   local keys = {}
   for i = first, math.min(first + 1000, states) - 1 do
@@ -34,8 +34,8 @@ for first = 0, states - 1, 1000 do
   end
 end
 
--- The group's own position shows everybody the truth; should it be gone, it is made again here,
--- before anything else is written.
+-- Keep the position of the stream's group in step; if the group is gone, create it again before
+-- anything else is written.
 local read = tonumber(held[3]) + tonumber(ARGV[4])
 local moved = redis.pcall('XGROUP', 'SETID', events, ARGV[5], ARGV[3], 'ENTRIESREAD', read)
 if moved.err then

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- How far a group is behind in a partition.
+-- Return how far a group is behind in a partition.
 -- KEYS: group, events
--- Returns the owner, the number of entries that wait, and the id of the oldest.
+-- Returns the owner, the number of waiting entries, and the id of the oldest.
 local held = redis.call('HMGET', KEYS[1], 'owner', 'cursor', 'read')
 local oldest = redis.call('XRANGE', KEYS[2], held[2] and '(' .. held[2] or '-', '+', 'COUNT', 1)
 if #oldest == 0 then

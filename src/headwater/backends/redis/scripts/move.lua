@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Adds a partition's dead letters to the one stream of all of them, each once.
--- KEYS: dead letters of all partitions, how far each was moved
+-- Add the dead letters of a partition to the stream of all partitions, each once.
+-- KEYS: dead letters of all partitions, last letter moved of each
 -- ARGV: partition, then for each letter: its id in the partition, JSON
 -- shared: order
 

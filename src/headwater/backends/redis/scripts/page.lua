@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Gives the next entries of a stream, as many as are asked for and of so many bytes, but at least one.
+-- Return the next entries of a stream, up to a number and a size, but at least one.
 -- KEYS: stream
--- ARGV: after which entry ('' for the start), most entries, most bytes
--- Returns the entries, and 1 if more of them follow.
+-- ARGV: last entry before them ('' for the start), most entries, most bytes
+-- Returns the entries, and 1 if more follow.
 local limit, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local start = ARGV[1] == '' and '-' or '(' .. ARGV[1]
 local entries, bytes = {}, 0
--- Asked for all at once, large entries would be copied to be thrown away.
+-- Reading all at once would copy large entries only to discard them.
 local count = 1
 while #entries < limit and bytes <= most do
   count = math.min(count, limit - #entries)

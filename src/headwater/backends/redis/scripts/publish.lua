@@ -1,18 +1,18 @@
 #!lua
--- Appends events to a partition, each id once within its window, and wakes whoever waits for them.
+-- Append events to a partition, each id once within the dedup window, and wake its worker.
 -- KEYS: events, seen, idle
 -- ARGV: wake channel, partition, now, end of the dedup window (0: none), most ids to remember,
 --       then for each event: id, type, entity id, JSON, only feature ('' for all)
--- Returns 1 for each event that was known, else 0.
+-- Returns 1 for each duplicate, 0 for each new event.
 local events, seen, idle = KEYS[1], KEYS[2], KEYS[3]
 local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- One publisher's clock that is ahead must not end the windows of all others: an id is removed
--- when our own clock says so as well, and until then known to be over for those it is over for.
+-- A publisher whose clock is ahead must not end the windows of all others: an id is removed when it
+-- is expired by the clock of the server too, and until then is expired for that publisher alone.
 if window_end > 0 then
   local time = redis.call('TIME')
-  local ours = time[1] * 1000000 + time[2]
-  redis.call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', math.min(now, ours)))
+  local server_now = time[1] * 1000000 + time[2]
+  redis.call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', math.min(now, server_now)))
 end
 
 local function is_fresh(id)

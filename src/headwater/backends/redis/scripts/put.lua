@@ -1,10 +1,10 @@
 #!lua
--- Writes the states of entities, if each is still what it was, and their changes to history.
--- KEYS: changes, how far each partition's parcels have arrived here
--- ARGV: changes as JSON ('' for none), the partition that sends a parcel ('' for none) and the
---       parcel's id, then for each state: key, key of the ids, id, the state before ('' for none),
+-- Write the states of entities and their changes, unless one of the states has changed meanwhile.
+-- KEYS: changes, last cross-shard write that arrived from each partition
+-- ARGV: changes as JSON ('' for none), the partition that sends a cross-shard write ('' for none)
+--       and the id of that write, then for each state: key, key of the ids, id, the state before ('' for none),
 --       the state after
--- Returns 1, or 0 if one of them has changed and nothing was written.
+-- Returns 1, or 0 if a state has changed and nothing was written.
 -- shared: order
 
 if ARGV[2] ~= '' then

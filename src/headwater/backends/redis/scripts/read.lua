@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Reads what follows a partition's cursor, with the states of the entities that it touches.
+-- Read the entries after the cursor of a partition, with the states of the entities they touch.
 -- KEYS: group, events, idle
--- ARGV: lease, most entries, what the keys of entities begin with, entities by event type as JSON,
+-- ARGV: lease, most entries, prefix of the keys of entities, entities by event type as JSON,
 --       about how many bytes of entries, and of states
 -- Returns the cursor, the entries, the name and id of each touched entity, and their states;
--- nothing if the lease is void. An entry is four in a row: its id, and the type, the entity id and
--- the JSON of its event, or all its fields in place of the type if they are any others.
--- A partition without entries is marked idle, in the same step.
+-- false if the lease is void. An entry is four items in a row: its id, and the type, the entity id
+-- and the JSON of its event, or all its fields in place of the type if it is malformed or redriven.
+-- A partition without entries is marked as idle atomically.
 local held = redis.call('HMGET', KEYS[1], 'lease', 'cursor')
 if held[1] ~= ARGV[1] then
   return false
@@ -16,7 +16,7 @@ local limit, most = tonumber(ARGV[2]), tonumber(ARGV[5])
 local prefix, touches = ARGV[3], cjson.decode(ARGV[4])
 local entries, size, found, bytes, start = {}, 0, 0, 0, '(' .. cursor
 local keys, touched, asked, needed = {}, {}, {}, {}
--- Asked for all at once, large entries would be copied to be thrown away.
+-- Reading all at once would copy large entries only to discard them.
 local count = 20
 while found < limit and bytes < most do
   count = math.min(count, limit - found)
@@ -71,7 +71,7 @@ while first <= #keys and bytes < most do
     first = first + 1
   end
 end
--- An entry whose entities' states were too much for now comes with the next page.
+-- Leave entries whose states did not fit for the next page.
 while needed[found] >= first do
   for i = 4 * found - 3, 4 * found do
     entries[i] = nil

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives a partition back, unless the lease is void; 'died' keeps in mind whose it was.
+-- Release a partition, unless the lease is void; 'died' keeps the owner, so that it is suspect.
 -- KEYS: group, lease
 -- ARGV: lease, wake channel, 'done' or 'died'
 if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Lists a worker no longer, and says so to the others.
+-- Remove a worker from the list and notify the others.
 -- KEYS: workers
 -- ARGV: worker, wake channel
 if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then

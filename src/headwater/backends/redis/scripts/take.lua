@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Removes dead letters: all of them or, when one is unknown, none.
+-- Remove dead letters: all, or none if one is unknown.
 -- KEYS: dead letters of all partitions
 -- ARGV: their ids
 -- Returns the first unknown id, or ''.

@@ -1,8 +1,8 @@
 #!lua
--- Publishes a tick to a partition unless its due time or a later one was published there.
+-- Publish a tick to a partition unless its due time or a later one was published there.
 -- KEYS: ticks, events, idle
 -- ARGV: wake channel, partition, feature, due, type, entity id, JSON
--- Returns the due time before, or its own if it was not new.
+-- Returns the previous due time, or its own if it was not new.
 local before = redis.call('HGET', KEYS[1], ARGV[3])
 if before and tonumber(before) >= tonumber(ARGV[4]) then
   return ARGV[4]

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Prolongs a lease, unless it is void; returns whether it is good.
+-- Extend a lease; return 0 if it is void.
 -- KEYS: group, lease
--- ARGV: lease, worker, its time to live in milliseconds
+-- ARGV: lease, worker, time to live in milliseconds
 if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
   return 0
 end
