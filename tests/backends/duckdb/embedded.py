@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.backends.duckdb.store import DuckdbOfflineStore
-from headwater.backends.sqlite.history_tail import SqliteTail
+from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.writer import Writer
@@ -39,7 +39,7 @@ class Embedded:
         self.clock = ManualClock(START)
         self.writer = Writer(home, wake=lambda: None)
         self.online = SqliteOnlineStore(home, self.writer)
-        self.tail = SqliteTail(home)
+        self.tail = SqliteRecentHistory(home)
         self.history = self.over(self.tail)
 
     def over(self, tail: RecentHistory) -> DuckdbOfflineStore:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.backends.duckdb.segment_files import due_for_merge
-from headwater.backends.sqlite.history_tail import SqliteTail
+from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.codec import Codec
 from headwater.errors import BackendError, HomeError, InvalidInputError
@@ -216,9 +216,9 @@ def test_only_segments_of_like_size_are_merged() -> None:
     assert due_for_merge(sized(8**4 * 100, 20), 100) == []
 
 
-async def test_one_roller_at_a_time(parts: Embedded) -> None:
+async def test_one_process_writes_segments_at_a_time(parts: Embedded) -> None:
     await parts.online.put(series(SEGMENT_ROWS))
-    with (parts.home.segments / "roller.lock").open("w") as other:
+    with (parts.home.segments / "writer.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         await parts.history.maintain()
         assert parts.live() == set()
@@ -226,8 +226,8 @@ async def test_one_roller_at_a_time(parts: Embedded) -> None:
     assert len(parts.live()) == 1
 
 
-class DyingTail(SqliteTail):
-    """A tail whose roller is killed as it reaches a step."""
+class DyingTail(SqliteRecentHistory):
+    """A tail whose segment writer is killed as it reaches a step."""
 
     dies_at = ""
 
@@ -253,7 +253,7 @@ class DyingTail(SqliteTail):
 @pytest.mark.parametrize(
     "step", ["before add", "after add", "before replace", "after replace", "before forget"]
 )
-async def test_a_roller_killed_at_any_step_leaves_every_row_once(
+async def test_a_segment_writer_killed_at_any_step_leaves_every_row_once(
     parts: Embedded, step: str
 ) -> None:
     count = 8 * SEGMENT_ROWS
@@ -271,7 +271,7 @@ async def test_a_roller_killed_at_any_step_leaves_every_row_once(
     assert parts.segment_files() == parts.live()
 
 
-async def test_what_a_dead_roller_left_is_removed(parts: Embedded) -> None:
+async def test_the_files_of_a_dead_segment_writer_are_removed(parts: Embedded) -> None:
     await parts.online.put(series(3))
     (parts.home.segments / "history-x.parquet").write_bytes(b"renamed, not in the manifest")
     (parts.home.segments / "history-y.parquet.unfinished").write_bytes(b"half")
@@ -312,7 +312,7 @@ def test_kill_9_of_a_rolling_process_leaves_every_acknowledged_row_once(
         assert parts.segment_files() == {segment.name for segment in parts.tail.manifest()}
 
 
-class SlowReaderTail(SqliteTail):
+class SlowReaderTail(SqliteRecentHistory):
     """A tail whose reader is overtaken by a merge after each of its first snapshots."""
 
     def __init__(self, parts: Embedded, times: int) -> None:

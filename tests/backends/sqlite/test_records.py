@@ -142,7 +142,7 @@ async def test_what_somebody_reads_while_it_is_redacted_is_erased_later_and_that
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(writer, "_ERASING_SECONDS", 0.1)
+    monkeypatch.setattr(writer, "_ERASE_SECONDS", 0.1)
     kept = record(disclosures=b"4111-1111")
     await log.append(kept, [])
     with closing(parts.home.connect()) as reader:
@@ -153,7 +153,7 @@ async def test_what_somebody_reads_while_it_is_redacted_is_erased_later_and_that
         )
         assert "still in the WAL" in capsys.readouterr().err
         assert "headwater.db-wal" in files_with(parts.home.path, b"4111-1111")
-    for _ in range(writer._COMMITS_BETWEEN_LOOKS):  # noqa: SLF001
+    for _ in range(writer._COMMITS_PER_CHECKPOINT):  # noqa: SLF001
         await log.append(record(), [])
     assert files_with(parts.home.path, b"4111-1111") == set()
     assert capsys.readouterr().err == ""

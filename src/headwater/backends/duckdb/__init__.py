@@ -1,1 +1,1 @@
-"""The embedded environment's past: history and events in Parquet segments, read by DuckDB."""
+"""The embedded history: values and events in Parquet segments, read by DuckDB."""

@@ -1,4 +1,4 @@
-"""A DuckDB for one piece of work: in memory, offline, in UTC, with a scratch folder of its own."""
+"""DuckDB sessions: in memory, offline, in UTC, each with a private scratch folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 import duckdb
 import msgspec
 
-_MOST_THREADS = 4
-_SMALLEST_OBJECT_LIMIT = 16 << 20
+_MAX_THREADS = 4
+_MIN_OBJECT_LIMIT = 16 << 20
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Session:
-    """One connection, its scratch folder, and the segment files that it reads."""
+    """A connection, its scratch folder, and the segment files that it reads."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         self.connection = connection
@@ -33,18 +33,18 @@ class Session:
         return self.connection.execute(sql)
 
     def load(self, table: str, file: Path, columns: Mapping[str, str], *, longest: int = 0) -> None:
-        """Makes a table of a file of JSON lines, the longest of which has so many bytes."""
+        """Create a table from JSON lines; ``longest`` is the length of the longest line."""
         types = ", ".join(f"{identifier(name)}: {text(kind)}" for name, kind in columns.items())
         self.run(
-            f"CREATE TABLE {table} AS SELECT * FROM read_json({literally(file)},"
+            f"CREATE TABLE {table} AS SELECT * FROM read_json({glob_literal(file)},"
             f" format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false,"
-            f" maximum_object_size = {max(_SMALLEST_OBJECT_LIMIT, longest + 1)})"
+            f" maximum_object_size = {max(_MIN_OBJECT_LIMIT, longest + 1)})"
         )
 
     def load_rows(
         self, table: str, rows: Sequence[msgspec.Struct], columns: Mapping[str, str]
     ) -> None:
-        """Makes a table of rows; bound parameters would take a hundred times as long."""
+        """Create a table from rows; bound parameters would take a hundred times as long."""
         file = self.folder / f"{table}.ndjson"
         lines = _encode_lines(rows)
         file.write_bytes(lines)
@@ -54,19 +54,19 @@ class Session:
 
 @contextmanager
 def session(scratch: Path) -> Iterator[Session]:
-    """Opens a DuckDB that shares nothing with any other, and leaves nothing behind."""
+    """Open an isolated DuckDB session; its scratch folder is removed afterwards."""
     with (
         _private_folder(scratch) as folder,
         closing(
             duckdb.connect(
                 ":memory:",
                 config={
-                    "threads": min(_MOST_THREADS, os.cpu_count() or 1),
-                    # Two instances that spill into one folder overwrite each other's files.
+                    "threads": min(_MAX_THREADS, os.cpu_count() or 1),
+                    # Two instances that spill into the same folder overwrite each other's files.
                     "temp_directory": str(folder),
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
-                    # A query must not find Python variables of ours by their names.
+                    # A query must not access Python variables by name.
                     "python_enable_replacements": False,
                 },
             )
@@ -80,18 +80,18 @@ def session(scratch: Path) -> Iterator[Session]:
 def _private_folder(scratch: Path) -> Iterator[Path]:
     with _locked(scratch, fcntl.LOCK_SH):
         folder = Path(tempfile.mkdtemp(dir=scratch))
-        owned = os.open(folder, os.O_RDONLY)
-        fcntl.flock(owned, fcntl.LOCK_EX)
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(owned)
+        os.close(handle)
 
 
 def sweep(scratch: Path) -> None:
-    """Removes the scratch folders of processes that died: those that nobody holds locked."""
-    # The exclusive lock keeps out a folder that is made but not yet locked.
+    """Remove the scratch folders of dead processes, which are no longer locked."""
+    # The exclusive lock waits out a process that has created a folder but not locked it yet.
     with suppress(BlockingIOError), _locked(scratch, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for folder in filter(Path.is_dir, scratch.iterdir()):
             with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -99,47 +99,47 @@ def sweep(scratch: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
+def _locked(folder: Path, mode: int) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, how)
+        fcntl.flock(handle, mode)
         yield
     finally:
         os.close(handle)
 
 
 def text(value: str | Path) -> str:
-    """A text as an SQL literal."""
+    """Return a text as an SQL literal."""
     return "'" + str(value).replace("'", "''") + "'"
 
 
 def texts(values: Sequence[str]) -> str:
-    """Texts as the inside of an SQL list."""
+    """Return texts as SQL literals, separated by commas."""
     return ", ".join(map(text, values))
 
 
-def literally(path: Path) -> str:
-    """A path as an SQL literal, for functions that would take it for a pattern."""
+def glob_literal(path: Path) -> str:
+    """Return a path as an SQL literal for functions that accept glob patterns."""
     return text(glob.escape(str(path)))
 
 
 def parquet(files: Sequence[Path]) -> str:
-    """The rows of our own Parquet files, whatever the folders above them are called."""
-    names = ", ".join(map(literally, files))
+    """Return a query for the rows of Parquet files, ignoring the names of their folders."""
+    names = ", ".join(map(glob_literal, files))
     return f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
 
 
 def identifier(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def headline(error: duckdb.Error) -> str:
-    """The first line of what DuckDB says is wrong."""
+    """Return the first line of a DuckDB error."""
     return str(error).partition("\n")[0]
 
 
 def scalar(answer: duckdb.DuckDBPyConnection) -> Any:
-    """The single value of a result with one row and one column."""
+    """Return the value of a result with one row and one column."""
     row = answer.fetchone()
     return row[0] if row else None

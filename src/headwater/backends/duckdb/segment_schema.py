@@ -1,7 +1,7 @@
-"""How history and events lie in segments, and how rows of the tail take that form.
+"""The columns of history and events in segments, and the conversion of recent rows to them.
 
-A value is kept in the column of its kind. A text that its kind's column cannot hold stays JSON, so
-nothing is lost, and a JSON null leaves all of the columns empty.
+A value is stored in the column of its kind. A value that does not fit its column is stored as JSON,
+so nothing is lost; a JSON null leaves all columns empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headwater.ports import LogKind, Snapshot
 
 
 class SegmentLog(NamedTuple):
-    """One kind of segment: the columns of its tail rows, their typed form, and their order."""
+    """One kind of segment: the columns of recent rows, their typed form, and their order."""
 
     kind: LogKind
     columns: Mapping[str, str]
@@ -104,11 +104,11 @@ SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
 FROM headwater.history""",
     ),
 }
-"""What a query may name besides its sources: the log it reads, and how it is shown."""
+"""The built-in views of queries, each with its log and its definition."""
 
 
 def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: Path) -> None:
-    """Shows segments and tail as one view, ``headwater.history`` or ``headwater.events``."""
+    """Create a view of segments and tail, ``headwater.history`` or ``headwater.events``."""
     session.run("CREATE SCHEMA IF NOT EXISTS headwater")
     tail = f"headwater.{log.kind}_tail"
     session.load(tail, snapshot.tail, log.columns, longest=snapshot.longest)

@@ -1,7 +1,7 @@
-"""Turning the tail into segments, many small segments into a large one, and imports into either.
+"""Move recent rows into segments, merge small segments, and add imported rows.
 
-Every step leaves a reader with each row exactly once: a segment counts from the transaction that
-adds it to the manifest, and that same transaction removes the rows or segments it replaces.
+At every step a reader sees each row exactly once: the transaction that adds a segment to the
+manifest also removes the rows or segments that it replaces.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Imported(msgspec.Struct, frozen=True):
     cause: str
 
 
-class Roller:
-    """Changes the segments; of all processes, one at a time."""
+class SegmentWriter:
+    """Changes the segments, in one process at a time."""
 
     def __init__(
         self,
@@ -78,27 +78,27 @@ class Roller:
         self._grace = segment_grace
 
     def maintain(self) -> None:
-        """Does what is due, unless another roller is at it."""
+        """Do all due work, unless another process is doing it."""
         with self._folder.lock(wait=False) as held:
             if not held:
                 return
-            self._clear()
+            self._clean_up()
             for log in LOGS.values():
                 while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
-                    self._roll(log, upto)
+                    self._move(log, upto)
                 self._merge(log)
             self._tail.prune(self._clock.now())
 
-    def _clear(self) -> None:
+    def _clean_up(self) -> None:
         sweep(self._scratch)
         manifest = self._tail.manifest()
         self._folder.remove_all_but(segment.name for segment in manifest)
         before = self._clock.now() - self._grace
-        unread = [s.name for s in manifest if s.retired_at is not None and s.retired_at <= before]
-        self._folder.remove(unread)
-        self._tail.forget(unread)
+        expired = [s.name for s in manifest if s.retired_at is not None and s.retired_at <= before]
+        self._folder.remove(expired)
+        self._tail.forget(expired)
 
-    def _roll(self, log: SegmentLog, upto: int) -> None:
+    def _move(self, log: SegmentLog, upto: int) -> None:
         with session(self._scratch) as duck:
             snapshot = self._tail.snapshot(duck.folder, [log.kind], upto=upto)[log.kind]
             duck.load("tail", snapshot.tail, log.columns, longest=snapshot.longest)
@@ -118,7 +118,7 @@ class Roller:
         logger.debug("segments merged", kind=log.kind, segments=len(small), rows=merged.rows)
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Writes those of the changes that history does not hold yet as a segment."""
+        """Write the changes that are not in history yet as a segment."""
         with self._folder.lock(wait=True), session(self._scratch) as duck:
             features = sorted({change.feature for change in changes})
             snapshot = self._tail.snapshot(duck.folder, ["history"], features=features)["history"]
@@ -127,8 +127,8 @@ class Roller:
             duck.run(_FRESH.format(features=texts(features)))
             count = scalar(duck.run("SELECT count(*) FROM fresh"))
             if count:
-                # The numbers of the tail's own rows: among values of one moment and one write
-                # time, what was imported after another row was written also comes after it.
+                # Numbered like the rows of the tail: among values with the same as_of and
+                # written_at, a row that was imported later also sorts later.
                 first = self._tail.reserve(count)
                 self._tail.add(self._folder.write(duck, HISTORY, _NUMBERED.format(first=first)))
 

@@ -1,4 +1,4 @@
-"""The files that SQL features read, each shown to a query as a view of its declared name."""
+"""The files that SQL features read, each available to a query as a view."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import duckdb
 
-from headwater.backends.duckdb.engine import Session, headline, identifier, literally, text
+from headwater.backends.duckdb.engine import Session, glob_literal, headline, identifier, text
 from headwater.core.sql_sources import kind_of
 from headwater.errors import InvalidInputError
 
-# The first of these words in a SQLite column's declared type decides, as SQLite itself does it.
-_DECLARED = {
+# The first of these words in the declared type of a SQLite column decides, as in SQLite.
+_DECLARED_TYPES = {
     "BOOL": "BOOLEAN",
     "DATETIME": "TIMESTAMP",
     "TIMESTAMP": "TIMESTAMP",
@@ -31,11 +31,11 @@ _DECLARED = {
     "NUM": "DOUBLE",
     "DEC": "DOUBLE",
 }
-_FOUND = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
+_ACTUAL_TYPES = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
 
 
 def add_source(session: Session, name: str, location: str) -> None:
-    """Makes a declared source readable under its name."""
+    """Create a view of a declared source under its name."""
     path = Path(location)
     kind = kind_of(name, location)
     if not path.exists() and not glob.glob(location):
@@ -57,8 +57,8 @@ def _unreadable(name: str, location: str, problem: str) -> InvalidInputError:
 
 
 def _pattern(path: Path) -> str:
-    # DuckDB takes every path for a pattern; a file that is really called so comes first.
-    return literally(path) if path.exists() else text(path)
+    # DuckDB treats every path as a pattern; an existing file of that exact name takes precedence.
+    return glob_literal(path) if path.exists() else text(path)
 
 
 def _parquet(_session: Session, _name: str, path: Path) -> str:
@@ -84,8 +84,8 @@ def _duckdb(session: Session, name: str, path: Path) -> str:
 
 
 def _sqlite(session: Session, name: str, path: Path) -> str:
-    # A second SQLite library in one process, such as that of DuckDB's own reader, drops the
-    # POSIX locks of the first when it closes a file.
+    # DuckDB's own reader would be a second SQLite library in this process, and closing a file in
+    # one library drops the POSIX locks of the other.
     file = session.folder / f"{name}.ndjson"
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as database:
@@ -105,14 +105,14 @@ def _columns(database: sqlite3.Connection, table: str) -> dict[str, str]:
 
 
 def _type(database: sqlite3.Connection, table: str, column: str, declared: str) -> str:
-    for word, kind in _DECLARED.items():
+    for word, kind in _DECLARED_TYPES.items():
         if word in declared.upper():
             return kind
-    found = database.execute(
+    types = database.execute(
         f"SELECT DISTINCT typeof({identifier(column)}) FROM {identifier(table)}"
     ).fetchall()
-    kinds = {kind for (kind,) in found} - {"null"}
-    return next((known for among, known in _FOUND if kinds and kinds <= among), "VARCHAR")
+    kinds = {kind for (kind,) in types} - {"null"}
+    return next((duck for sqlite, duck in _ACTUAL_TYPES if kinds and kinds <= sqlite), "VARCHAR")
 
 
 def _dump(database: sqlite3.Connection, table: str, columns: Mapping[str, str], file: Path) -> int:

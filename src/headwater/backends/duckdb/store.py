@@ -1,10 +1,9 @@
-"""History and event log in DuckDB: what was true then, and queries over all of it."""
+"""History and event log in DuckDB: point-in-time reads and queries."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ import msgspec
 from headwater.backends.duckdb.engine import Session, headline, session, text, texts
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
-from headwater.backends.duckdb.segment_writer import Roller
+from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.sql_sources import mentioned
@@ -24,22 +23,22 @@ from headwater.ports import Change, PastValue, Point, RecentHistory, Rows
 
 T = TypeVar("T")
 
-# A segment is gone from under a reader only if it took longer than the grace period.
-_TRIES = 3
-# Asking the tail for more entities than this costs more than reading all of it.
-_MOST_ENTITIES = 500
+# A segment disappears during a read only if the read takes longer than the grace period.
+_ATTEMPTS = 3
+# Filtering the tail by more entities than this costs more than reading all of it.
+_MAX_ENTITIES = 500
 
-_ASKED = {"number": "BIGINT", "entity_id": "VARCHAR", "moment": "BIGINT"}
+_POINT_COLUMNS = {"number": "BIGINT", "entity_id": "VARCHAR", "moment": "BIGINT"}
 
 _PAST = """
 CREATE VIEW past AS
 SELECT *, {visible_from} AS visible_from
 FROM headwater.history
-WHERE feature IN ({features}) AND entity_id IN (SELECT entity_id FROM asked)
+WHERE feature IN ({features}) AND entity_id IN (SELECT entity_id FROM points)
 """
 
-# A value that is already outranked when it becomes visible is never the last one. Those that
-# remain rank higher the later they become visible, and so the last visible one is the answer.
+# A value that is outranked when it becomes visible is never the last one. The rank of the others
+# rises with the time they become visible, so the last visible value is the answer.
 _KNOWN = """
 CREATE VIEW candidates AS
 WITH ranked AS (
@@ -56,14 +55,14 @@ QUALIFY rank = max(rank) OVER (
 
 _TRUE = "CREATE VIEW candidates AS SELECT * FROM past"
 
-# The row comparison makes the tie rule part of the join's one inequality.
+# An ASOF join has one inequality; the row comparison includes the tie-breaking in it.
 _LAST = f"""
-SELECT asked.number, wanted.feature, encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at)
-FROM asked
+SELECT points.number, wanted.feature, encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at)
+FROM points
 CROSS JOIN (SELECT unnest([{{features}}]) AS feature) AS wanted
 ASOF JOIN candidates
     ON candidates.feature = wanted.feature
-   AND candidates.entity_id = asked.entity_id
+   AND candidates.entity_id = points.entity_id
    AND (visible_from, as_of, written_at, seq)
        <= (make_timestamptz(moment), TIMESTAMPTZ 'infinity', TIMESTAMPTZ 'infinity', {2**63 - 1})
 """
@@ -85,14 +84,14 @@ ORDER BY entity_id
 _AWARE = "TIMESTAMP WITH TIME ZONE"
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _PointRow(msgspec.Struct, frozen=True):
     number: int
     entity_id: str
     moment: int
 
 
 class DuckdbOfflineStore:
-    """Reads segments and tail as one; every call has a DuckDB of its own, in a thread."""
+    """Reads segments and tail together; each call uses a new DuckDB session in a thread."""
 
     def __init__(
         self,
@@ -106,16 +105,16 @@ class DuckdbOfflineStore:
         self._tail = tail
         self._folder = folder
         self._scratch = scratch
-        self._roller = Roller(
+        self._writer = SegmentWriter(
             tail, SegmentFolder(folder), scratch, clock, segment_rows, segment_grace
         )
 
     async def append(self, changes: Sequence[Change]) -> None:
         if changes:
-            await asyncio.to_thread(self._guarded, lambda: self._roller.add(changes))
+            await asyncio.to_thread(self._translate, lambda: self._writer.add(changes))
 
     async def maintain(self) -> None:
-        await asyncio.to_thread(self._guarded, self._roller.maintain)
+        await asyncio.to_thread(self._translate, self._writer.maintain)
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
@@ -124,20 +123,20 @@ class DuckdbOfflineStore:
             return [[None] * len(features) for _ in points]
 
         def work() -> list[list[PastValue | None]]:
-            asked = _asked(points)
-            rows = self._reading(lambda duck: self._last(duck, features, asked, known=known))
+            numbered = _point_rows(points)
+            rows = self._read(lambda duck: self._last(duck, features, numbered, known=known))
             return _grid(features, len(points), rows)
 
-        return await asyncio.to_thread(self._guarded, work)
+        return await asyncio.to_thread(self._translate, work)
 
     def _last(
-        self, duck: Session, features: Sequence[str], asked: Sequence[_Asked], *, known: bool
+        self, duck: Session, features: Sequence[str], rows: Sequence[_PointRow], *, known: bool
     ) -> list[tuple[Any, ...]]:
-        entity_ids = {point.entity_id for point in asked}
-        few = sorted(entity_ids) if len(entity_ids) <= _MOST_ENTITIES else ()
+        entity_ids = {row.entity_id for row in rows}
+        few = sorted(entity_ids) if len(entity_ids) <= _MAX_ENTITIES else ()
         snapshot = self._tail.snapshot(duck.folder, ["history"], features=features, entity_ids=few)
         open_log(duck, HISTORY, snapshot["history"], self._folder)
-        duck.load_rows("asked", asked, _ASKED)
+        duck.load_rows("points", rows, _POINT_COLUMNS)
         names = texts(sorted(set(features)))
         visible_from = "written_at" if known else "as_of"
         duck.run(_PAST.format(visible_from=visible_from, features=names))
@@ -149,7 +148,7 @@ class DuckdbOfflineStore:
     ) -> list[tuple[str, dict[str, PastValue]]]:
         def work() -> list[tuple[str, dict[str, PastValue]]]:
             found: dict[str, dict[str, PastValue]] = {}
-            for entity_id, feature, value, as_of, written_at in self._reading(select):
+            for entity_id, feature, value, as_of, written_at in self._read(select):
                 past = PastValue(value, from_micros(as_of), from_micros(written_at))
                 found.setdefault(entity_id, {})[feature] = past
             return list(found.items())
@@ -160,26 +159,26 @@ class DuckdbOfflineStore:
             sql = _LATEST.format(entity=text(entity), after=text(after), limit=limit)
             return duck.run(sql).fetchall()
 
-        return await asyncio.to_thread(self._guarded, work)
+        return await asyncio.to_thread(self._translate, work)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         def work() -> Rows:
-            return self._reading(lambda duck: self._query(duck, sql, sources))
+            return self._read(lambda duck: self._query(duck, sql, sources))
 
-        return await asyncio.to_thread(self._guarded, work)
+        return await asyncio.to_thread(self._translate, work)
 
     def _query(self, duck: Session, sql: str, sources: Mapping[str, str]) -> Rows:
-        self._show(duck, mentioned(sql, VIEWS))
+        self._create_views(duck, mentioned(sql, VIEWS))
         for name in mentioned(sql, sources):
             add_source(duck, name, sources[name])
         try:
-            return _answer(duck, sql)
+            return _fetch(duck, sql)
         except duckdb.OperationalError:
             raise
         except duckdb.Error as error:
             raise InvalidInputError(f"the query cannot be run: {headline(error)}") from error
 
-    def _show(self, duck: Session, names: Sequence[str]) -> None:
+    def _create_views(self, duck: Session, names: Sequence[str]) -> None:
         if not names:
             return
         kinds = [VIEWS[name][0] for name in names]
@@ -188,9 +187,9 @@ class DuckdbOfflineStore:
             open_log(duck, LOGS[kind], snapshots[kind], self._folder)
             duck.run(VIEWS[name][1])
 
-    def _reading(self, work: Callable[[Session], T]) -> T:
-        """Runs the work, again with a new snapshot if a segment was merged away under it."""
-        for _ in range(_TRIES):
+    def _read(self, work: Callable[[Session], T]) -> T:
+        """Run the work; retry with a new snapshot if a segment was merged meanwhile."""
+        for _ in range(_ATTEMPTS):
             with session(self._scratch) as duck:
                 try:
                     return work(duck)
@@ -199,17 +198,13 @@ class DuckdbOfflineStore:
                     if not gone:
                         raise
         raise HomeError(
-            str(self._folder), f"has lost {', '.join(gone)}", "restore the file from a backup"
+            str(self._folder), f"has no file {', '.join(gone)}", "restore the file from a backup"
         )
 
-    def _guarded(self, work: Callable[[], T]) -> T:
-        with self._translated():
-            return work()
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate(self, work: Callable[[], T]) -> T:
+        """Run the work, raising Headwater's errors in place of DuckDB's and the system's."""
         try:
-            yield
+            return work()
         except duckdb.Error as error:
             raise BackendError(
                 f"the history in {self._folder} failed: {headline(error)}"
@@ -218,19 +213,19 @@ class DuckdbOfflineStore:
             raise HomeError(
                 str(self._folder),
                 f"failed: {error.strerror}",
-                "see to its space and permissions; nothing that was acknowledged is lost",
+                "check its free space and permissions; acknowledged writes are safe",
             ) from error
 
 
-def _asked(points: Sequence[Point]) -> list[_Asked]:
-    return [_Asked(n, point.entity_id, _micros(point.at)) for n, point in enumerate(points)]
+def _point_rows(points: Sequence[Point]) -> list[_PointRow]:
+    return [_PointRow(n, point.entity_id, _micros(point.at)) for n, point in enumerate(points)]
 
 
 def _micros(moment: datetime) -> int:
     if moment.tzinfo is None:
         raise InvalidInputError(
-            f"{moment.isoformat()} has no time zone, so it names no moment; "
-            "pass an aware datetime, for example datetime.now(UTC)"
+            f"{moment.isoformat()} has no time zone; pass an aware datetime, for example "
+            "datetime.now(UTC)"
         )
     return to_micros(moment)
 
@@ -247,7 +242,7 @@ def _grid(
     return grid
 
 
-def _answer(duck: Session, sql: str) -> Rows:
+def _fetch(duck: Session, sql: str) -> Rows:
     answer = duck.connection.sql(sql)
     if answer is None:
         raise InvalidInputError("the query returns no rows; end it with a SELECT")
@@ -255,14 +250,14 @@ def _answer(duck: Session, sql: str) -> Rows:
     aware = [place for place, kind in enumerate(kinds) if _AWARE in kind]
     if not aware:
         return Rows(answer.columns, answer.fetchall())
-    # DuckDB's aware times need another package to become Python's; plain ones in UTC do not.
+    # Converting DuckDB's aware times to Python needs another package; naive UTC times do not.
     plain = [kind.replace(_AWARE, "TIMESTAMP") for kind in kinds]
     casts = ", ".join(f"CAST(#{number} AS {kind})" for number, kind in enumerate(plain, 1))
     rows = answer.project(casts).fetchall()
-    return Rows(answer.columns, [_made_aware(row, aware) for row in rows])
+    return Rows(answer.columns, [_with_utc(row, aware) for row in rows])
 
 
-def _made_aware(row: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
+def _with_utc(row: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
     return tuple(_in_utc(item) if place in places else item for place, item in enumerate(row))
 
 

@@ -1,7 +1,8 @@
-"""Writing many rows with few statements, because each statement hands the interpreter over twice.
+"""Insert many rows with few statements.
 
-SQLite works without holding Python's lock, so a statement of many rows runs beside the event
-loop; one statement per row would wait for the lock again after each of them.
+SQLite releases Python's interpreter lock during a statement, so a statement of many rows runs in
+parallel with the event loop; with one statement per row, the writer would wait for the lock after
+each row.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-# Few sizes, so that the prepared statements are found again.
+# Few sizes, so that prepared statements are reused.
 _SIZES = (128, 64, 32, 16, 8, 4, 2, 1)
 
 Row = Sequence[Any]
 
 
 def insert(db: sqlite3.Connection, table: str, rows: Sequence[Row], *, conflict: str = "") -> int:
-    """Inserts rows into ``table``, written with its columns; gives how many were written."""
+    """Insert rows into ``table``, a name with columns; return the number of rows written."""
     if not rows:
         return 0
     written = 0
@@ -30,11 +31,11 @@ def insert(db: sqlite3.Connection, table: str, rows: Sequence[Row], *, conflict:
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    at = 0
+    start = 0
     for size in _SIZES:
-        while len(rows) - at >= size:
-            yield rows[at : at + size]
-            at += size
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
 
 
 @cache

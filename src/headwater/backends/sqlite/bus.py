@@ -1,4 +1,4 @@
-"""The durable log of events in SQLite: partitioned, leased, committed together with its effects."""
+"""The durable log of events in SQLite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
-from headwater.backends.sqlite.event_reader import Page, PageRequest, read_page, to_batch, wanted
+from headwater.backends.sqlite.event_reader import (
+    Page,
+    PageRequest,
+    page_request,
+    read_page,
+    to_batch,
+)
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.online import HISTORY, change_rows
@@ -23,7 +29,7 @@ from headwater.ports import Batch, ConsumerLag, DeadLetter, Lease, Outcome, Publ
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
 _ENTITIES = "entities (entity, entity_id, partition, version, state)"
-# The row carries the version it wants to become; one that is not the next is left out.
+# A row carries its new version; a row that is not the next version is not written.
 _IF_NEXT = (
     "ON CONFLICT (entity, entity_id) DO UPDATE SET state = excluded.state,"
     " version = excluded.version WHERE version = excluded.version - 1"
@@ -32,11 +38,11 @@ _DEAD_LETTERS = (
     "dead_letters (feature, event_type, event, error, traceback, attempts,"
     " partition, seq, first_failed_at, dead_at)"
 )
-# Every partition with its owner and how far the group is, also where nobody was yet.
-_PLACES = """
+# The owner and position of the group in every partition, also without a cursor.
+_POSITIONS = """
 WITH RECURSIVE parts(partition) AS (
     SELECT 0 UNION ALL SELECT partition + 1 FROM parts WHERE partition < ?
-), places AS (
+), positions AS (
     SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq FROM parts
     LEFT JOIN cursors c ON c.partition = parts.partition AND c.consumer_group = ?
 )"""
@@ -45,7 +51,7 @@ _EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
 
 
 def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = None) -> _EventRow:
-    """The values of an event for the log."""
+    """Return the row of the events table for an event."""
     return (
         partition,
         event.event_id,
@@ -61,12 +67,12 @@ def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = 
 def insert_event(
     db: sqlite3.Connection, event: ServiceEvent, partition: int, now: int, *, only: str | None
 ) -> None:
-    """Appends one event to the log, inside somebody's transaction."""
+    """Append one event to the log inside the caller's transaction."""
     bulk.insert(db, _EVENTS, [event_row(event, partition, now, only)])
 
 
 class SqliteBus:
-    """Appends events durably and commits a batch's effects and its end in one transaction."""
+    """Appends events durably, and commits a batch's effects and position in one transaction."""
 
     def __init__(
         self,
@@ -83,8 +89,8 @@ class SqliteBus:
         self._clock = clock
         self._group = group
         self._cursors = leases.cursors
-        self._wanted: PageRequest | None = None
-        self._ahead: dict[int, Page] = {}
+        self._request: PageRequest | None = None
+        self._prefetched: dict[int, Page] = {}
 
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
@@ -128,25 +134,25 @@ class SqliteBus:
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
     ) -> list[Batch]:
-        want = self._wanted = wanted(limit, touches)
+        request = self._request = page_request(limit, touches)
         batches: list[Batch] = []
         for lease in leases:
-            page = self._page(lease.partition, want)
-            if not page.empty:
+            page = self._page(lease.partition, request)
+            if not page.is_empty:
                 batches.append(to_batch(lease, page, touches, limit))
                 limit -= len(batches[-1].deliveries)
             if limit <= 0:
                 break
         return batches
 
-    def _page(self, partition: int, want: PageRequest) -> Page:
-        """The next page: the one that the last commit read ahead, if it is still the next."""
+    def _page(self, partition: int, request: PageRequest) -> Page:
+        """Return the next page, from the prefetch of the last commit if that is still the next."""
         cursor = self._cursors[partition]
-        ahead = self._ahead.pop(partition, None)
-        if ahead is not None and ahead.cursor == cursor:
-            return ahead
+        prefetched = self._prefetched.pop(partition, None)
+        if prefetched is not None and prefetched.cursor == cursor:
+            return prefetched
         with self._home.translated():
-            return read_page(self._home.reader.execute, partition, cursor, want)
+            return read_page(self._home.reader.execute, partition, cursor, request)
 
     async def attempt(self, lease: Lease, position: str) -> int:
         def job(db: sqlite3.Connection) -> int:
@@ -179,14 +185,14 @@ class SqliteBus:
             bulk.insert(db, _DEAD_LETTERS, dead)
             bulk.insert(db, _EVENTS, follow_ups)
 
-        def read_ahead(db: sqlite3.Connection) -> None:
-            # In the writer's thread, beside the handlers, while the pages are warm.
-            if self._wanted is not None:
-                page = read_page(db.execute, lease.partition, last, self._wanted)
-                if not page.empty:
-                    self._ahead[lease.partition] = page
+        def prefetch(db: sqlite3.Connection) -> None:
+            # In the writer thread, in parallel with handlers, while the pages are cached.
+            if self._request is not None:
+                page = read_page(db.execute, lease.partition, last, self._request)
+                if not page.is_empty:
+                    self._prefetched[lease.partition] = page
 
-        await self._writer.run(job, then=read_ahead)
+        await self._writer.run(job, then=prefetch)
         self._cursors[lease.partition] = last
 
     def _advance(self, db: sqlite3.Connection, lease: Lease, last: int) -> None:
@@ -214,16 +220,16 @@ class SqliteBus:
 
     async def wait(self, worker: str, seconds: float) -> bool:
         await self._leases.member(worker).sleeper.wait(seconds)
-        return False  # a worker's end shows in its lock file, which nobody is told about
+        return False  # the end of a worker shows in its lock file, without a notification
 
     async def lag(self) -> list[ConsumerLag]:
         rows = self._home.read(
-            # Only the first row of each partition is looked up; the rest is counted in the index.
-            f"{_PLACES} SELECT p.partition, p.owner,"
+            # Only the first row of each partition is read; the others are counted in the index.
+            f"{_POSITIONS} SELECT p.partition, p.owner,"
             " (SELECT count(*) FROM events e WHERE e.partition = p.partition AND e.seq > p.seq),"
             " (SELECT e.received_at FROM events e WHERE e.partition = p.partition"
             " AND e.seq > p.seq ORDER BY e.seq LIMIT 1)"
-            " FROM places p ORDER BY p.partition",
+            " FROM positions p ORDER BY p.partition",
             (self.partitions, self._group),
         )
         return [
@@ -233,7 +239,7 @@ class SqliteBus:
 
     async def backlog(self) -> int:
         ((count,),) = self._home.read(
-            f"{_PLACES} SELECT count(*) FROM places p"
+            f"{_POSITIONS} SELECT count(*) FROM positions p"
             " JOIN events e ON e.partition = p.partition AND e.seq > p.seq",
             (self.partitions, self._group),
         )

@@ -1,4 +1,4 @@
-"""A cache in SQLite that all processes of a home share, of bounded size."""
+"""A cache of bounded size in SQLite, shared by all processes of a home."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
 
 LARGEST = 64 << 20
-"""How many bytes all values may have together."""
+"""The maximum size of all values together, in bytes."""
 
-# A process looks at the whole when it has added so much to it.
-_LOOKS = 16
-_PRUNED_AT_ONCE = 1_000
-_PRUNED_BY_THE_WAY = 10
+# A process checks the total size each time it has added this fraction of the maximum.
+_CHECK_FRACTION = 16
+_PRUNE_LIMIT = 1_000
+_PRUNE_LIMIT_ON_PUT = 10
 _NEVER = 2**63 - 1
 
 _ONE = "SELECT value, kept_at FROM cache WHERE key = ? AND expires_at > ?"
@@ -25,7 +25,7 @@ _PRUNE = """
 DELETE FROM cache WHERE rowid IN (
     SELECT rowid FROM cache WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
 )"""
-# Those whose end is near go first, and so those that are over.
+# Values that expire first are removed first.
 _SHRINK = """
 DELETE FROM cache WHERE rowid IN (
     SELECT rowid FROM (
@@ -35,7 +35,7 @@ DELETE FROM cache WHERE rowid IN (
 
 
 class SqliteCache:
-    """Reads inline, writes through the writer's thread."""
+    """Reads inline, writes in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer, clock: Clock, largest: int = LARGEST) -> None:
         self._home = home
@@ -55,19 +55,19 @@ class SqliteCache:
         now = self._clock.micros()
 
         def job(db: sqlite3.Connection) -> None:
-            # Where nobody maintains the store, what is over still goes.
-            db.execute(_PRUNE, (now, _PRUNED_BY_THE_WAY))
+            # Expired values are removed even if no worker maintains the store.
+            db.execute(_PRUNE, (now, _PRUNE_LIMIT_ON_PUT))
             db.execute(_PUT, row)
             self._added += size
-            if self._added >= self._largest // _LOOKS:
+            if self._added >= self._largest // _CHECK_FRACTION:
                 self._added = 0
                 db.execute(_SHRINK, (self._largest,))
 
         await self._writer.run(job)
 
     async def prune(self) -> None:
-        """Removes values whose time to live is over, a bounded number of them."""
+        """Remove a bounded number of expired values."""
         now = self._clock.micros()
-        over = "SELECT 1 FROM cache WHERE expires_at <= ? LIMIT 1"
-        if self._home.read(over, (now,)):
-            await self._writer.run(lambda db: db.execute(_PRUNE, (now, _PRUNED_AT_ONCE)).rowcount)
+        expired = "SELECT 1 FROM cache WHERE expires_at <= ? LIMIT 1"
+        if self._home.read(expired, (now,)):
+            await self._writer.run(lambda db: db.execute(_PRUNE, (now, _PRUNE_LIMIT)).rowcount)

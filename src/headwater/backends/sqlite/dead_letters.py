@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(ServiceEvent).decode
 
 
 class SqliteDeadLetters:
-    """Keeps what could not be handled until someone decides about it."""
+    """Dead letters in a table of the home."""
 
     def __init__(self, home: Home, writer: Writer, clock: Clock) -> None:
         self._home = home
@@ -84,7 +84,7 @@ class SqliteDeadLetters:
 
 
 def _take(db: sqlite3.Connection, ids: Sequence[str]) -> list[DeadLetter]:
-    """Removes letters and gives them; all or, when one is unknown, none."""
+    """Remove and return letters; raise UnknownDeadLetterError if one is unknown."""
     letters = []
     for letter_id in ids:
         row = db.execute(

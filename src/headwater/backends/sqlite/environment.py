@@ -1,4 +1,4 @@
-"""Opening the SQLite side of the embedded environment."""
+"""Open the SQLite backends of the embedded environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
-from headwater.backends.sqlite.history_tail import SqliteTail
+from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.notifications import Waker
@@ -24,7 +24,7 @@ from headwater.settings.schema import Settings
 
 
 class SqliteEnvironment:
-    """Everything that lives in one home's database, and the end of it."""
+    """All backends in the database of one home."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.home = Home(Path(settings.home).absolute(), settings.partitions)
@@ -38,22 +38,22 @@ class SqliteEnvironment:
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
         self.records = SqliteRecordLog(self.home, self._writer)
         self.cache = SqliteCache(self.home, self._writer, clock)
-        self.tail = SqliteTail(self.home)
+        self.tail = SqliteRecentHistory(self.home)
 
     async def health(self) -> list[Health]:
-        """Whether the database can be locked for writing and read now."""
+        """Check that the database can be locked for writing and read."""
         try:
-            await self._writer.run(_touch)
+            await self._writer.run(_check_readable)
         except BackendError as error:
             return [Health("sqlite", ok=False, detail=str(error))]
         return [Health("sqlite", ok=True)]
 
     async def check_store(self) -> None:
-        """Refuses nothing: present and past lie in one folder, and are lost together."""
+        """Do nothing: values and history are in one folder and cannot be lost separately."""
 
     @asynccontextmanager
     async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
-        """Has nothing to note, for the same reason."""
+        """Do nothing, for the same reason."""
         yield
 
     async def close(self) -> None:
@@ -63,10 +63,10 @@ class SqliteEnvironment:
         self.home.close()
 
 
-def _touch(db: sqlite3.Connection) -> None:
+def _check_readable(db: sqlite3.Connection) -> None:
     db.execute("SELECT key FROM meta").fetchone()
 
 
 def open_sqlite(settings: Settings, clock: Clock) -> SqliteEnvironment:
-    """Opens, and where needed makes, the home that the settings name."""
+    """Open the home named in the settings, and create it if needed."""
     return SqliteEnvironment(settings, clock)

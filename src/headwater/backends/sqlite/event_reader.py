@@ -1,7 +1,7 @@
-"""Reading the next events of a partition, with their entities' states, as two rows of JSON.
+"""Read the next events of a partition and the states of their entities, as two rows of JSON.
 
-Python's SQLite module hands the interpreter's lock over for each row it steps to, and beside a busy
-thread that costs more than all else; a row that holds everything is stepped to once.
+Python's SQLite module releases and takes the interpreter lock for every row, which is expensive
+while another thread is busy; one row that holds everything needs it once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FROM (
     WHERE partition = :partition AND seq > :cursor ORDER BY seq LIMIT :limit
 )"""
 
-# The states are JSON already and are put in as such.
+# The states are JSON already.
 _STATES = """
 SELECT CAST('[' || coalesce(group_concat(
     '[' || json_quote(entity) || ',' || json_quote(entity_id) || ',' || version || ','
@@ -45,30 +45,30 @@ _decode_events = msgspec.json.Decoder(list[_StoredEvent]).decode
 _decode_states = msgspec.json.Decoder(list[_StoredState]).decode
 
 _UNKNOWN = EntityState(0, {})
-_NOTHING = b"[]"
+_EMPTY = b"[]"
 
 
 class Page(NamedTuple):
-    """What follows a partition's cursor, not decoded yet."""
+    """The encoded events after a partition's cursor, and the states of their entities."""
 
     cursor: int
     events: bytes
     states: bytes
 
     @property
-    def empty(self) -> bool:
-        return self.events == _NOTHING
+    def is_empty(self) -> bool:
+        return self.events == _EMPTY
 
 
 class PageRequest(NamedTuple):
-    """How much of a partition is wanted, and which entities' states with it."""
+    """The maximum number of events, and the entities whose states are read with them."""
 
     limit: int
     entities: str
 
 
-def wanted(limit: int, touches: Mapping[str, Collection[str]]) -> PageRequest:
-    """What a reader with these touches wants."""
+def page_request(limit: int, touches: Mapping[str, Collection[str]]) -> PageRequest:
+    """Return the request of a reader with these touches."""
     names = sorted({name for names in touches.values() for name in names})
     return PageRequest(limit, msgspec.json.encode(names).decode())
 
@@ -77,19 +77,19 @@ def read_page(
     execute: Callable[[str, Mapping[str, Any]], sqlite3.Cursor],
     partition: int,
     cursor: int,
-    want: PageRequest,
+    request: PageRequest,
 ) -> Page:
-    """The next page of a partition."""
-    where = {"partition": partition, "cursor": cursor, **want._asdict()}
+    """Return the next page of a partition."""
+    where = {"partition": partition, "cursor": cursor, **request._asdict()}
     (events,) = execute(_EVENTS, where).fetchone()
-    if events == _NOTHING:
-        return Page(cursor, _NOTHING, _NOTHING)
+    if events == _EMPTY:
+        return Page(cursor, _EMPTY, _EMPTY)
     (states,) = execute(_STATES, where).fetchone()
     return Page(cursor, events, states)
 
 
 def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], limit: int) -> Batch:
-    """A page, or as much of it as the limit allows, as the batch that a worker gets."""
+    """Decode a page, up to the limit, as a batch for a worker."""
     deliveries = [
         Delivery(
             str(seq), ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id), only

@@ -1,4 +1,4 @@
-"""The newest history and events in SQLite, and the manifest of the segments with the older ones."""
+"""Recent history and events in SQLite, and the manifest of the segments with older ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headwater.backends.sqlite.home import Home
 from headwater.core.clock import from_micros, to_micros
 from headwater.ports import LogKind, Segment, Snapshot
 
-# One line of JSON per row, made by SQLite and read by DuckDB: faster here than any way through
-# Python objects, and no second SQLite library comes near the file.
+# One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
+# objects, and DuckDB's SQLite library must not open the database file.
 _LINES: dict[LogKind, str] = {
     "history": """
 SELECT CAST(json_object(
@@ -22,7 +22,7 @@ SELECT CAST(json_object(
 ) AS BLOB)
 FROM history
 WHERE seq <= ?""",
-    # A redriven event is in the log already.
+    # A redriven event is already in the log.
     "events": """
 SELECT CAST(json_object(
     'seq', seq, 'event_id', event_id, 'event_type', event_type, 'entity_id', entity_id,
@@ -32,9 +32,9 @@ FROM events
 WHERE only_feature IS NULL AND seq <= ?""",
 }
 
-# The first event that some consumer group has not done. Partitions count up to and including
-# :system; a group without a cursor for one of them has done nothing of it.
-_FIRST_UNDONE = """
+# The first event that some consumer group has not committed. Partitions are numbered from 0 to
+# :system; a group without a cursor for a partition has committed nothing of it.
+_FIRST_UNCOMMITTED = """
 WITH RECURSIVE
 partitions (partition) AS (
     SELECT 0 UNION ALL SELECT partition + 1 FROM partitions WHERE partition < :system
@@ -55,13 +55,13 @@ SELECT min((
 FROM done
 """
 
-_NO_BOUND = 2**63 - 1
-_PRUNED_AT_ONCE = 5_000
-_MOST_PRUNINGS = 20
+_NO_LIMIT = 2**63 - 1
+_PRUNE_ROWS = 5_000
+_PRUNE_STEPS = 20
 
 
-class SqliteTail:
-    """Reads in one short transaction; writes in one, under the lock that all writers share."""
+class SqliteRecentHistory:
+    """Reads in one short transaction; writes in one, under the write lock."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -76,7 +76,7 @@ class SqliteTail:
         entity_ids: Sequence[str] = (),
         upto: int | None = None,
     ) -> dict[LogKind, Snapshot]:
-        bound = _NO_BOUND if upto is None else upto
+        bound = _NO_LIMIT if upto is None else upto
         with self._reading() as db:
             return {
                 kind: self._export(db, folder, kind, bound, features, entity_ids) for kind in kinds
@@ -106,16 +106,16 @@ class SqliteTail:
 
     def bound(self, kind: LogKind, rows: int) -> int | None:
         with self._reading() as db:
-            done = _NO_BOUND if kind == "history" else self._done(db)
+            last = _NO_LIMIT if kind == "history" else self._last_committed(db)
             row = db.execute(
                 f"SELECT seq FROM {kind} WHERE seq <= ? ORDER BY seq LIMIT 1 OFFSET ?",
-                (done, rows - 1),
+                (last, rows - 1),
             ).fetchone()
             return int(row[0]) if row else None
 
-    def _done(self, db: sqlite3.Connection) -> int:
-        (first,) = db.execute(_FIRST_UNDONE, {"system": self._home.partitions}).fetchone()
-        return _NO_BOUND if first is None else int(first) - 1
+    def _last_committed(self, db: sqlite3.Connection) -> int:
+        (first,) = db.execute(_FIRST_UNCOMMITTED, {"system": self._home.partitions}).fetchone()
+        return _NO_LIMIT if first is None else int(first) - 1
 
     def manifest(self) -> list[Segment]:
         with self._reading() as db:
@@ -141,7 +141,7 @@ class SqliteTail:
 
     def reserve(self, rows: int) -> int:
         with self._writing() as db:
-            # The table behind AUTOINCREMENT, which has no row before the first insert.
+            # The table that AUTOINCREMENT uses; it has no row before the first insert.
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'history'").fetchone()
             last = row[0] if row else 0
             if row:
@@ -154,23 +154,23 @@ class SqliteTail:
 
     def prune(self, now: datetime) -> None:
         moment = to_micros(now)
-        for _ in range(_MOST_PRUNINGS):
+        for _ in range(_PRUNE_STEPS):
             if not self._prune(moment):
                 return
 
     def _prune(self, now: int) -> bool:
-        """Goes on through the seen ids by a bounded step; says whether it found expired ones."""
+        """Prune a bounded number of event ids; return True if some of them were expired."""
         with self._reading() as db:
             rows = db.execute(
                 "SELECT event_id, expires_at FROM seen WHERE event_id > ?"
                 " ORDER BY event_id LIMIT ?",
-                (self._pruned_to, _PRUNED_AT_ONCE),
+                (self._pruned_to, _PRUNE_ROWS),
             ).fetchall()
-        self._pruned_to = rows[-1][0] if len(rows) == _PRUNED_AT_ONCE else ""
+        self._pruned_to = rows[-1][0] if len(rows) == _PRUNE_ROWS else ""
         expired = [(event_id, now) for event_id, expires_at in rows if expires_at <= now]
         if expired:
             with self._writing() as db:
-                # Checked again: an id may have been published anew since it was read.
+                # Checked again: an id may have been published again since it was read.
                 db.executemany("DELETE FROM seen WHERE event_id = ? AND expires_at <= ?", expired)
         return bool(expired)
 
@@ -186,8 +186,8 @@ class SqliteTail:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        # Not through the writer's thread: a roller works in a thread of its own, rarely, and
-        # must finish even when the event loop that asked for it is gone.
+        # Not in the writer thread: the segment writer runs in another thread, rarely, and must
+        # finish even if the event loop that started it is gone.
         with (
             self._home.translated(),
             closing(self._home.write_lock()) as lock,

@@ -1,7 +1,8 @@
-"""Who works here: a locked file per living worker, and leases in the cursor table.
+"""Leases of embedded workers: one locked file per worker, and owners in the cursor table.
 
-All workers of an embedded store are on one machine, so the kernel knows who is alive: it drops a
-dead worker's file lock at once. The file's modification time shows that a living one is not stuck.
+All workers of an embedded store run on one machine, so the kernel knows which of them are alive: it
+releases the file lock of a dead worker immediately. The modification time of the file is the last
+heartbeat, and shows that a live worker is not stuck.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ _RETIRED = ".retired"
 
 
 class Member:
-    """A worker of this process: its lock file, held open, and the socket that wakes it."""
+    """A worker of this process: its locked file and the socket that wakes it."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self._file = folder / f"{worker}{_LISTED}"
-        # Locked before it has its name: one who finds it unlocked takes it for a dead worker's.
-        unnamed = folder / f"{worker}.joining"
-        self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
+        # Locked before it gets its name: other processes take an unlocked file for a dead worker's.
+        joining = folder / f"{worker}.joining"
+        self._lock = os.open(joining, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unnamed.rename(self._file)
+        joining.rename(self._file)
         self.sleeper = Sleeper(folder, worker)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         os.utime(self._lock)
 
     def retire(self) -> None:
-        """Takes another name, under which it lives on but is no longer listed."""
+        """Rename the file, so that the worker stays alive but is no longer listed."""
         retired = self._file.with_suffix(_RETIRED)
         if self._file != retired:
             self._file.rename(retired)
@@ -52,7 +53,7 @@ class Member:
 
 
 class SqliteLeases:
-    """Gives partitions to workers that hold their file lock."""
+    """Leases of partitions, held by workers that hold their file lock."""
 
     def __init__(self, home: Home, writer: Writer, group: str, lease_ttl: float) -> None:
         self._home = home
@@ -61,14 +62,14 @@ class SqliteLeases:
         self._ttl = lease_ttl
         self._members: dict[str, Member] = {}
         self.cursors: dict[int, int] = {}
-        """Where each partition held by this process stood when it was claimed or last committed."""
+        """The position of each partition of this process, as of its claim or last commit."""
 
     async def register(self, worker: str) -> None:
         self._members[worker] = Member(self._home.workers, worker)
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
-        self.member(worker).beat()
-        return sorted(self._living([_LISTED]))
+        self.member(worker).heartbeat()
+        return sorted(self._live_workers([_LISTED]))
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         others = self._others(worker)
@@ -87,7 +88,7 @@ class SqliteLeases:
     def _claim(
         self, db: sqlite3.Connection, worker: str, partitions: list[int]
     ) -> list[tuple[Lease, int]]:
-        # Looked up again under the lock: who claimed meanwhile may have joined meanwhile, too.
+        # Read again under the lock: a worker may have joined and claimed meanwhile.
         others = self._others(worker)
         db.executemany(
             "INSERT OR IGNORE INTO cursors (consumer_group, partition) VALUES (?, ?)",
@@ -107,8 +108,8 @@ class SqliteLeases:
                 " WHERE consumer_group = ? AND partition = ?",
                 (worker, epoch, self._group, partition),
             )
-            died = owner is not None and owner != worker
-            claimed.append((Lease(partition, worker, epoch, suspect=died), seq))
+            is_suspect = owner is not None and owner != worker
+            claimed.append((Lease(partition, worker, epoch, suspect=is_suspect), seq))
         return claimed
 
     async def release(self, leases: Sequence[Lease]) -> None:
@@ -131,21 +132,21 @@ class SqliteLeases:
             member.close()
 
     def member(self, worker: str) -> Member:
-        """The worker of this process that joined under this name."""
+        """Return the registered worker of this name; raise ClosedError if there is none."""
         try:
             return self._members[worker]
         except KeyError:
-            raise ClosedError(f"worker {worker} has not joined, or has left") from None
+            raise ClosedError(f"worker {worker} is not registered") from None
 
     def _others(self, worker: str) -> set[str]:
-        # One's own partition is free to oneself: a worker that gave up a lease claims it anew.
-        return self._living([_LISTED, _RETIRED]) - {worker}
+        # A worker may claim its own partitions again, for example after it dropped a lease.
+        return self._live_workers([_LISTED, _RETIRED]) - {worker}
 
-    def _living(self, suffixes: Sequence[str]) -> set[str]:
+    def _live_workers(self, suffixes: Sequence[str]) -> set[str]:
         files = [file for suffix in suffixes for file in self._home.workers.glob(f"*{suffix}")]
-        return {file.stem for file in files if self._alive(file)}
+        return {file.stem for file in files if self._is_alive(file)}
 
-    def _alive(self, file: Path) -> bool:
+    def _is_alive(self, file: Path) -> bool:
         try:
             handle = os.open(file, os.O_RDWR)
         except FileNotFoundError:

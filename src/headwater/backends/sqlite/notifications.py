@@ -1,4 +1,4 @@
-"""Waking idle workers of any process on this machine by a datagram, so that they need not poll."""
+"""Wake idle workers of all processes on this machine by a datagram, so that they need not poll."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-# Unix sockets have short addresses; where the folder's path is longer, workers poll instead.
+# The path of a Unix socket is limited; in a folder with a longer path, workers poll instead.
 _LONGEST_ADDRESS = 100
 _POLL_SECONDS = 0.02
-# A worker that has just joined looks by itself; it need not be known at once.
+# A new worker reads before it waits, so it need not be known immediately.
 _LIST_SECONDS = 0.05
 
 
 class Sleeper:
-    """A worker's own socket, and the wait for something to arrive on it."""
+    """The socket of a worker, on which it waits for a wake-up."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self._address = folder / f"{worker}.sock"
@@ -26,18 +26,18 @@ class Sleeper:
         self._socket: socket.socket | None = None
         if len(os.fsencode(self._address)) <= _LONGEST_ADDRESS:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setblocking(False)  # noqa: FBT003 - the socket module has it so
+            self._socket.setblocking(False)  # noqa: FBT003 - the signature of the socket module
             self._socket.bind(str(self._address))
-            self._loop.add_reader(self._socket, self._woken, self._socket)
+            self._loop.add_reader(self._socket, self._on_wake, self._socket)
 
-    def _woken(self, listener: socket.socket) -> None:
+    def _on_wake(self, listener: socket.socket) -> None:
         with suppress(BlockingIOError):
             while listener.recv(16):
                 pass
         self._awake.set()
 
     async def wait(self, seconds: float) -> None:
-        """Returns when woken since the last wait, at the latest after so many seconds."""
+        """Wait for a wake-up since the last wait, at most so many seconds."""
         if self._socket is None:
             await asyncio.sleep(min(seconds, _POLL_SECONDS))
             return
@@ -55,12 +55,12 @@ class Sleeper:
 
 
 class Waker:
-    """Sends every worker a datagram, from the writer's thread, after a commit with work in it."""
+    """Sends every worker a datagram from the writer thread, after a commit that adds work."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sender.setblocking(False)  # noqa: FBT003 - the socket module has it so
+        self._sender.setblocking(False)  # noqa: FBT003 - the signature of the socket module
         self._list_again_at = 0.0
         self._addresses: list[str] = []
 
@@ -70,7 +70,7 @@ class Waker:
             self._addresses = [str(path) for path in self._folder.glob("*.sock")]
             self._list_again_at = now + _LIST_SECONDS
         for address in self._addresses:
-            # The worker is dead, or has so many datagrams that it is awake already.
+            # The worker is dead, or its buffer is full, so it will wake up anyway.
             with suppress(OSError):
                 self._sender.sendto(b"!", address)
 

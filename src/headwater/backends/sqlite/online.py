@@ -1,4 +1,4 @@
-"""Present values in SQLite: one packed row per entity, read in process, written with history."""
+"""Current values in SQLite: one packed row per entity, written together with history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headwater.ports import Change, EntityState, by_entity, newest
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
-_MOST_PARAMETERS = 500
+_MAX_PARAMETERS = 500
 _ONE = "SELECT state FROM entities WHERE entity = ? AND entity_id = ?"
 _VERSIONED = "SELECT version, state FROM entities WHERE entity = ? AND entity_id = ?"
 _UNKNOWN = EntityState(0, {})
@@ -33,7 +33,7 @@ _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
 
 
 class SqliteOnlineStore:
-    """Reads inline, because a read takes microseconds; writes through the writer's thread."""
+    """Reads inline, because a read takes microseconds; writes in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer) -> None:
         self._home = home
@@ -55,18 +55,19 @@ class SqliteOnlineStore:
         return EntityState(rows[0][0], decode_cells(rows[0][1])) if rows else _UNKNOWN
 
     def _rows(self, entity: str, entity_ids: Sequence[str]) -> Iterator[bytes]:
-        """The known ones of some entities as JSON, in parts of so many parameters."""
-        for start in range(0, len(entity_ids), _MOST_PARAMETERS):
-            part = entity_ids[start : start + _MOST_PARAMETERS]
+        """Yield the existing entities as JSON, in chunks of ``_MAX_PARAMETERS``."""
+        for start in range(0, len(entity_ids), _MAX_PARAMETERS):
+            part = entity_ids[start : start + _MAX_PARAMETERS]
             ((rows,),) = self._home.read(_select(len(part)), (entity, *part))
             yield rows
 
     async def put(self, changes: Sequence[Change]) -> None:
         def job(db: sqlite3.Connection) -> None:
-            for key, own in by_entity(changes).items():
-                # The version is what running batches compare; a cached computation leaves it alone.
-                step = any(change.authoritative for change in own)
-                self._write(db, key, merge_cells(self._cells(db, key), newest(own)), step=step)
+            for key, entity_changes in by_entity(changes).items():
+                # Running batches compare the version, so a cached computation does not raise it.
+                step = any(change.authoritative for change in entity_changes)
+                cells = merge_cells(self._cells(db, key), newest(entity_changes))
+                self._write(db, key, cells, step=step)
             bulk.insert(db, HISTORY, change_rows(changes))
 
         await self._writer.run(job)
@@ -116,7 +117,7 @@ class SqliteOnlineStore:
 
 @cache
 def _select(count: int) -> str:
-    # One row for all entities (see pages.py); the states are JSON already and are put in as such.
+    # One row for all entities, as in event_reader.py; the states are JSON already.
     marks = ", ".join("?" * count)
     return f"""
     SELECT CAST('[' || coalesce(group_concat(
@@ -126,7 +127,7 @@ def _select(count: int) -> str:
 
 
 def change_rows(changes: Iterable[Change]) -> list[tuple[str | bytes | int, ...]]:
-    """The rows of values for the newest history."""
+    """Return the rows of the history table for these changes."""
     return [
         (
             change.feature,

@@ -1,4 +1,4 @@
-"""Records of contexts in SQLite, byte for byte as they were sealed."""
+"""Records of contexts in SQLite, byte for byte as sealed."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _RECORDS = f"records ({_COLUMNS})"
 _KEYS = "waiting_keys (key, created_at, context_id)"
 _KNOWN = "SELECT context_id, record_hash FROM records WHERE context_id = ? OR record_hash = ?"
 _ONE = f"SELECT {_COLUMNS} FROM records WHERE context_id = ?1 OR record_hash = ?1"
-_MOMENT = "SELECT created_at FROM records WHERE context_id = ?"
-_BEGINNING = (
+_CREATED_AT = "SELECT created_at FROM records WHERE context_id = ?"
+_WITH_PREFIX = (
     "SELECT context_id FROM records WHERE context_id >= ? AND context_id < ?"
     " ORDER BY context_id LIMIT ?"
 )
-# The keys decide the order, so that as many records are looked up as are listed. The last of them
-# wait to be put in their places.
-_FOUND_AMONG = "FROM {} WHERE key = ?1 AND (created_at, context_id) < (?2, ?3)"
+# The keys determine the order, so that only listed records are read. The newest keys are still in
+# waiting_keys.
+_FIND_IN = "FROM {} WHERE key = ?1 AND (created_at, context_id) < (?2, ?3)"
 _NEWEST = "ORDER BY created_at DESC, context_id DESC LIMIT ?4"
-_FOUND = f"""
+_FIND = f"""
 SELECT {_SUMMARY} FROM (
     SELECT * FROM (
-        SELECT created_at, context_id {_FOUND_AMONG.format("record_keys")} {_NEWEST}
+        SELECT created_at, context_id {_FIND_IN.format("record_keys")} {_NEWEST}
     )
-    UNION SELECT created_at, context_id {_FOUND_AMONG.format("waiting_keys")}
+    UNION SELECT created_at, context_id {_FIND_IN.format("waiting_keys")}
     {_NEWEST}
 ) CROSS JOIN records USING (created_at, context_id) {_NEWEST}
 """
@@ -51,13 +51,13 @@ _INDEX_KEY = "SELECT value FROM meta WHERE key = 'index_key'"
 _MAKE_INDEX_KEY = "INSERT OR IGNORE INTO meta (key, value) VALUES ('index_key', ?)"
 _INDEX_KEY_BYTES = 32
 _UNLESS_KNOWN = "ON CONFLICT DO NOTHING"
-_KEYS_AT_ONCE = 8
+_KEYS_PER_STATEMENT = 8
 _LAST_CHARACTER = "\U0010ffff"
 _NO_END = (2**63 - 1, "")
 
 
 class _Append(NamedTuple):
-    """A record on its way."""
+    """A record to append."""
 
     record: StoredRecord
     row: tuple[Any, ...]
@@ -65,16 +65,16 @@ class _Append(NamedTuple):
 
 
 class SqliteRecordLog:
-    """Appends through the writer's thread, where they share a commit; reads inline."""
+    """Appends in the writer thread, where concurrent appends share a commit; reads inline."""
 
     def __init__(self, home: Home, writer: Writer) -> None:
         self._home = home
         self._writer = writer
 
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
-        # Here and not in the writer's thread, where it would be a mistake of ours.
+        # Checked here, so that an invalid record never reaches the writer thread.
         record.check()
-        await self._writer.run_together(_keep, _Append(record, _row(record), set(keys)))
+        await self._writer.run_bulk(_append, _Append(record, _row(record), set(keys)))
 
     async def get(self, ref: str) -> StoredRecord | None:
         if not ref.isascii():
@@ -85,7 +85,7 @@ class SqliteRecordLog:
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
         if not prefix.isascii():
             return []
-        rows = self._home.read(_BEGINNING, (prefix, prefix + _LAST_CHARACTER, limit))
+        rows = self._home.read(_WITH_PREFIX, (prefix, prefix + _LAST_CHARACTER, limit))
         return [context_id for (context_id,) in rows]
 
     async def records(
@@ -98,8 +98,8 @@ class SqliteRecordLog:
         before: str | None = None,
         limit: int = 100,
     ) -> list[RecordSummary]:
-        # One bound and not two: SQLite would begin each page at the other one.
-        bound = self._place(before)
+        # One bound instead of two: with two, SQLite would start each page at the wrong one.
+        bound = self._position(before)
         if end is not None:
             bound = min(bound, (to_micros(end), ""))
         sql = f"SELECT {_SUMMARY} FROM records WHERE (created_at, context_id) < (?, ?)"
@@ -107,41 +107,41 @@ class SqliteRecordLog:
         if start is not None:
             sql += " AND created_at >= ?"
             arguments.append(to_micros(start))
-        for column, wanted in (("name", name), ("freshness_status", freshness_status)):
-            if wanted is not None:
-                if not is_storable(wanted):
+        for column, value in (("name", name), ("freshness_status", freshness_status)):
+            if value is not None:
+                if not is_storable(value):
                     return []
                 sql += f" AND {column} = ?"
-                arguments.append(wanted)
+                arguments.append(value)
         order = " ORDER BY created_at DESC, context_id DESC LIMIT ?"
-        return self._listed(sql + order, (*arguments, limit))
+        return self._summaries(sql + order, (*arguments, limit))
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100
     ) -> list[RecordSummary]:
-        return self._listed(_FOUND, (key, *self._place(before), limit))
+        return self._summaries(_FIND, (key, *self._position(before), limit))
 
-    def _listed(self, sql: str, arguments: tuple[Any, ...]) -> list[RecordSummary]:
+    def _summaries(self, sql: str, arguments: tuple[Any, ...]) -> list[RecordSummary]:
         return [_read(RecordSummary, row) for row in self._home.read(sql, arguments)]
 
-    def _place(self, before: str | None) -> tuple[int, str]:
-        """Where a list goes on: at the end of all times, or at a record."""
+    def _position(self, before: str | None) -> tuple[int, str]:
+        """Return the position of a page: after the given record, or at the newest record."""
         if before is None:
             return _NO_END
-        rows = before.isascii() and self._home.read(_MOMENT, (before,))
+        rows = before.isascii() and self._home.read(_CREATED_AT, (before,))
         if not rows:
             raise InvalidInputError(
-                f"no record has the id {before!r}, so no list goes on after it; pass the id of the "
-                "last record of the list before"
+                f"no record has the id {before!r}, so the next page cannot be found; pass the id "
+                "of the last record of the previous page"
             )
         return rows[0][0], before
 
     async def index_key(self) -> bytes:
         rows = self._home.read(_INDEX_KEY)
         if not rows:
-            # Of two who make one, the first wins.
-            own = (token_hex(_INDEX_KEY_BYTES),)
-            await self._writer.run(lambda db: db.execute(_MAKE_INDEX_KEY, own).rowcount)
+            # If two processes create a key concurrently, the first one is kept.
+            new_key = (token_hex(_INDEX_KEY_BYTES),)
+            await self._writer.run(lambda db: db.execute(_MAKE_INDEX_KEY, new_key).rowcount)
             rows = self._home.read(_INDEX_KEY)
         return bytes.fromhex(rows[0][0])
 
@@ -152,7 +152,7 @@ class SqliteRecordLog:
             return False
 
         def job(db: sqlite3.Connection) -> bool:
-            # What is erased must not stay in pages that are merely marked as free.
+            # Overwrite the erased bytes; SQLite would only mark their pages as free.
             db.execute("PRAGMA secure_delete = ON")
             try:
                 row = (disclosures, redactions, context_id, expected)
@@ -163,27 +163,27 @@ class SqliteRecordLog:
         return await self._writer.run(job, erases=True)
 
 
-def _keep(items: Sequence[_Append], db: sqlite3.Connection) -> None:
-    """Writes records and their keys; one that is known is left as it is, if it is the same."""
-    if bulk.insert(db, _RECORDS, [own.row for own in items], conflict=_UNLESS_KNOWN) < len(items):
+def _append(items: Sequence[_Append], db: sqlite3.Connection) -> None:
+    """Insert records and their keys; raise if one exists and differs, or one of many exists."""
+    if bulk.insert(db, _RECORDS, [item.row for item in items], conflict=_UNLESS_KNOWN) < len(items):
         if len(items) > 1:
-            raise ValueError("one of them is known; each alone shows which")
+            raise ValueError("a record already exists; append one by one")
         _check_same(db, items[0].record)
         return
     keys = [
-        (key, to_micros(own.record.created_at), own.record.context_id)
-        for own in items
-        for key in own.keys
+        (key, to_micros(item.record.created_at), item.record.context_id)
+        for item in items
+        for key in item.keys
     ]
-    # The last one again and again, so that few statements hold them all.
-    keys += keys[-1:] * (-len(keys) % _KEYS_AT_ONCE)
+    # Pad with copies of the last key, so that few prepared statements are enough.
+    keys += keys[-1:] * (-len(keys) % _KEYS_PER_STATEMENT)
     bulk.insert(db, _KEYS, keys)
 
 
 def _check_same(db: sqlite3.Connection, record: StoredRecord) -> None:
-    given = (record.context_id, record.record_hash)
-    for context_id, record_hash in db.execute(_KNOWN, given).fetchall():
-        if (context_id, record_hash) != given:
+    identity = (record.context_id, record.record_hash)
+    for context_id, record_hash in db.execute(_KNOWN, identity).fetchall():
+        if (context_id, record_hash) != identity:
             raise ImmutableRecordError(context_id, record_hash, record.record_hash)
 
 

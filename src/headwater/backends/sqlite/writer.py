@@ -1,4 +1,4 @@
-"""The one thread of a process that writes, so that concurrent writes share a durable commit."""
+"""The writer thread of a process, in which concurrent writes share a durable commit."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from headwater.errors import ClosedError, HeadwaterError
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
-SingleFlight = Callable[[Sequence[T], sqlite3.Connection], None]
-"""A job for many items at once: for all of them or, where it fails, for none."""
+BulkJob = Callable[[Sequence[T], sqlite3.Connection], None]
+"""A job that writes many items at once, all or none."""
 
-_MOST_JOBS = 256
+_MAX_JOBS = 256
 _RESTART_BYTES = 64 << 20
-_COMMITS_BETWEEN_LOOKS = 32
-_ERASING_SECONDS = 2.0
+_COMMITS_PER_CHECKPOINT = 32
+_ERASE_SECONDS = 2.0
 
 
 class _Queued(NamedTuple):
-    job: Job[Any]
-    wake: bool
-    single: bool
-    erases: bool
-    then: Job[None] | None
     future: asyncio.Future[Any]
-    together: SingleFlight[Any] | None = None
+    job: Job[Any]
+    wake: bool = False
+    single: bool = False
+    erases: bool = False
+    then: Job[None] | None = None
+    bulk_job: BulkJob[Any] | None = None
     item: Any = None
 
 
-# A value that SQLite cannot bind, such as a lone surrogate, is the fault of its job alone.
+# ValueError and OverflowError: a value that SQLite cannot bind, such as a lone surrogate.
 _FAILURES = (sqlite3.Error, HeadwaterError, ValueError, OverflowError)
 
 
 class Writer:
-    """Runs jobs in order, each atomic, many to a transaction; an answer means it is durable."""
+    """Runs jobs in order and atomically, many per transaction; results are durable."""
 
     def __init__(self, home: Home, wake: Callable[[], None]) -> None:
         self._home = home
@@ -70,37 +70,27 @@ class Writer:
         erases: bool = False,
         then: Job[None] | None = None,
     ) -> T:
-        """Runs the job inside a write transaction and returns its result once it is durable.
+        """Run the job inside a write transaction and return its result when it is durable.
 
-        With ``wake``, the job gives workers something to do and they are woken. A ``single`` job
-        is one statement, which is a transaction by itself when it comes alone. What a job that
-        ``erases`` removed is gone from the WAL too when it returns, or a warning says why not yet.
-        ``then`` runs after a job that succeeded, outside of its transaction; it is for reading.
+        Args:
+            job: Called with the connection in the writer thread.
+            wake: Wake the workers afterwards, because the job adds work.
+            single: The job is one statement, which needs no explicit transaction when run alone.
+            erases: Remove the deleted data from the WAL too, or log a warning if that fails.
+            then: A read that runs after the job succeeded, outside of its transaction.
         """
         future: asyncio.Future[T] = self._future()
-        self._queue.put(_Queued(job, wake, single, erases, then, future))
+        self._queue.put(_Queued(future, job, wake, single, erases, then))
         return await future
 
-    async def run_together(self, job: SingleFlight[T], item: T) -> None:
-        """The same for one of many items that a job takes at once.
+    async def run_bulk(self, job: BulkJob[T], item: T) -> None:
+        """Write an item together with all other items that are queued for the same job.
 
-        Each statement hands the interpreter over, so ten items cost little more than one. Those
-        that wait are written together; where that fails, each alone, and each has its own answer.
+        The cost is per statement, so ten items cost little more than one. If the bulk write fails,
+        each item is written alone and gets its own result.
         """
         future: asyncio.Future[None] = self._future()
-        alone = partial(job, [item])
-        self._queue.put(
-            _Queued(
-                alone,
-                wake=False,
-                single=False,
-                erases=False,
-                then=None,
-                future=future,
-                together=job,
-                item=item,
-            )
-        )
+        self._queue.put(_Queued(future, partial(job, [item]), bulk_job=job, item=item))
         await future
 
     def _future(self) -> asyncio.Future[Any]:
@@ -110,7 +100,7 @@ class Writer:
         return asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
-        """Finishes what is queued and ends the thread; once is enough."""
+        """Finish the queued jobs and end the thread; further calls do nothing."""
         if self._ended:
             return
         self._closed = self._ended = True
@@ -125,9 +115,9 @@ class Writer:
             while batch := self._next_batch():
                 self._perform(self._connection, batch)
         finally:
-            # Only a mistake of ours ends the thread early: then nobody is left waiting for it.
+            # Only a bug ends the thread early; the waiting callers must get an error.
             self._closed = True
-            ended = ClosedError("the thread that writes has ended; the traceback says why")
+            ended = ClosedError("the writer thread has failed; see its traceback")
             send(Answer(queued.future, error=ended) for queued in batch)
 
     def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
@@ -136,19 +126,19 @@ class Writer:
                 answers = self._transact(connection, batch)
                 self._commits += 1
                 if any(queued.erases for queued in batch):
-                    self._erase(connection, _ERASING_SECONDS)
-                elif self._commits % _COMMITS_BETWEEN_LOOKS == 0:
+                    self._erase(connection, _ERASE_SECONDS)
+                elif self._commits % _COMMITS_PER_CHECKPOINT == 0:
                     self._checkpoint(connection)
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Answer(queued.future, error=failure) for queued in batch]
-        # From here on the event loop wants to run: the less is done beside it, the sooner it can.
+        # The event loop is ready to run now and competes for the interpreter lock: do little here.
         send(a for queued, a in zip(batch, answers, strict=True) if queued.then is None)
         for queued, answer in zip(batch, answers, strict=True):
             if queued.then is not None:
-                # One by one: the loop works on the first while the next one is read.
+                # One by one: the loop handles the first result while the next one is read.
                 if answer.error is None:
-                    self._follow(connection, queued.then)
+                    self._run_then(connection, queued.then)
                 send([answer])
         if any(queued.wake for queued in batch):
             self._wake()
@@ -159,7 +149,7 @@ class Writer:
         item: _Queued | None = first
         while item is not None:
             batch.append(item)
-            if len(batch) == _MOST_JOBS:
+            if len(batch) == _MAX_JOBS:
                 return batch
             try:
                 item = self._queue.get_nowait()
@@ -169,15 +159,15 @@ class Writer:
             self._queue.put(None)
         return batch
 
-    def _follow(self, connection: sqlite3.Connection, then: Job[None]) -> None:
+    def _run_then(self, connection: sqlite3.Connection, then: Job[None]) -> None:
         try:
             then(connection)
         except sqlite3.Error as error:
-            # What it reads can be read again; what was committed before it stays so.
-            log.warning("reading ahead failed", error=str(error))
+            # The job before it is committed, and the events can be read later.
+            log.warning("prefetch failed", error=str(error))
 
     def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[Answer]:
-        """Runs jobs in one transaction; one that fails takes nothing of the others with it."""
+        """Run jobs in one transaction; a job that fails does not affect the others."""
         first, alone = batch[0], len(batch) == 1
         try:
             if alone and first.single:
@@ -186,7 +176,7 @@ class Writer:
             if alone:
                 answers = [Answer(first.future, first.job(connection))]
             else:
-                done = self._run_together(connection, batch)
+                done = self._run_bulk_jobs(connection, batch)
                 answers = [
                     done.get(queued.future) or self._attempt(connection, queued.job, queued.future)
                     for queued in batch
@@ -200,19 +190,19 @@ class Writer:
             return [Answer(queued.future, error=failure) for queued in batch]
         return answers
 
-    def _run_together(
+    def _run_bulk_jobs(
         self, connection: sqlite3.Connection, batch: list[_Queued]
     ) -> dict[asyncio.Future[Any], Answer]:
-        """The answers to those whose items could be written together."""
-        jobs: dict[SingleFlight[Any], list[_Queued]] = {}
+        """Return the answers to the items that could be written in bulk."""
+        jobs: dict[BulkJob[Any], list[_Queued]] = {}
         for queued in batch:
-            if queued.together is not None:
-                jobs.setdefault(queued.together, []).append(queued)
+            if queued.bulk_job is not None:
+                jobs.setdefault(queued.bulk_job, []).append(queued)
         done: dict[asyncio.Future[Any], Answer] = {}
-        for job, own in jobs.items():
-            items = [queued.item for queued in own]
-            if self._attempt(connection, partial(job, items), own[0].future).error is None:
-                done |= {queued.future: Answer(queued.future) for queued in own}
+        for job, group in jobs.items():
+            items = [queued.item for queued in group]
+            if self._attempt(connection, partial(job, items), group[0].future).error is None:
+                done |= {queued.future: Answer(queued.future) for queued in group}
         return done
 
     def _attempt(
@@ -223,7 +213,7 @@ class Writer:
             result = job(connection)
         except _FAILURES as error:
             if not connection.in_transaction:
-                raise  # SQLite gave up the whole transaction: a full disk, an I/O error
+                raise  # SQLite rolled back the whole transaction: a full disk, an I/O error
             connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
             failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
@@ -232,22 +222,18 @@ class Writer:
         return Answer(future, result)
 
     def _erase(self, connection: sqlite3.Connection, seconds: float) -> None:
-        """Empties the WAL; as long as somebody reads from it, it is tried again now and then."""
+        """Empty the WAL; if a reader prevents it, a later checkpoint tries again."""
         connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1_000)}")
         try:
             held, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            problem = "somebody reads from it" if held else None
+            problem = "it is being read" if held else None
         except sqlite3.Error as error:
             problem = str(error)
         finally:
             connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1_000)}")
         self._erasing = problem is not None
         if problem is not None and seconds:
-            log.warning(
-                "what was erased is still in the WAL, and will be removed later",
-                file=self._wal,
-                problem=problem,
-            )
+            log.warning("erased data is still in the WAL", file=self._wal, problem=problem)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         if self._erasing:
@@ -255,10 +241,10 @@ class Writer:
         try:
             size = os.stat(self._wal).st_size
             if size > CHECKPOINT_BYTES:
-                # A passive checkpoint waits for nobody; past the second bound a pinned reader is
-                # waited for, because the WAL would grow without end.
+                # A passive checkpoint does not wait for readers. Above the second limit it does,
+                # because the WAL would grow without bound.
                 mode = "RESTART" if size > _RESTART_BYTES else "PASSIVE"
                 connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except (sqlite3.Error, OSError) as error:
-            # The commits before it are durable and must be answered as such.
-            log.warning("checkpoint failed and will be tried again", error=str(error))
+            # The commits before it are durable, so they must not fail.
+            log.warning("checkpoint failed; retrying", error=str(error))
