@@ -1,1 +1,1 @@
-"""The command line, run as people run it."""
+"""The command line, run with its arguments."""

@@ -51,7 +51,7 @@ def broken(user_id: str) -> int:
 
 
 class Ran(NamedTuple):
-    """What a command said and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -67,7 +67,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture(autouse=True, scope="session")
 def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Lets the processes we start share what they compile, as installed programs do."""
+    """Let all processes share compiled bytecode, as installed programs do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
@@ -76,7 +76,7 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a features file and no settings but the defaults."""
+    """The working directory, with a features file and default settings."""
     for name in list(os.environ):
         if name.startswith("HEADWATER_"):
             monkeypatch.delenv(name)
@@ -87,7 +87,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def home(folder: Path) -> Path:
-    """The home of a store in which nothing has happened yet."""
+    """The home of an empty store."""
     home = folder / ".headwater"
     home.mkdir()
     return home
@@ -95,7 +95,7 @@ def home(folder: Path) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process, from its arguments to its exit code."""
+    """Run a command in this process."""
 
     def run(*arguments: str, stdin: str | bytes = "") -> Ran:
         given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -111,7 +111,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 class Process:
-    """A command in a process of its own; the first line it prints is JSON."""
+    """A command in a child process; the first line of its output is JSON."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self._process = subprocess.Popen(
@@ -123,14 +123,14 @@ class Process:
         )
 
     def next_line(self) -> Any:
-        """Waits for the next line of JSON."""
+        """Wait for the next line of JSON."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, self._process.stderr and self._process.stderr.read()
         return msgspec.json.decode(line)
 
     def document(self) -> Any:
-        """Waits for one JSON document of many lines."""
+        """Wait for a JSON document of several lines."""
         assert self._process.stdout
         lines = ""
         for line in self._process.stdout:
@@ -140,7 +140,7 @@ class Process:
         return msgspec.json.decode(lines)
 
     def errors_until(self, text: str) -> str:
-        """Waits for a line on stderr that has a text in it; gives all lines up to it."""
+        """Wait for a text on stderr, and return all lines up to it."""
         assert self._process.stderr
         lines = ""
         for line in self._process.stderr:
@@ -153,7 +153,7 @@ class Process:
         self._process.send_signal(number)
 
     def end(self, number: signal.Signals | None = signal.SIGTERM) -> Ran:
-        """Sends a signal, waits for the end and gives what else was said."""
+        """Send a signal, wait for the end and return the remaining output."""
         if number:
             self.send(number)
         out, err = self._process.communicate(timeout=30)
@@ -171,7 +171,7 @@ Start = Callable[..., Process]
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
-    """Starts commands as processes; none outlives the test."""
+    """Start commands as processes, and end them after the test."""
     processes: list[Process] = []
 
     def start(*arguments: str, **environment: str) -> Process:
@@ -184,7 +184,7 @@ def start(folder: Path) -> Iterator[Start]:
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Returns when the condition holds."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to hold"

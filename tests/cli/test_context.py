@@ -1,4 +1,4 @@
-"""Recorded contexts on the command line: shown, listed, proved, exported, compared, redacted."""
+"""`headwater context`: show, list, find, verify, export, diff, replay, redact."""
 
 import asyncio
 import hashlib
@@ -110,7 +110,7 @@ def test_a_context_is_shown_by_id_prefix_and_hash(run: Run, made: Context) -> No
         assert run("context", "show", ref).out == shown.out
 
 
-def test_values_that_json_cannot_say_are_shown_in_tags(folder: Path, run: Run) -> None:
+def test_values_that_json_cannot_represent_are_shown_in_tags(folder: Path, run: Run) -> None:
     values = (math.nan, {None: 1}, None)
     kept = [assemble(folder, question=value) for value in values]  # type: ignore[arg-type]
     shown = [run("context", "show", made.context_id).out for made in kept]
@@ -191,7 +191,7 @@ def test_lists_are_bounded_by_time_name_and_status(folder: Path, run: Run) -> No
     assert run("context", "list", "--since", "yesterday").code == 2
 
 
-def test_contexts_are_found_by_what_went_into_them(folder: Path, run: Run) -> None:
+def test_contexts_are_found_by_feature_entity_and_chunk(folder: Path, run: Run) -> None:
     first, second = assemble(folder), assemble(folder, "u2")
 
     def found(*options: str) -> list[str]:
@@ -214,7 +214,7 @@ def test_contexts_are_found_by_what_went_into_them(folder: Path, run: Run) -> No
     assert "--entity needs --entity-id" in refused.err
 
 
-def test_a_whole_record_verifies_and_every_rung_is_printed(run: Run, made: Context) -> None:
+def test_an_intact_record_verifies_and_every_check_is_printed(run: Run, made: Context) -> None:
     verified = run("context", "verify", made.context_id)
     assert verified.code == 0
     lines = verified.out.splitlines()
@@ -259,7 +259,7 @@ def test_a_forged_record_does_not_pass_for_a_signed_one(
     assert run("context", "verify", made.context_id, "--expect", forged.record_hash).code == 1
 
 
-def test_a_signature_that_nobody_checked_is_none_to_those_who_ask_for_one(
+def test_an_unchecked_signature_fails_if_a_signature_is_required(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWATER_SIGNING_KEY", "evil:a secret of nobody's")
@@ -295,7 +295,7 @@ def test_an_altered_text_is_never_printed_as_the_recorded_one(
 
 
 def tamper(folder: Path, statement: str) -> None:
-    """Changes the log behind the store's back."""
+    """Change the database without the store."""
     with sqlite3.connect(folder / ".headwater" / "headwater.db") as log:
         log.execute(statement)
     log.close()
@@ -392,14 +392,14 @@ def test_another_form_of_a_record_is_named_for_what_it_is(
     assert told in refused.err
 
 
-def test_what_was_asked_for_and_is_not_there_is_not_called_broken(run: Run, made: Context) -> None:
+def test_an_unmet_requirement_is_not_called_broken(run: Run, made: Context) -> None:
     verified = run("context", "verify", made.context_id, "--signed")
     assert verified.code == 1
     assert "FAILED signature" in verified.out
     assert "BROKEN" not in verified.out
 
 
-def test_what_is_no_document_is_refused(folder: Path, run: Run) -> None:
+def test_a_file_that_is_not_a_record_document_is_refused(folder: Path, run: Run) -> None:
     (folder / "other.json").write_text("{}")
     for file, told in (
         ("other.json", "not the document of a record"),
@@ -416,7 +416,7 @@ def test_what_is_no_document_is_refused(folder: Path, run: Run) -> None:
     assert "cannot combine REF with --document" in both.err
 
 
-def test_yaml_says_the_same_as_json_with_the_core_laid_open(run: Run, made: Context) -> None:
+def test_yaml_equals_json_with_the_core_parsed(run: Run, made: Context) -> None:
     document = run("context", "export", made.context_id, "--json").json
     written = run("context", "export", made.context_id, "--format", "yaml").out
     assert written.startswith("# For reading only. Verifiers read the JSON document")
@@ -494,7 +494,7 @@ def test_a_bundle_has_everything_that_an_auditor_needs(
 
 
 @pytest.mark.parametrize("option", ["--bundle", "--output"])
-def test_a_dash_is_the_output(folder: Path, made: Context, option: str) -> None:
+def test_a_dash_means_stdout(folder: Path, made: Context, option: str) -> None:
     command = [sys.executable, "-m", "headwater", "context", "export", made.context_id, option, "-"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert not (folder / "-").exists()
@@ -506,7 +506,7 @@ def test_a_dash_is_the_output(folder: Path, made: Context, option: str) -> None:
     assert sha256(unpacked(folder / "evidence.zip")["core.json"]) == made.record_hash
 
 
-def test_a_bundle_on_the_output_leaves_no_room_for_json(run: Run, made: Context) -> None:
+def test_a_bundle_on_stdout_excludes_json(run: Run, made: Context) -> None:
     refused = run("context", "export", made.context_id, "--bundle", "-", "--json")
     assert (refused.code, refused.out) == (2, "")
 
@@ -637,7 +637,7 @@ def redacted(run: Run, made: Context, *options: str) -> Ran:
     return run("context", "redact", made.context_id[:18], "/inputs/question", *options, "--yes")
 
 
-def test_a_value_is_redacted_and_the_record_still_holds(run: Run, made: Context) -> None:
+def test_a_value_is_redacted_and_the_record_still_verifies(run: Run, made: Context) -> None:
     assert redacted(run, made).code == 2
     done = redacted(run, made, "--reason", "asked by the customer", "--by", "dpo", "--json")
     assert done.json["record_hash"] == made.record_hash
@@ -686,7 +686,7 @@ def test_several_values_are_redacted_at_once_or_none(run: Run, made: Context) ->
 
 
 @pytest.mark.parametrize("mode", ["reassemble", "as_of", "live"])
-def test_whoever_cannot_replay_is_told_what_shows_the_rest(
+def test_a_replay_that_is_not_possible_names_the_command_that_shows_the_record(
     run: Run, made: Context, mode: str
 ) -> None:
     redacted(run, made, "--reason", "r", "--everywhere")
@@ -697,7 +697,7 @@ def test_whoever_cannot_replay_is_told_what_shows_the_rest(
     assert (shown.code, f"its hash is {made.content_hash}" in shown.out) == (0, True)
 
 
-def test_redaction_asks_on_a_terminal_only(
+def test_redaction_asks_for_confirmation_only_on_a_terminal(
     run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.cli.context.is_interactive", lambda: True)
@@ -712,7 +712,7 @@ def test_redaction_asks_on_a_terminal_only(
     assert "The value also occurs at /items/2/content /items/3/content " in done.err
 
 
-def test_before_it_erases_everywhere_it_asks_and_says_where(
+def test_redaction_everywhere_lists_the_places_before_it_asks(
     run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.cli.context.is_interactive", lambda: True)
@@ -723,7 +723,7 @@ def test_before_it_erases_everywhere_it_asks_and_says_where(
     assert run("context", "show", made.context_id, "--json").json["redacted"] == []
 
 
-def test_nothing_is_erased_where_nobody_can_be_asked(run: Run, made: Context) -> None:
+def test_redaction_without_a_terminal_needs_yes(run: Run, made: Context) -> None:
     refused = run("context", "redact", made.context_id, "/inputs/question", "--reason", "r")
     assert refused.code == 2
     assert "pass --yes" in refused.err

@@ -1,4 +1,4 @@
-"""Contexts on the command line before they are recorded: what is declared, and assembling it."""
+"""`headwater context declared` and `headwater context assemble`."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def folder(folder: Path) -> Path:
     return folder
 
 
-def test_contexts_and_retrievers_are_listed_with_what_they_take(run: Run) -> None:
+def test_contexts_and_retrievers_are_listed_with_their_parameters(run: Run) -> None:
     heading, context, retriever = run("context", "declared").out.splitlines()
     assert heading.split() == [
         "NAME",
@@ -53,7 +53,7 @@ def test_contexts_and_retrievers_are_listed_with_what_they_take(run: Run) -> Non
     assert [each["top_k"] for each in listed["retrievers"]] == [3]
 
 
-def test_a_decimal_has_the_digits_that_were_written(folder: Path, run: Run) -> None:
+def test_a_decimal_keeps_the_digits_of_the_argument(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         "from decimal import Decimal\n"
         + ONLY_CONTEXTS
@@ -77,7 +77,7 @@ def test_a_file_without_contexts_says_so(folder: Path, run: Run) -> None:
     assert run("features", "list").err == ""
 
 
-def test_who_lists_or_draws_features_is_told_where_contexts_are(run: Run) -> None:
+def test_lists_of_features_name_the_command_that_lists_contexts(run: Run) -> None:
     where = "The file also declares 1 context and 1 retriever: see `headwater context declared`.\n"
     listed = run("features", "list")
     assert (listed.out, listed.err) == ("No features.\n", where)
@@ -96,7 +96,7 @@ def test_a_context_is_assembled_recorded_and_printed(folder: Path, run: Run) -> 
     assert rest.endswith(f"/100 tokens, guaranteed, recorded as {record_hash}")
 
 
-def test_a_context_as_json_has_the_shape_that_http_gives(folder: Path, run: Run) -> None:
+def test_a_context_as_json_equals_the_http_response(folder: Path, run: Run) -> None:
     asked = ['{"question": "why", "tags": ["a"]}', "--max-tokens", "50", "--freshness-sla", "1m"]
     made = run("context", "assemble", "answer", *asked, "--json").json
     assert made["content"] == "'why' 2 False ['a']"
@@ -119,11 +119,11 @@ def test_a_context_as_json_has_the_shape_that_http_gives(folder: Path, run: Run)
         ("question=[1", "[1"),
     ],
 )
-def test_what_must_be_text_is_text_whatever_it_looks_like(run: Run, word: str, text: str) -> None:
+def test_a_text_parameter_keeps_json_as_text(run: Run, word: str, text: str) -> None:
     assert run("context", "assemble", "answer", word).out == f"{text!r} 2 False None"
 
 
-def test_an_interaction_may_be_named_with_the_parameters(run: Run) -> None:
+def test_interaction_ref_may_be_one_of_the_parameters(run: Run) -> None:
     reference = 'interaction_ref={"call_id": "c1"}'
     made = run("context", "assemble", "answer", "question=why", reference, "--json").json
     assert made["interaction_ref"] == {"call_id": "c1"}
@@ -142,7 +142,7 @@ def test_an_interaction_may_be_named_with_the_parameters(run: Run) -> None:
         (["answer", "question=a", "--max-tokens", "0"], 2, "0 is not in the range"),
     ],
 )
-def test_a_call_that_is_wrong_is_told_what_is(
+def test_a_wrong_argument_is_named_with_a_remedy(
     folder: Path, run: Run, words: list[str], code: int, told: str
 ) -> None:
     refused = run("context", "assemble", *words)

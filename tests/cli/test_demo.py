@@ -21,13 +21,13 @@ DEMO = (sys.executable, "-m", "headwater", "demo")
 
 @pytest.fixture
 def temp(folder: Path) -> Path:
-    """Where the demo makes its folder."""
+    """Return the folder for temporary files."""
     temp = folder / "temp"
     temp.mkdir()
     return temp
 
 
-def test_the_demo_ends_by_itself_and_shows_values_changing(temp: Path) -> None:
+def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
     # The user's settings must not change the demo.
     mine = {"TMPDIR": str(temp), "HEADWATER_API_KEY": "mine", "HEADWATER_HOME": "elsewhere"}
     shown = subprocess.run(
@@ -54,7 +54,7 @@ def test_the_demo_ends_by_itself_and_shows_values_changing(temp: Path) -> None:
     assert list(temp.iterdir()) == []
 
 
-def test_the_demo_can_be_kept_and_be_read_by_a_machine(temp: Path, start: Start) -> None:
+def test_the_demo_prints_json_and_keeps_running_with_keep(temp: Path, start: Start) -> None:
     demo = start("demo", "--keep", TMPDIR=str(temp))
     shown = demo.document()
     assert shown["url"].startswith("http://127.0.0.1:")

@@ -1,4 +1,4 @@
-"""What the command line says of a store on servers whose Redis has lost its data."""
+"""Commands for a store whose Redis has lost its data."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ def servers(folder: Path, production: Settings, monkeypatch: pytest.MonkeyPatch)
 
 
 async def lose(settings: Settings) -> None:
-    """Removes all keys of a store."""
+    """Remove all keys of a store."""
     redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await redis.open()
     keys = await redis.call(command("any", "KEYS", f"{settings.redis.prefix}:*"))
@@ -31,9 +31,7 @@ async def lose(settings: Settings) -> None:
     await redis.close()
 
 
-def test_a_value_that_was_lost_is_not_said_to_have_never_been_there(
-    servers: Settings, run: Run
-) -> None:
+def test_a_lost_value_is_not_reported_as_never_computed(servers: Settings, run: Run) -> None:
     assert run("events", "publish", "purchase", "u1", "amount=3").code == 0
     asyncio.run(load_store("features.py").drain())
     assert " 3.0 " in run("features", "get", "total_spend", "u1").out
@@ -46,14 +44,14 @@ def test_a_value_that_was_lost_is_not_said_to_have_never_been_there(
         assert "headwater rebuild --adopt" in lost.err
     assert run("rebuild").code == 1
     rebuilt = run("rebuild", "--adopt")
-    assert rebuilt.out.startswith("Restored the last ")
+    assert rebuilt.out.startswith("Rebuilt ")
     assert " 3.0 " in run("features", "get", "total_spend", "u1").out
     assert "no worker has computed" in run("features", "get", "total_spend", "u2").err
 
 
 @pytest.fixture
 def mistyped(servers: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A store with history, and an environment whose prefix is another's."""
+    """A store with history, and settings with the prefix of another store."""
     assert run("events", "publish", "purchase", "u1", "amount=3").code == 0
     asyncio.run(load_store("features.py").drain())
     assert run("audit").code == 0
@@ -61,9 +59,7 @@ def mistyped(servers: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> Se
     return servers
 
 
-def test_history_of_another_store_is_refused_unless_it_is_to_be_adopted(
-    mistyped: Settings, run: Run
-) -> None:
+def test_history_of_another_store_is_refused_without_adopt(mistyped: Settings, run: Run) -> None:
     refused = run("rebuild")
     assert refused.code == 1
     assert f"holds the history of store {mistyped.redis.prefix}-" in refused.err
@@ -74,11 +70,11 @@ def test_history_of_another_store_is_refused_unless_it_is_to_be_adopted(
 
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
 @pytest.mark.usefixtures("mistyped")
-def test_a_person_is_asked_before_history_is_taken_from_another_store(
+def test_rebuild_asks_before_it_adopts_the_history_of_another_store(
     run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     monkeypatch.setattr(rebuild_verb, "is_interactive", lambda: True)
     asked = run("rebuild", stdin=f"{answer}\n")
     assert asked.code == code
     assert "Adopt it now?" in asked.out
-    assert ("Restored the last" in asked.out) == (code == 0)
+    assert ("Rebuilt " in asked.out) == (code == 0)

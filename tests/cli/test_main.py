@@ -1,4 +1,4 @@
-"""The command line as a whole: its verbs, its exit codes, its manners."""
+"""The command line as a whole: help, version, exit codes."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ def test_a_misspelled_verb_is_a_usage_error_that_names_the_nearest(run: Run) -> 
     assert "Did you mean 'serve'" in shown.err
 
 
-def test_an_error_of_ours_is_one_line_with_a_remedy(run: Run) -> None:
+def test_an_error_of_headwater_is_one_line_with_a_remedy(run: Run) -> None:
     shown = run("features", "list", "--file", "nope.py")
     assert shown.code == 1
     assert shown.out == ""
@@ -64,7 +64,7 @@ def test_an_interrupt_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("features", "list").code == 130
 
 
-def test_a_reader_who_goes_away_is_no_error(folder: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(folder: Path) -> None:
     with subprocess.Popen(
         [*PYTHON_M, "config", "show", "--json"],
         stdout=subprocess.PIPE,

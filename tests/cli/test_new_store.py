@@ -1,4 +1,4 @@
-"""Commands where no store exists: those that read refuse, those that write create one."""
+"""Commands without a store: commands that read fail, commands that write create one."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,9 @@ READING = [
 
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_a_verb_that_reads_makes_no_store(folder: Path, run: Run, arguments: list[str]) -> None:
+def test_a_command_that_reads_creates_no_store(
+    folder: Path, run: Run, arguments: list[str]
+) -> None:
     refused = run(*arguments)
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith(f"error: the store in {folder / '.headwater'} does not exist; ")
@@ -33,7 +35,7 @@ def test_a_verb_that_reads_makes_no_store(folder: Path, run: Run, arguments: lis
     assert not (folder / ".headwater").exists()
 
 
-def test_the_home_that_a_features_file_names_is_the_one_looked_for(folder: Path, run: Run) -> None:
+def test_the_home_of_a_features_file_is_used(folder: Path, run: Run) -> None:
     elsewhere = folder / "elsewhere"
     declared = (folder / "features.py").read_text()
     named = declared.replace("FeatureStore()", f"FeatureStore(home={str(elsewhere)!r})")
@@ -43,7 +45,7 @@ def test_the_home_that_a_features_file_names_is_the_one_looked_for(folder: Path,
     assert run("lag", "features.py", "--json").json["waiting"] == 1
 
 
-def test_a_home_that_cannot_be_looked_at_is_not_said_to_be_absent(
+def test_a_home_that_cannot_be_read_is_not_reported_as_missing(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object, **__: object) -> os.stat_result:
@@ -58,7 +60,7 @@ def test_a_home_that_cannot_be_looked_at_is_not_said_to_be_absent(
     assert "does not exist" not in refused.err
 
 
-def test_a_verb_that_writes_makes_the_store_and_says_so(
+def test_a_command_that_writes_creates_the_store_and_says_so(
     folder: Path, run: Run, start: Start
 ) -> None:
     made = run("events", "publish", "visit", "u1")
@@ -75,7 +77,7 @@ def test_a_verb_that_writes_makes_the_store_and_says_so(
         assert home.is_dir()
 
 
-def test_a_file_elsewhere_brings_no_store_of_its_own(
+def test_a_features_file_in_another_folder_uses_the_store_of_this_folder(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = folder / "here"

@@ -23,14 +23,14 @@ def lose_online(folder: Path) -> None:
 
 @pytest.fixture
 def bought(folder: Path, run: Run) -> None:
-    """A store in which something happened."""
+    """A store with some values."""
     for user in ("u1", "u2"):
         run("events", "publish", "purchase", user, "amount=2.5")
     run("events", "publish", "visit", "u1")
     drain(folder)
 
 
-def test_lag_shows_each_partition_and_all_of_them(folder: Path, run: Run) -> None:
+def test_lag_shows_each_partition_and_the_total(folder: Path, run: Run) -> None:
     for user in ("u1", "u2", "u3"):
         run("events", "publish", "visit", user)
     heading, *rows, total = run("lag").out.splitlines()
@@ -86,7 +86,7 @@ def test_a_lost_online_store_is_noticed_and_rebuilt(folder: Path, run: Run) -> N
     assert rebuilt.json == {"entity_ids": 2, "values": 4}
     assert run("audit").code == 0
     assert run("features", "get", "total_spend", "u2", "--json").json[0]["value"] == 2.5
-    assert "the last 4 values of 2 entities" in run("rebuild", "features.py").out
+    assert "Rebuilt 4 values of 2 entities" in run("rebuild", "features.py").out
 
 
 @pytest.mark.usefixtures("bought")
@@ -113,7 +113,7 @@ def test_an_audit_as_json_has_both_sides_and_says_when_there_is_more(
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_kept_as_a_cache_is_said_not_to_be_compared(folder: Path, run: Run) -> None:
+def test_cached_values_are_reported_as_not_compared(folder: Path, run: Run) -> None:
     cached = (
         (folder / "features.py")
         .read_text()
@@ -135,7 +135,7 @@ def test_progress_is_drawn_on_a_terminal_only(run: Run, monkeypatch: pytest.Monk
         tell(1, 2)
     drawn = run("rebuild")
     assert drawn.code == 0
-    assert "last 4 values" in drawn.out
+    assert "Rebuilt 4 values" in drawn.out
 
 
 def test_the_embedded_store_has_nothing_to_migrate(run: Run) -> None:
@@ -177,7 +177,9 @@ def test_dead_letters_are_listed_by_entity_and_time(run: Run, letters: list[str]
     assert letters[2] not in listed("--before", third["dead_at"])
 
 
-def test_a_dead_letter_is_shown_with_its_place_in_the_log(run: Run, letters: list[str]) -> None:
+def test_a_dead_letter_is_shown_with_its_partition_and_position(
+    run: Run, letters: list[str]
+) -> None:
     whole = run("dlq", "show", letters[0], "--json").json
     shown = run("dlq", "show", letters[0]).out
     assert f"\npartition     {whole['partition']}\n" in shown
@@ -198,7 +200,7 @@ def test_dead_letters_are_settled_by_filter(run: Run, letters: list[str]) -> Non
     assert run("dlq", "list").out == "No dead letters.\n"
 
 
-def test_a_feature_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
+def test_an_undeclared_feature_is_noted_if_the_features_file_exists(
     folder: Path, run: Run, letters: list[str]
 ) -> None:
     slip = run("dlq", "list", "--feature", "total_spent")
@@ -224,7 +226,7 @@ def test_a_feature_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
         ("999999999d", "neither a duration"),
     ],
 )
-def test_a_time_that_is_none_is_a_usage_error(run: Run, when: str, told: str) -> None:
+def test_an_invalid_time_is_a_usage_error(run: Run, when: str, told: str) -> None:
     shown = run("dlq", "list", "--since", when)
     assert shown.code == 2
     assert told in shown.err
@@ -234,7 +236,7 @@ def test_a_time_that_is_none_is_a_usage_error(run: Run, when: str, told: str) ->
 def servers(
     folder: Path, redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lets commands work on a store of its own on real servers."""
+    """Use a new store on real servers."""
     own = uuid4().hex[:12]
     monkeypatch.setenv("HEADWATER_ENV", "production")
     monkeypatch.setenv("HEADWATER_REDIS_URL", redis_url)

@@ -1,4 +1,4 @@
-"""What people read of recorded contexts: nothing is left out, repeated, torn apart or misnamed."""
+"""Text output about recorded contexts: complete, without repetition, correctly labelled."""
 
 import asyncio
 import sys
@@ -56,7 +56,7 @@ def test_what_each_search_found_is_shown_with_rank_and_score(run: Run, made: Con
     assert rows(shown, "Retrievers")[1][:2] == ["0", "search_docs"]
 
 
-def test_an_item_names_the_chunk_and_the_section_it_is_of(folder: Path, run: Run) -> None:
+def test_an_item_names_its_chunk_and_section(folder: Path, run: Run) -> None:
     sectioned = DESK.replace("priority=50, source=doc", "priority=50, source=doc, section='docs'")
     (folder / "features.py").write_text(sectioned)
     shown = run("context", "show", assemble(folder).context_id).out
@@ -68,7 +68,7 @@ def test_an_item_names_the_chunk_and_the_section_it_is_of(folder: Path, run: Run
     ]
 
 
-def test_an_item_may_be_of_anything_that_a_record_holds(folder: Path, run: Run) -> None:
+def test_an_item_may_have_any_source_that_a_record_holds(folder: Path, run: Run) -> None:
     sourced = DESK.replace('"word " * 100, priority=1', '"x", source={(1, 2): float("nan")}')
     (folder / "features.py").write_text(sourced)
     shown = run("context", "show", assemble(folder).context_id)
@@ -92,7 +92,7 @@ def test_a_listed_context_is_one_line_on_a_terminal(
             assert len(created_at) == len("2026-01-31T12:00:00Z")
 
 
-def test_what_was_erased_is_not_called_withheld(folder: Path, run: Run, made: Context) -> None:
+def test_a_redacted_value_is_not_called_withheld(folder: Path, run: Run, made: Context) -> None:
     erase(folder, made, "/inputs/question", TEXT)
     shown = run("context", "show", made.context_id).out
     assert "ithheld" not in shown
@@ -106,7 +106,7 @@ def test_what_was_erased_is_not_called_withheld(folder: Path, run: Run, made: Co
     assert "is redacted; its hash is" in refused.err
 
 
-def test_a_private_record_says_in_one_line_what_it_withholds(
+def test_a_private_record_counts_its_withheld_values(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWATER_RECORD_INCLUDE_CONTENT", "0")
@@ -128,7 +128,7 @@ def test_a_replay_without_a_text_is_an_exit_of_1(folder: Path, run: Run, made: C
     assert run("context", "replay", made.context_id, "--json").code == 1
 
 
-def test_an_as_of_replay_says_in_one_notation_what_is_of_when(run: Run, made: Context) -> None:
+def test_an_as_of_replay_prints_its_times_in_one_notation(run: Run, made: Context) -> None:
     began = run("context", "show", made.context_id, "--json").json["started_at"]
     assert began.endswith("Z")
     assert run("context", "replay", made.context_id, "--mode", "as_of").err == (
@@ -138,7 +138,7 @@ def test_an_as_of_replay_says_in_one_notation_what_is_of_when(run: Run, made: Co
     )
 
 
-def test_a_bundle_tells_what_was_erased_from_what_is_withheld(
+def test_a_bundle_distinguishes_redacted_from_withheld_values(
     folder: Path, run: Run, made: Context
 ) -> None:
     erase(folder, made, "/inputs/question", TEXT)
@@ -163,7 +163,7 @@ def test_a_core_that_cannot_be_read_is_still_exported(
     assert msgspec.yaml.decode(written)["core"] == '{"a": 1.5'
 
 
-def test_what_differs_is_never_called_the_same(folder: Path, run: Run) -> None:
+def test_a_difference_is_never_called_the_same(folder: Path, run: Run) -> None:
     before = assemble(folder, interaction_ref={"call_id": "c1"})
     (folder / "features.py").write_text(DESK.replace("for n in (1, 2)]", "for n in (2, 1)]"))
     after = assemble(folder, interaction_ref={"call_id": "c2"})
@@ -176,7 +176,7 @@ def test_what_differs_is_never_called_the_same(folder: Path, run: Run) -> None:
         assert row[2:4] == ["same", "value"]
 
 
-def test_a_private_record_differs_from_itself_in_nothing(
+def test_a_private_record_equals_itself(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWATER_RECORD_INCLUDE_CONTENT", "0")
@@ -190,7 +190,7 @@ def test_a_private_record_differs_from_itself_in_nothing(
     ]
 
 
-def test_a_name_that_nobody_declares_is_doubted(folder: Path, run: Run, made: Context) -> None:
+def test_an_undeclared_name_is_noted(folder: Path, run: Run, made: Context) -> None:
     slip = run("context", "find", "--feature", "total_spent")
     assert (slip.code, slip.out) == (0, "No contexts.\n")
     assert slip.err == (
@@ -213,9 +213,7 @@ def test_a_name_that_nobody_declares_is_doubted(folder: Path, run: Run, made: Co
 @pytest.mark.parametrize(
     "whose", [("--feature", "total_spend"), ("--entity", "User"), ()], ids=" ".join
 )
-def test_an_id_that_nothing_can_have_is_doubted(
-    folder: Path, run: Run, whose: tuple[str, ...]
-) -> None:
+def test_an_invalid_entity_id_is_noted(folder: Path, run: Run, whose: tuple[str, ...]) -> None:
     (folder / "features.py").write_text(DESK.replace("user_id: str", "user_id: int"))
     slip = run("context", "find", *whose, "--entity-id", "07")
     assert (slip.code, slip.out) == (0, "No contexts.\n")
@@ -224,7 +222,7 @@ def test_an_id_that_nothing_can_have_is_doubted(
     assert run("context", "find", *whose, "--entity-id", "7").err == ""
 
 
-def test_a_context_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
+def test_an_undeclared_context_is_noted_if_the_features_file_exists(
     folder: Path, run: Run, made: Context
 ) -> None:
     slip = run("context", "list", "--name", "suport")
@@ -238,7 +236,7 @@ def test_a_context_that_nobody_declares_is_doubted_where_its_file_is_at_hand(
 
 
 @pytest.mark.usefixtures("home")
-def test_names_that_cannot_be_checked_are_said_to_be_unchecked(folder: Path, run: Run) -> None:
+def test_a_features_file_that_does_not_load_is_noted(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text("print('loaded'); 1 / 0")
     slip = run("context", "find", "--feature", "total_spend", "--json")
     assert (slip.code, slip.json["contexts"]) == (0, [])
@@ -249,6 +247,6 @@ def test_names_that_cannot_be_checked_are_said_to_be_unchecked(folder: Path, run
 
 
 @pytest.mark.usefixtures("home")
-def test_a_reference_is_answered_as_it_was_written(run: Run) -> None:
+def test_an_unknown_reference_is_quoted_as_written(run: Run) -> None:
     for verb in ("verify", "show"):
         assert "no recorded context 'ID'; " in run("context", verb, "ID").err

@@ -1,4 +1,4 @@
-"""How a server or a worker ends: in order, unless a function of somebody's keeps a thread."""
+"""The end of a server or a worker: orderly, unless a function blocks a thread."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def end(home: Path, main: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_verbs_for_code_that_cannot_await_keep_no_process(tmp_path: Path) -> None:
+def test_blocking_calls_do_not_keep_the_process_alive(tmp_path: Path) -> None:
     ended = end(tmp_path, QUIETLY)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[]\nin order\n", "")
 
 
-def test_a_function_that_does_not_come_back_keeps_no_process(tmp_path: Path) -> None:
+def test_a_blocked_function_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     ended = end(tmp_path, HANGING)
     assert (ended.returncode, ended.stdout) == (0, "[]\n")

@@ -1,4 +1,4 @@
-"""The verbs that run until they are told to stop."""
+"""`headwater serve` and `headwater worker`."""
 
 import asyncio
 import http.client
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 def value_after_all(folder: Path, name: str, entity_id: str) -> Any:
-    """The value once every event that is left has been handled."""
+    """Handle all waiting events and return the value."""
 
     async def read(store: FeatureStore) -> Any:
         async with store:
@@ -97,7 +97,7 @@ def test_a_worker_ends_with_0_and_loses_nothing(folder: Path, run: Run, start: S
     assert value_after_all(folder, "visits", "u1") == MANY
 
 
-def test_a_worker_works_beside_a_server_that_handles_nothing(
+def test_a_worker_handles_the_events_of_a_server_without_a_worker(
     folder: Path, run: Run, start: Start
 ) -> None:
     url = start("serve", "--no-worker", "--port", "0").next_line()["url"]
@@ -108,7 +108,7 @@ def test_a_worker_works_beside_a_server_that_handles_nothing(
     assert worker.end(signal.SIGINT).code == 0
 
 
-def test_a_worker_has_metrics_and_probes_on_a_port_of_its_own(
+def test_a_worker_serves_metrics_and_probes_on_its_port(
     folder: Path, run: Run, start: Start
 ) -> None:
     port = free_port()
@@ -154,7 +154,9 @@ def test_a_process_that_waits_for_a_handler_says_how_to_end_at_once(
     assert '"stopping"' not in process.end(signal.SIGINT).err
 
 
-def test_a_worker_waits_for_a_handler_only_so_long(folder: Path, run: Run, start: Start) -> None:
+def test_a_worker_waits_for_a_handler_until_the_drain_timeout(
+    folder: Path, run: Run, start: Start
+) -> None:
     (folder / "features.py").write_text(STUCK)
     run("events", "publish", "visit", "u1")
     worker = start("worker", HEADWATER_WORKER_DRAIN_TIMEOUT="0.1")
@@ -165,7 +167,7 @@ def test_a_worker_waits_for_a_handler_only_so_long(folder: Path, run: Run, start
     assert "did not finish in time" in ended.err
 
 
-def test_a_changed_file_is_served_anew(folder: Path, start: Start) -> None:
+def test_a_changed_file_restarts_the_server(folder: Path, start: Start) -> None:
     server = start("serve", "--reload", "--port", "0")
     path = "/v1/features/shout?entity_id=u1"
     assert ask(server.next_line()["url"], "GET", path)[1]["value"] == "U1!"

@@ -1,4 +1,4 @@
-"""Questions at a real terminal, answered by keys."""
+"""Questions on a real terminal, answered by key presses."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ CTRL_C = b"\x03"
 
 
 class Terminal:
-    """A command at a terminal of its own, which turns Ctrl-C into a signal."""
+    """A command on a pseudo terminal, which turns Ctrl-C into a signal."""
 
     def __init__(self, *arguments: str) -> None:
         self._keys, screen = pty.openpty()
@@ -34,7 +34,7 @@ class Terminal:
         os.close(screen)
 
     def until(self, text: str) -> str:
-        """Waits until the screen shows a text; gives all that it showed since."""
+        """Wait until the screen shows a text, and return everything shown since."""
         shown = b""
         while text.encode() not in shown:
             part = self._read()
@@ -44,12 +44,12 @@ class Terminal:
 
     def press(self, keys: bytes) -> None:
         # A signal between the question and the wait for its answer would be noticed with the next
-        # key: nobody's fingers are that fast.
+        # key, which no user can press that fast.
         wait_until(self._waits)
         os.write(self._keys, keys)
 
     def rest(self) -> tuple[int, str]:
-        """Waits for the end; gives the exit code and what else was shown."""
+        """Wait for the end, and return the exit code and the remaining output."""
         shown = b""
         while part := self._read():
             shown += part
@@ -76,7 +76,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(folder: Path) -> Iterator[Callable[..., Terminal]]:
-    """Starts commands at terminals; none outlives the test."""
+    """Start commands on terminals, and end them after the test."""
     terminals: list[Terminal] = []
 
     def terminal(*arguments: str) -> Terminal:
@@ -98,7 +98,7 @@ def letter(folder: Path, run: Run) -> str:
 
 
 @pytest.mark.parametrize("verb", ["redrive", "discard"])
-def test_ctrl_c_at_the_question_ends_it_and_changes_nothing(
+def test_ctrl_c_at_the_question_ends_the_command_and_changes_nothing(
     run: Run, letter: str, terminal: Callable[..., Terminal], verb: str
 ) -> None:
     asked = terminal("dlq", verb, "--all")
@@ -110,7 +110,7 @@ def test_ctrl_c_at_the_question_ends_it_and_changes_nothing(
     assert [each["id"] for each in run("dlq", "list", "--json").json] == [letter]
 
 
-def test_yes_at_the_question_does_it(
+def test_yes_at_the_question_discards(
     run: Run, letter: str, terminal: Callable[..., Terminal]
 ) -> None:
     asked = terminal("dlq", "discard", "--all")

@@ -1,4 +1,4 @@
-"""The verbs that read, publish and settle, each ending by itself."""
+"""Commands that read, publish, and redrive or discard dead letters."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 
 
 def drain(folder: Path) -> None:
-    """Handles every waiting event, as a worker would."""
+    """Handle all waiting events, as a worker does."""
 
     async def drained(store: FeatureStore) -> None:
         async with store:
@@ -32,7 +32,7 @@ def letter(folder: Path, run: Run) -> str:
     return str(letter["id"])
 
 
-def test_features_are_listed_with_how_they_are_recomputed(run: Run) -> None:
+def test_features_are_listed_with_when_they_are_recomputed(run: Run) -> None:
     shown = run("features", "list")
     assert shown.code == 0
     assert "on visit, click" in shown.out
@@ -78,16 +78,14 @@ def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> Non
         ("blurb", "missing", "blurb needs total_spend, with no value yet; `headwater"),
     ],
 )
-def test_a_value_that_nothing_has_computed_is_said_to_be_so(
-    run: Run, name: str, source: str, why: str
-) -> None:
+def test_a_missing_value_is_explained(run: Run, name: str, source: str, why: str) -> None:
     shown = run("features", "get", name, "u1", "u2")
     assert shown.code == 0
     assert shown.out.count(source) == 2
     assert f"u1, u2: {why}" in shown.err
 
 
-def test_a_template_names_what_it_lacks_for_each_entity(folder: Path, run: Run) -> None:
+def test_a_template_names_its_missing_inputs_for_each_entity(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         (folder / "features.py").read_text()
         + """
@@ -107,7 +105,7 @@ def summary(user_id: str) -> str: ...
 
 
 @pytest.mark.usefixtures("home")
-def test_a_template_without_inputs_lacks_nothing(folder: Path, run: Run) -> None:
+def test_a_template_without_inputs_has_no_note(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         (folder / "features.py").read_text()
         + """
@@ -119,7 +117,7 @@ def fixed(user_id: str) -> str: ...
     assert (shown.code, "always the same" in shown.out, shown.err) == (0, True, "")
 
 
-def test_events_that_wait_are_named_before_anything_else(run: Run) -> None:
+def test_waiting_events_are_named_first(run: Run) -> None:
     run("events", "publish", "purchase", "u1", "amount=2.5")
     for name in ("total_spend", "orders"):
         told = run("features", "get", name, "u1").err
@@ -127,20 +125,20 @@ def test_events_that_wait_are_named_before_anything_else(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_scheduled_feature_says_where_failures_are_told(run: Run) -> None:
+def test_a_scheduled_feature_names_the_log_event_of_failures(run: Run) -> None:
     told = run("features", "get", "orders", "u1").err
     assert "log `refresh failed` on errors" in told
 
 
 @pytest.mark.usefixtures("home")
-def test_a_value_with_an_end_is_not_said_to_have_never_been_there(folder: Path, run: Run) -> None:
+def test_an_expired_value_is_not_reported_as_never_computed(folder: Path, run: Run) -> None:
     mended = (folder / "features.py").read_text().replace("max_retries=0", 'ttl="1h"')
     (folder / "features.py").write_text(mended)
     told = run("features", "get", "total_spend", "u1").err
     assert "no worker has computed total_spend within its ttl of 1h;" in told
 
 
-def test_a_feature_for_its_effects_alone_never_has_a_value(folder: Path, run: Run) -> None:
+def test_a_feature_that_returns_none_never_has_a_value(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         (folder / "features.py").read_text()
         + """
@@ -172,7 +170,7 @@ def test_a_feature_that_fails_and_one_that_is_unknown_are_errors(run: Run) -> No
     assert "did you mean 'total_spend'? (searched features.py; pass --file" in unknown.err
 
 
-def test_a_mistake_in_the_file_is_told_with_file_and_line(folder: Path, run: Run) -> None:
+def test_a_mistake_in_the_file_is_reported_with_file_and_line(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         "from headwater import FeatureStore\nstore = FeaturStore()\n"
     )
@@ -209,7 +207,7 @@ def test_a_batch_is_read_from_stdin(folder: Path, run: Run) -> None:
     assert run("features", "get", "visits", "u1", "--json").json[0]["value"] == 2
 
 
-def test_an_empty_batch_is_said_to_be_empty(folder: Path, run: Run) -> None:
+def test_an_empty_batch_is_noted(folder: Path, run: Run) -> None:
     nothing = run("events", "publish", "-", stdin="\n\n")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err == "stdin is empty; no events were published.\n"
@@ -217,7 +215,7 @@ def test_an_empty_batch_is_said_to_be_empty(folder: Path, run: Run) -> None:
     assert not (folder / ".headwater").exists()
 
 
-def test_a_line_without_a_time_zone_is_told_how_to_add_one(run: Run) -> None:
+def test_a_time_without_a_zone_is_refused_with_an_example(run: Run) -> None:
     line = '{"event_type": "visit", "entity_id": "u1", "timestamp": "2026-01-31T12:00:00"}'
     refused = run("events", "publish", "-", stdin=line)
     assert refused.code == 1
@@ -238,14 +236,14 @@ def test_a_line_that_is_not_utf_8_is_named(folder: Path, run: Run) -> None:
     assert not (folder / ".headwater").exists()
 
 
-def test_a_byte_order_mark_is_no_part_of_a_batch(run: Run) -> None:
+def test_a_byte_order_mark_is_ignored(run: Run) -> None:
     line = '\ufeff{"event_type": "visit", "entity_id": "u1"}\n'
     assert len(run("events", "publish", "-", "--json", stdin=line).json) == 1
     assert run("events", "publish", "-", stdin=f"{line}{line}").err.startswith("error: line 2: ")
 
 
 @pytest.mark.usefixtures("home")
-def test_bytes_that_are_no_text_are_an_error_everywhere(run: Run) -> None:
+def test_arguments_that_are_not_utf_8_are_an_error(run: Run) -> None:
     refused = run("dlq", "show", "\udcff")
     assert (refused.code, refused.err) == (1, "error: '\\xff' is not UTF-8 text\n")
 
@@ -286,9 +284,7 @@ def test_one_bad_line_refuses_the_batch(folder: Path, run: Run, line: str) -> No
         (["-", "u1"], "takes no other arguments"),
     ],
 )
-def test_an_event_that_is_not_one_is_a_usage_error(
-    run: Run, arguments: list[str], told: str
-) -> None:
+def test_an_invalid_event_is_a_usage_error(run: Run, arguments: list[str], told: str) -> None:
     shown = run("events", "publish", *arguments)
     assert shown.code == 2
     assert told in shown.err
@@ -326,7 +322,7 @@ def test_all_letters_are_redriven_or_discarded_at_once(folder: Path, run: Run, l
     assert run("dlq", "list", "--json").json == []
 
 
-def test_on_a_terminal_discarding_is_asked_for(
+def test_discarding_asks_for_confirmation_on_a_terminal(
     run: Run, letter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dlq, "is_interactive", lambda: True)
@@ -338,7 +334,7 @@ def test_on_a_terminal_discarding_is_asked_for(
     assert run("dlq", "discard", letter, stdin="y\n").code == 1
 
 
-def test_all_letters_are_not_discarded_where_nobody_can_be_asked(run: Run, letter: str) -> None:
+def test_discarding_all_without_a_terminal_needs_yes(run: Run, letter: str) -> None:
     refused = run("dlq", "discard", "--all")
     assert refused.code == 2
     assert "without a terminal; pass --yes" in refused.err
@@ -346,7 +342,7 @@ def test_all_letters_are_not_discarded_where_nobody_can_be_asked(run: Run, lette
     assert run("dlq", "discard", letter).out == "Discarded 1 dead letter.\n"
 
 
-def test_which_letters_must_be_said_in_one_way(run: Run, letter: str) -> None:
+def test_dead_letters_are_selected_by_ids_or_by_all(run: Run, letter: str) -> None:
     neither = run("dlq", "redrive")
     assert neither.code == 2
     assert "no dead letters selected; pass their ids, or --all" in neither.err
@@ -382,7 +378,7 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
 @pytest.mark.parametrize(
     ("number", "said"), [(0, "0 entities"), (1, "1 entity"), (2, "2 entities")]
 )
-def test_numbers_of_things_are_said_as_people_do(number: int, said: str) -> None:
+def test_counts_have_singular_and_plural(number: int, said: str) -> None:
     assert pluralize(number, "entity", "entities") == said
     assert pluralize(number, "value") == f"{number} value{'' if number == 1 else 's'}"
 

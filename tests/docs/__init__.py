@@ -1,1 +1,1 @@
-"""The documentation says what is so: its code runs, its commands exist, its lists are complete."""
+"""The documentation is correct: its code runs, its commands parse, its lists are complete."""

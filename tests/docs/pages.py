@@ -1,4 +1,4 @@
-"""The pages of the documentation and what stands in them."""
+"""The pages of the documentation: blocks, tables and sections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
+    """Yield the fenced blocks of a page."""
     opened: Block | None = None
     lines: list[str] = []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
@@ -49,18 +49,18 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The text under each heading, by heading, up to the next one."""
+    """Return the text under each heading."""
     parts = re.split(r"^#+ (.*)$", prose(page), flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def rows(text: str) -> list[list[str]]:
-    """The rows of all tables in a text, without their headings."""
+    """Return the rows of all tables in a text, without headings."""
     found: list[list[str]] = []
     for line in text.splitlines():
         if line.startswith("|---"):
@@ -72,11 +72,11 @@ def rows(text: str) -> list[list[str]]:
 
 
 def quoted(cell: str) -> str:
-    """The text in the backticks that a cell begins with, or the cell itself."""
+    """Return the text in the backticks at the start of a cell, or the cell."""
     match = re.match(r"(`+) ?(.+?) ?\1(?!`)", cell)
     return match[2] if match else cell
 
 
 def name_of(page: Path) -> str:
-    """A page as a test's name shows it."""
+    """Return the path of a page, for names of tests."""
     return str(page.relative_to(ROOT))

@@ -1,4 +1,4 @@
-"""Every command that the documentation shows is one: its verbs, arguments and options exist."""
+"""Every command in the documentation parses: its verbs, arguments and options exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=")
 
 
 def _commands() -> Iterator[tuple[str, str]]:
-    """Every command line of a console block, with the page it stands on."""
+    """Yield every command line of a console block, with its page."""
     for page in PAGES:
         for block in blocks(page):
             if block.language == "console":
@@ -32,7 +32,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 
 def _arguments(line: str) -> Iterator[list[str]]:
-    """What follows ``headwater`` in each command of a line that is one of ours."""
+    """Yield the arguments of each ``headwater`` command in a line."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.commenters = "#"
     lexer.whitespace_split = True
@@ -46,18 +46,18 @@ _CASES = [(page, line) for page, line in _commands() if list(_arguments(line))]
 
 
 @pytest.mark.parametrize(("page", "line"), _CASES, ids=[f"{p}: {line}" for p, line in _CASES])
-def test_a_command_of_the_documentation_can_be_given(page: str, line: str) -> None:
+def test_a_command_of_the_documentation_parses(page: str, line: str) -> None:
     for arguments in _arguments(line):
         parse(arguments)
 
 
 def parse(arguments: list[str]) -> None:
-    """Parses the words after ``headwater``; a verb or an option that is not there raises."""
+    """Parse arguments; raise if a command or an option does not exist."""
     _parse(get_command(app), arguments)
 
 
 def _parse(command: Any, arguments: list[str]) -> None:
-    """Parses as the command line itself does; a verb or an option that is not there raises."""
+    """Parse arguments as the command line does."""
     if isinstance(command, TyperGroup) and arguments and not arguments[0].startswith("-"):
         context = command.make_context("headwater", [], resilient_parsing=True)
         _, verb, rest = command.resolve_command(context, arguments)
@@ -67,6 +67,6 @@ def _parse(command: Any, arguments: list[str]) -> None:
             command.make_context("headwater", list(arguments))
 
 
-def test_the_documentation_shows_every_verb_at_work() -> None:
+def test_the_documentation_shows_every_command() -> None:
     shown = {arguments[0] for _, line in _CASES for arguments in _arguments(line) if arguments}
     assert set(VERBS) <= shown

@@ -1,4 +1,4 @@
-"""The Python that the documentation shows runs, and prints what the documentation says it prints.
+"""The Python blocks of the documentation run and print the output that is shown.
 
 The blocks of a page run one after the other in one namespace and in an empty folder. A block with
 a title is saved under that name instead: a features file is loaded, and tests are run by pytest.
@@ -26,7 +26,7 @@ _OUTPUT = "#> "
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory with a store of its own; what is imported from it is forgotten."""
+    """An empty working directory; modules imported from it are removed after the test."""
     for name in list(os.environ):
         if name.startswith("HEADWATER_"):
             monkeypatch.delenv(name)

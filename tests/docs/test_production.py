@@ -1,4 +1,4 @@
-"""The files of the production example are what the page shows, and fit the program."""
+"""The files of the production example equal those on the page and are valid."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_settings_of_the_containers_are_valid(tmp_path: Path) -> None:
     assert load(services["worker"]["environment"], tmp_path).worker.metrics_port == 9100
 
 
-def test_what_the_containers_need_of_each_other_is_there() -> None:
+def test_the_containers_define_the_services_they_depend_on() -> None:
     document = compose()
     services = document["services"]
     for service in services.values():
@@ -69,7 +69,7 @@ def test_what_the_containers_need_of_each_other_is_there() -> None:
     assert services["worker"]["deploy"]["replicas"] == 2
 
 
-def test_redis_is_told_to_keep_what_it_acknowledges() -> None:
+def test_redis_persists_every_acknowledged_write() -> None:
     words = compose()["services"]["redis"]["command"]
     options = dict(zip(words[1::2], words[2::2], strict=True))
     assert options == {
@@ -80,14 +80,14 @@ def test_redis_is_told_to_keep_what_it_acknowledges() -> None:
 
 
 @pytest.mark.parametrize("name", ["migrate", "serve", "worker"])
-def test_the_commands_of_the_containers_can_be_given(name: str) -> None:
+def test_the_commands_of_the_containers_parse(name: str) -> None:
     program, *arguments = compose()["services"][name]["command"]
     assert program == "headwater"
     parse(arguments)
 
 
 @pytest.mark.parametrize("file", UNITS, ids=lambda file: file.name)
-def test_a_unit_starts_a_command_that_can_be_given_and_lets_it_finish(file: Path) -> None:
+def test_a_unit_starts_a_command_that_parses_and_lets_it_finish(file: Path) -> None:
     service = unit(file)["Service"]
     program, *arguments = shlex.split(service["ExecStart"])
     assert Path(program).name == "headwater"
@@ -106,5 +106,5 @@ def test_the_settings_of_the_units_are_valid(tmp_path: Path) -> None:
     assert settings.worker.metrics_port == 9101
 
 
-def test_its_features_file_is_one() -> None:
+def test_the_features_file_of_the_example_loads() -> None:
     assert runtime_of(load_store(EXAMPLE / "features.py")).registry.features

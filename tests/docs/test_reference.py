@@ -1,4 +1,4 @@
-"""The reference lists everything there is, and nothing that is not."""
+"""The reference is complete, and lists nothing that does not exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFERENCE = DOCS / "reference"
 
 
 def _first_words(page: str, section: str) -> list[str]:
-    """What the first column of a section's tables names."""
+    """Return the names in the first column of a section's tables."""
     return [quoted(row[0]) for row in rows(sections(REFERENCE / page)[section])]
 
 
@@ -116,7 +116,7 @@ def test_every_problem_is_listed_with_its_status_and_title() -> None:
     listed = rows(sections(REFERENCE / "http.md")["Problems"])
     found = {(name, row[1], row[2]) for row in listed for name in re.findall(r"`([^`]+)`", row[0])}
     expected = {(r.name, str(r.status), r.title) for r in (*RULES.values(), rule_of(Exception()))}
-    # The name of this one says what is unknown.
+    # The name of this problem contains the kind of name.
     ((name, status, title),) = {rule for rule in expected if rule[0] == "unknown-name"}
     expected.remove((name, status, title))
     expected |= {(f"unknown-{kind}", status, title) for kind in ("feature", "entity", "context")}
@@ -153,7 +153,7 @@ def test_every_field_of_an_event_is_listed() -> None:
     assert _first_words("declarations.md", "Events") == fields
 
 
-def test_every_public_name_and_every_verb_of_the_store_is_told_of() -> None:
+def test_every_public_name_and_every_verb_of_the_store_is_documented() -> None:
     text = (REFERENCE / "declarations.md").read_text(encoding="utf-8")
     for name in headwater.__all__:
         assert re.search(rf"\b{name}\b", text), name
@@ -166,7 +166,7 @@ def test_every_public_name_and_every_verb_of_the_store_is_told_of() -> None:
 
 
 class Metric(NamedTuple):
-    """A metric as the source declares it or as the reference lists it."""
+    """A metric, from the source or from the reference."""
 
     name: str
     kind: str
@@ -183,7 +183,7 @@ def _calls() -> Iterator[ast.Call]:
 
 
 def _kinds_of_records() -> dict[str, set[str]]:
-    """The classes of records that are written often, and the fields that each adds."""
+    """Return the classes of frequent log records with their fields."""
     return {
         name: {line.target.id for line in body if isinstance(line, ast.AnnAssign)}  # type: ignore[union-attr]
         for node in _nodes()
@@ -253,7 +253,7 @@ def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
     assert {key: fields - listed[key] for key, fields in said.items() if fields - listed[key]} == {}
 
 
-def test_every_conformance_suite_is_told_of() -> None:
+def test_every_conformance_suite_is_documented() -> None:
     # Read and not imported: pytest must be the first to load the suites, to rewrite their asserts.
     suites = ROOT / "src" / "headwater" / "testing" / "conformance" / "__init__.py"
     names = set(re.findall(r"\w+Conformance", suites.read_text(encoding="utf-8")))
@@ -261,7 +261,7 @@ def test_every_conformance_suite_is_told_of() -> None:
     assert {quoted(row[0]) for row in rows(listed)} == names
 
 
-def test_json_and_toml_that_is_shown_is_valid() -> None:
+def test_json_and_toml_blocks_are_valid() -> None:
     for page in DOCS.rglob("*.md"):
         for block in blocks(page):
             if block.language == "json":

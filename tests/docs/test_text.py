@@ -1,4 +1,4 @@
-"""Links lead somewhere, and the text speaks of the project alone."""
+"""Links have targets, and no file names machines, package hosts or work sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FOREIGN = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     for target in _LINK.findall(prose(page)):
         if "://" in target:
             continue

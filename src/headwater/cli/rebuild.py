@@ -45,7 +45,7 @@ def rebuild(
     else:
         values = pluralize(report.values, "value")
         entities = pluralize(report.entity_ids, "entity", "entities")
-        typer.echo(f"Restored the last {values} of {entities} from history; newer values stayed.")
+        typer.echo(f"Rebuilt {values} of {entities} from history; newer online values stayed.")
 
 
 def _rebuild(store: FeatureStore, *, adopt: bool) -> RebuildReport:
