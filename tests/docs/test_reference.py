@@ -113,7 +113,7 @@ def test_every_route_has_a_section() -> None:
 
 
 def test_every_problem_is_listed_with_its_status_and_title() -> None:
-    listed = rows(sections(REFERENCE / "http.md")["Problems"])
+    listed = rows(sections(REFERENCE / "http.md")["Errors"])
     found = {(name, row[1], row[2]) for row in listed for name in re.findall(r"`([^`]+)`", row[0])}
     expected = {(r.name, str(r.status), r.title) for r in (*RULES.values(), rule_of(Exception()))}
     # The name of this problem contains the kind of name.
