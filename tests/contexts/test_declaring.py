@@ -178,9 +178,9 @@ async def with_an_object(client: object = object()) -> str:
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (of_a_colour, "parameter 'colour' is a Colour, which no record can give back; take the"),
-        (of_colours, "parameter 'colours' is a Colour, which no record can give back"),
-        (of_a_time, "parameter 'at' is a time, which no record can give back"),
+        (of_a_colour, "parameter 'colour' is a Colour, which records do not support; take the"),
+        (of_colours, "parameter 'colours' is a Colour, which records do not support"),
+        (of_a_time, "parameter 'at' is a time, which records do not support"),
         (with_a_default, "the default of 'colour': Colour is an Enum, which records do not"),
         (
             with_an_object,

@@ -125,7 +125,7 @@ def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None
         ({"trigger": "x", "template": "x"}, "template and trigger cannot go together"),
         ({"refresh": "5m", "template": "x"}, "refresh and template cannot go together"),
         ({"template": "x", "ttl": "5m"}, "ttl has no meaning"),
-        ({"default": "none"}, "default: feature 'feature_name' cannot keep 'none' as int"),
+        ({"default": "none"}, "default: feature 'feature_name' cannot store 'none' as int"),
         ({"name": "not a name"}, "feature name 'not a name' is not a plain identifier"),
         ({"template": "x"}, "a template gives text; annotate it -> str"),
     ],

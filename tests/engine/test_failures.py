@@ -164,7 +164,7 @@ async def test_a_value_that_does_not_fit_its_feature_is_a_failure_with_the_featu
     await store.publish("buy", "u1", {"price": "12"})
     await store.drain()
     (letter,) = await store.dead_letters.list()
-    assert letter.error.startswith("FeatureValueError: feature 'price' cannot keep '12' as float")
+    assert letter.error.startswith("FeatureValueError: feature 'price' cannot store '12' as float")
 
 
 async def test_redrive_runs_only_the_failed_feature(store: FeatureStore, user: type) -> None:

@@ -497,7 +497,7 @@ async def test_what_cannot_be_kept_is_refused_with_the_features_name(
     async def whole(user_id: str, event: ServiceEvent) -> int:
         return 1
 
-    with pytest.raises(FeatureValueError, match="feature 'whole' cannot keep"):
+    with pytest.raises(FeatureValueError, match="feature 'whole' cannot store"):
         await store.set_feature("whole", "u1", value)
     assert await store.get_feature("whole", "u1") is None
 
@@ -509,7 +509,9 @@ async def test_a_computed_value_that_does_not_fit_is_its_functions_failure(
     async def whole(user_id: str) -> int:
         return "seven"  # type: ignore[return-value]
 
-    with pytest.raises(FeatureFailedError, match=r"'whole' failed for 'u1': .*cannot keep 'seven'"):
+    with pytest.raises(
+        FeatureFailedError, match=r"'whole' failed for 'u1': .*cannot store 'seven'"
+    ):
         await store.get_feature("whole", "u1")
 
 

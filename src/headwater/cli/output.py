@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from headwater.core.codec import encode_custom
 from headwater.errors import InvalidInputError
 from headwater.http.json_values import plain
 
@@ -29,12 +30,12 @@ STANDARD_STREAM = Path("-")
 
 def print_json(data: object) -> None:
     """Print data as one indented JSON document."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+    typer.echo(msgspec.json.format(msgspec.json.encode(data, enc_hook=encode_custom), indent=2))
 
 
 def print_json_line(data: object) -> None:
     """Print data as one line of JSON, for a program that reads line by line."""
-    typer.echo(msgspec.json.encode(data))
+    typer.echo(msgspec.json.encode(data, enc_hook=encode_custom))
 
 
 def print_table(
@@ -114,7 +115,7 @@ def note(text: str) -> None:
 
 def cell_text(value: object) -> str:
     """Return a value as one printable line."""
-    builtin = msgspec.to_builtins(plain(value))
+    builtin = msgspec.to_builtins(plain(value), enc_hook=encode_custom)
     if builtin is None or builtin == "":
         return EMPTY
     if isinstance(builtin, str) and builtin.isprintable():

@@ -17,6 +17,7 @@ from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
 from headwater.contexts.freshness import age_ms, feature_reason, reason
 from headwater.contexts.tokens import Tokenizer
 from headwater.core.canonical_json import from_tagged, to_tagged
+from headwater.core.codec import encode_custom
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
 from headwater.features.read_tracking import (
@@ -160,7 +161,7 @@ def _recordable(value: Any) -> Any:
 
     A feature may have any type that JSON can express; a record restores fewer types.
     """
-    json_form = msgspec.to_builtins(value, builtin_types=_RECORDED_TYPES)
+    json_form = msgspec.to_builtins(value, builtin_types=_RECORDED_TYPES, enc_hook=encode_custom)
     return json_form if json_form == value or not _is_restored(value) else value
 
 

@@ -1,21 +1,22 @@
-"""How a feature's value becomes JSON text and comes back in its annotated type.
+"""Feature values as JSON text, and back in their annotated type.
 
-One text serves the online store, history, the wire and the eye. A value is kept if, and only if,
-its text decodes back to the annotated type; anything else is refused, never coerced.
+The online store, history and the wire hold the same text. A value is stored only if its text
+decodes to an equal value of the annotated type; any other value is refused, never coerced.
 """
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
 from uuid import UUID
 
 import msgspec
+from msgspec.inspect import CustomType, Field, Type, type_info
 
 from headwater.errors import FeatureValueError
 
@@ -36,24 +37,45 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class UnstorableError(ValueError):
-    """A value has no exact JSON text; the message says why."""
+    """A value without an exact JSON text; the message says why."""
 
 
-def _from_numpy(value: object) -> object:
+@runtime_checkable
+class PydanticModel(Protocol):
+    """A model of pydantic 2, which Headwater does not import."""
+
+    def model_dump(self, *, mode: str, by_alias: bool) -> Any: ...
+
+    @classmethod
+    def model_validate_json(cls, json_data: bytes) -> object: ...
+
+
+def encode_custom(value: object) -> object:
+    """Return a value of a class that msgspec does not know in builtin types."""
     if type(value).__module__ == "numpy":
-        plain: object = value.tolist()  # type: ignore[attr-defined]
-        return plain
-    raise UnstorableError(f"a {type(value).__qualname__} has no JSON form")
+        builtin: object = value.tolist()  # type: ignore[attr-defined]
+        return builtin
+    if isinstance(value, PydanticModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise UnstorableError(f"{type(value).__qualname__} has no JSON form")
+
+
+def decode_custom(kind: type, value: object) -> object:
+    """Return a decoded JSON value as an instance of a class that msgspec does not know."""
+    if issubclass(kind, PydanticModel):
+        # As JSON text, because a strict model takes no text for a date otherwise.
+        return kind.model_validate_json(_ENCODER.encode(value))
+    return value
 
 
 def plain(value: object) -> Any:
-    """The value in builtin types, refused where JSON would change it silently."""
+    """Return the value in builtin types; raise UnstorableError if JSON would change it."""
     kind = type(value)
     if kind in _SAFE or (kind is float and math.isfinite(value)):  # type: ignore[arg-type]
         return value
     try:
         if kind is not int:
-            value = msgspec.to_builtins(value, builtin_types=_BUILTINS, enc_hook=_from_numpy)
+            value = msgspec.to_builtins(value, builtin_types=_BUILTINS, enc_hook=encode_custom)
         _check(value)
     except (TypeError, OverflowError, RecursionError) as error:
         raise UnstorableError(str(error)) from error
@@ -62,7 +84,7 @@ def plain(value: object) -> Any:
 
 _SHOWN = 60
 _DEEPEST = 200
-"""How deep values may be nested: as deep as every reader of JSON goes."""
+"""The maximum nesting depth of a value; every JSON parser supports it."""
 
 _Check = Callable[[Any, int], None]
 
@@ -80,7 +102,7 @@ def _check_float(value: float, _: int) -> None:
 
 def _check_int(value: int, _: int) -> None:
     if value not in _INT64:
-        raise UnstorableError("an integer beyond 64 bits is not exact in other readers")
+        raise UnstorableError("an integer beyond 64 bits is not exact in every JSON parser")
 
 
 def _check_datetime(value: datetime, _: int) -> None:
@@ -114,25 +136,25 @@ _CHECKS: dict[type, _Check] = {
 
 
 def encode_exact(value: object, decode: Callable[[bytes], Any]) -> bytes:
-    """The value's JSON text, after proof that it decodes to the same value."""
+    """Return the value's JSON text; raise UnstorableError unless it decodes to an equal value."""
     try:
         raw = _ENCODER.encode(plain(value))
         back = decode(raw)
     except (TypeError, UnicodeEncodeError, OverflowError, msgspec.ValidationError) as error:
         raise UnstorableError(str(error)) from error
-    if back is not value and not _same(back, value):
+    if back is not value and not _is_equal(back, value):
         if repr(back) == repr(value):
-            raise UnstorableError("what comes back looks the same, but is not equal: is it a NaN?")
-        raise UnstorableError(f"it would come back as {reprlib.repr(back)}")
+            raise UnstorableError("it would decode to a value that is not equal: is it a NaN?")
+        raise UnstorableError(f"it would decode to {reprlib.repr(back)}")
     return raw
 
 
-def _same(back: object, value: object) -> bool:
-    """Says whether what comes back is what went in; NumPy's types may become Python's own."""
+def _is_equal(back: object, value: object) -> bool:
+    """Return whether two values are equal; NumPy's types count as equal to Python's."""
     try:
         if bool(back == value):
             return True
-    except ValueError:  # an array inside: NumPy does not say whether it is equal as a whole
+    except ValueError:  # NumPy refuses to compare arrays as a whole
         pass
     return _has_numpy(value)
 
@@ -146,7 +168,7 @@ def _has_numpy(value: object) -> bool:
 
 
 def _bare(annotation: Any) -> Any:
-    """The one type of ``T | None``, else the annotation itself."""
+    """Return ``T`` for ``T | None``, else the annotation itself."""
     if get_origin(annotation) in (Union, UnionType):
         members = [member for member in get_args(annotation) if member is not NoneType]
         if len(members) == 1:
@@ -154,29 +176,64 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _named(annotation: Any) -> str:
-    """An annotation as people write it."""
+def _name_of(annotation: Any) -> str:
+    """Return an annotation as it is written in code."""
     if annotation is NoneType:
         return "None"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
+def _check_supported(annotation: Any) -> None:
+    """Raise TypeError if the annotation names a class that has no JSON form."""
+    for kind in _custom_classes(type_info(annotation), set()):
+        is_json = any(issubclass(native, kind) for native in (dict, list, str, int, float))
+        if not is_json and not issubclass(kind, PydanticModel):
+            raise TypeError(f"{kind.__qualname__} has no JSON form; {_alternative(kind)}")
+
+
+def _custom_classes(node: object, seen: set[int]) -> Iterator[type]:
+    """Return the classes inside an annotation that msgspec does not know."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, CustomType):
+        yield node.cls
+    elif isinstance(node, Type | Field):
+        for part in msgspec.structs.asdict(node).values():
+            yield from _custom_classes(part, seen)
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _custom_classes(part, seen)
+
+
+def _alternative(kind: type) -> str:
+    if kind.__module__ == "numpy":
+        return "annotate float, int or list[float]; NumPy values are converted"
+    for base in (str, int, float, bytes, list, dict, set, tuple):
+        if issubclass(kind, base):
+            return f"annotate {base.__name__}"
+    return "annotate a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
+
+
 class Codec:
-    """Turns the values of one feature into JSON text and back."""
+    """Encodes the values of one feature as JSON text and decodes them."""
 
     __slots__ = ("_decode", "_simple", "annotation", "expected", "feature", "kind")
 
     def __init__(self, feature: str, annotation: Any) -> None:
+        """Raise TypeError if values of the annotated type cannot be stored."""
+        _check_supported(annotation)
         self.feature = feature
         self.annotation = annotation
-        self.expected: str = _named(annotation)
+        self.expected: str = _name_of(annotation)
         self.kind: Kind = _KINDS.get(_bare(annotation), "json")
-        # Values of exactly these types come back as they went in, so that need not be proved.
+        # Values of exactly these types always decode to an equal value: no check is needed.
         self._simple = annotation if annotation in (float, bool) else None
-        self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(annotation).decode
+        decoder = msgspec.json.Decoder(annotation, dec_hook=decode_custom)
+        self._decode: Callable[[bytes | msgspec.Raw], Any] = decoder.decode
 
     def encode(self, value: object) -> bytes:
-        """The value's JSON text, after proof that it decodes to the same value."""
+        """Return the value's JSON text; raise FeatureValueError if it has none."""
         if type(value) is self._simple and math.isfinite(value):  # type: ignore[arg-type]
             return _ENCODER.encode(value)
         try:
@@ -184,19 +241,19 @@ class Codec:
         except UnstorableError as error:
             raise FeatureValueError(
                 self.feature,
-                f"cannot keep {reprlib.repr(value)} as {self.expected}: {error}; return the "
+                f"cannot store {reprlib.repr(value)} as {self.expected}: {error}; return the "
                 "annotated type or change the annotation",
             ) from error
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:
-        """The value in its annotated type."""
+        """Return the value in its annotated type."""
         try:
             return self._decode(raw)
         except msgspec.ValidationError as error:
-            # A stored value that an edited annotation no longer describes.
+            # The annotation has changed since the value was stored.
             text = bytes(raw)[:_SHOWN].decode(errors="replace")
             raise FeatureValueError(
                 self.feature,
-                f"was stored as {text}, which is no {self.expected}: {error}; change the "
-                "annotation back, or give values of the new type to a feature of another name",
+                f"was stored as {text}, which is not {self.expected}: {error}; change the "
+                "annotation back, or declare a feature of another name for the new type",
             ) from error

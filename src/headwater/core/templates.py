@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from headwater.core.codec import encode_custom
 from headwater.errors import TemplateError
 from headwater.errors.hints import Location
 
@@ -71,7 +72,8 @@ def as_text(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     # Enums, dates, decimals and similar types become the text or number of their JSON form.
-    plain = value if type(value) in _PLAIN_TYPES else msgspec.to_builtins(value)
+    is_plain = type(value) in _PLAIN_TYPES
+    plain = value if is_plain else msgspec.to_builtins(value, enc_hook=encode_custom)
     if isinstance(plain, str | int | float):
         return str(plain)
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(plain).decode()

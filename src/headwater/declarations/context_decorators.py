@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any, Never, Protocol, get_args, get_type_hints
 
 from headwater.core.canonical_json import to_tagged
+from headwater.core.codec import PydanticModel
 from headwater.core.durations import Duration, to_timedelta
 from headwater.core.values import LONGEST_NAME
 from headwater.declarations.contexts import (
@@ -119,11 +120,13 @@ def retriever(
         declaring.check_known(unknown)
         declaring.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
         declaring.check("its body", _A_SEARCH, holds=not _is_empty(function))
+        signature = inspect.signature(function)
+        declaring.check_parameters(function, signature)
         definition = RetrieverDef(
             name=declaring.name,
             function=function,
             is_async=_is_async(function),
-            signature=inspect.signature(function),
+            signature=signature,
             location=declaring.location,
             description=inspect.getdoc(function) or "",
             cache_ttl=declaring.span("cache_ttl", cache_ttl, to_timedelta),
@@ -138,7 +141,12 @@ def retriever(
 
 _A_NUMBER = "a whole number above zero"
 _A_COUNT = "a whole number above zero and below 2^53"
-_INSTEAD = "take the text or number that stands for it, such as a Literal['red', 'blue']"
+_ALTERNATIVES: dict[type, str] = {
+    Enum: "take the value of its member, annotated as a Literal such as Literal['red', 'blue']",
+    time: "take a text such as '09:30', or a datetime",
+    tuple: "take a plain tuple or a dataclass",
+    PydanticModel: "take a dataclass, or the dict that its model_dump() returns",
+}
 _A_SEARCH = "a search: it is empty, and would never find anything"
 _A_BOOLEAN = "True or False"
 _A_TEXT = "a text that UTF-8 can hold"
@@ -176,20 +184,24 @@ class _Declaring:
             raise self._wrong(f"{option}: {error}") from error
 
     def check_parameters(self, function: Callable[..., Any], signature: inspect.Signature) -> None:
-        """Refuses what every call would have to refuse, because no record can give it back."""
+        """Refuse parameters that no record can restore, because every call would be refused."""
         hints = annotations_of(function)
         for name, parameter in signature.parameters.items():
             for kind in _classes(hints.get(name)):
-                if issubclass(kind, Enum | time):
-                    raise self._wrong(
-                        f"parameter {name!r} is a {kind.__qualname__}, which no record can give "
-                        f"back; {_INSTEAD}"
-                    )
+                self._check_restorable(name, kind)
             if parameter.default is not parameter.empty:
                 try:
                     to_tagged(parameter.default)
                 except RecordValueError as error:
                     raise self._wrong(f"the default of {name!r}: {error.problem}") from error
+
+    def _check_restorable(self, name: str, kind: type) -> None:
+        for unsupported, alternative in _ALTERNATIVES.items():
+            if issubclass(kind, unsupported) and kind is not tuple:
+                raise self._wrong(
+                    f"parameter {name!r} is a {kind.__qualname__}, which records do not support; "
+                    f"{alternative}"
+                )
 
     def _wrong(self, problem: str) -> DeclarationError:
         return DeclarationError(

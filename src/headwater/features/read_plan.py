@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.core.codec import decode_custom
 from headwater.core.values import Cell, Cells, decode_cells
 from headwater.declarations import graph
 from headwater.declarations.features import EntityDef, FeatureDef
@@ -47,7 +48,7 @@ class View:
         ]
         renamed = {name: f.name for name, f in zip(names, features, strict=True)}
         view = msgspec.defstruct("View", fields, rename=renamed, gc=False)
-        self._decode = msgspec.json.Decoder(view).decode
+        self._decode = msgspec.json.Decoder(view, dec_hook=decode_custom).decode
         # With a second name the getter returns a tuple even for a single feature.
         self._cells = attrgetter(*names, "__class__")
 

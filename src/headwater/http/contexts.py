@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from headwater.contexts.recorded import ContextPage
+from headwater.core.codec import encode_custom
 from headwater.declarations import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.http.context_arguments import arguments_of, with_reference
@@ -141,7 +142,7 @@ class Contexts:
 
 
 def _json(value: msgspec.Struct) -> ApiResponse:
-    return ApiResponse(msgspec.json.encode(plain(value)))
+    return ApiResponse(msgspec.json.encode(plain(value), enc_hook=encode_custom))
 
 
 def assembled(context: Context) -> Assembled:

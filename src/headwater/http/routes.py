@@ -12,6 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from headwater.core.codec import encode_custom
 from headwater.http.request_errors import FieldError
 from headwater.http.request_parsing import (
     Upload,
@@ -28,7 +29,7 @@ JSON_TYPES = ("application/json",)
 
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 
 
 class Route(msgspec.Struct, frozen=True):
