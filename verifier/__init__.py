@@ -1,1 +1,1 @@
-"""The verifier is JavaScript; what is Python here makes its test vectors."""
+"""The verifier is written in JavaScript; the Python code generates its test vectors."""

@@ -1,4 +1,4 @@
-"""The entity that tests of contexts are about."""
+"""The entity of the tests of contexts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater import FeatureStore, ServiceEvent, entity, feature
 
 @pytest.fixture
 def user(store: FeatureStore) -> type:
-    """The entity that most tests are about, with a feature that can be set."""
+    """An entity with two features."""
 
     @entity(store)
     class User:

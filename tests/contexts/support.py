@@ -1,4 +1,4 @@
-"""What tests of contexts share besides their store."""
+"""Helpers of the tests of contexts."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from headwater.records.sealing import open_core
 
 
 async def recorded(store: FeatureStore, context: Context) -> Core:
-    """What the record of a context says, with every value disclosed."""
+    """Return the core of a context's record, with every value disclosed."""
     return open_core(await store.get_record(context.context_id))

@@ -1,4 +1,4 @@
-"""Assembling: what a function may take and give, what is kept within the budget, and overrides."""
+"""Assembling: arguments and results of the function, the budget, and overrides."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_what_a_function_raises_is_said_with_the_contexts_name(store: Feat
     assert isinstance(e.value.__cause__, KeyError)
 
 
-# What it takes
+# Arguments
 
 
 async def test_arguments_of_every_kind_are_recorded_by_name(store: FeatureStore) -> None:
@@ -186,7 +186,7 @@ async def test_the_record_has_the_arguments_as_they_were_given(store: FeatureSto
     assert (await recorded(store, ctx)).inputs == {"filters": {"tags": ["first"]}}
 
 
-# What is kept
+# Budget
 
 TEN = "one two three four five six seven eight nine ten"
 

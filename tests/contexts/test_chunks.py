@@ -1,4 +1,4 @@
-"""Chunks: taken from whatever a search gives, the same for all who get them, kept unchanged."""
+"""Chunks: made from the results of a search, equal for all readers, and unchangeable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pair(msgspec.Struct):
     x: int
 
 
-# What was found stays as it is
+# Results do not change
 
 
 @BOTH

@@ -1,4 +1,4 @@
-"""Freshness: guaranteed means it; whatever is older than the SLA, or of no age, is said."""
+"""Freshness: everything that is older than the SLA, or has no age, is a violation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def declared(store: FeatureStore, *, strict: bool = False) -> ContextFunction[[s
     return made
 
 
-# What is read by something that fails, and is caught
+# Reads of a call that fails, when the error is caught
 
 
 async def test_what_a_caught_failure_has_read_is_read(store: FeatureStore, user: type) -> None:

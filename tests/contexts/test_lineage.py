@@ -1,4 +1,4 @@
-"""Lineage: everything that a function reads, by itself, and never of another's assembly."""
+"""Lineage: everything that a function reads, and nothing of other assemblies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was seen to fail in the contexts of the nearest peer, each as a promise that we keep."""
+"""Failures that were seen in the contexts of similar software, each as a test."""
 
 from __future__ import annotations
 

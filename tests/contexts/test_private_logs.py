@@ -49,7 +49,7 @@ def desk(store: FeatureStore) -> None:
 
 
 def declare_odd(store: FeatureStore) -> None:
-    """Those that fail in ways of their own."""
+    """Contexts and retrievers that fail in different ways."""
 
     @context(store)
     async def of_several(user_id: str, question: str) -> str:

@@ -1,4 +1,4 @@
-"""Values in texts: as a person would write them, whatever their type."""
+"""Values in texts: written as a person would write them, for every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system's Node, or the one that is a package."""
+"""Node of the system, or of a package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OLDEST = 18
 
 @cache
 def node() -> str:
-    """A Node that is new enough."""
+    """Return the path of a recent Node."""
     found = shutil.which("node")
     if found and _major(found) >= _OLDEST:
         return found
@@ -30,7 +30,7 @@ def _major(command: str) -> int:
 
 
 def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """What Node printed for a script and its arguments."""
+    """Run a script with Node."""
     return subprocess.run(
         [node(), *map(str, arguments)],
         input=stdin,

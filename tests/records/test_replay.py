@@ -1,4 +1,4 @@
-"""Replays of a core alone: they say whether its text is the one that its hash is of."""
+"""Replays of a core alone: `matches` compares the text with its hash."""
 
 from __future__ import annotations
 

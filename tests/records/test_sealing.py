@@ -112,7 +112,7 @@ def test_a_value_of_none_is_committed_to_like_any_other() -> None:
 
 
 class _Text(str):
-    """What looks like text, and is written by nobody but its own class."""
+    """A subclass of str that encoders may write differently."""
 
 
 class _OwnPolicy(Policy, frozen=True, kw_only=True):

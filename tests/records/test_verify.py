@@ -1,4 +1,4 @@
-"""Verification finds whatever is changed, one byte or one value, and names it."""
+"""Verification finds every change, of one byte or one value, and names it."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_the_lack_of_a_signature_is_said_and_broken_where_one_must_be() -> None:
     unsigned = msgspec.structs.replace(RECORD, signature=None)
     assert (verify(RECORD).signed, verify(unsigned).signed) == (True, False)
     for keyring, said in ((KEYRING, "although there are keys"), (parse_keyring(""), "not signed")):
-        rung = verify(unsigned, keyring).of("signature")
-        assert (rung.ok, said in rung.detail) == (None, True)
+        check = verify(unsigned, keyring).of("signature")
+        assert (check.ok, said in check.detail) == (None, True)
         assert verify(unsigned, keyring, signed=True).of("signature").ok is False
 
 

@@ -102,11 +102,11 @@ def files() -> dict[str, str]:
         known = msgspec.to_builtins(case)
         del known["document"]
         manifest.append({"file": f"records/{case.name}.json"} | known)
-    made = {f"vectors/records/{case.name}.json": case.document for case in cases}
+    generated = {f"vectors/records/{case.name}.json": case.document for case in cases}
     for name, content in {
         "records": manifest,
         "canonical": _canonical(),
         "grammar": _grammar(),
     }.items():
-        made[f"vectors/{name}.json"] = json.dumps(content, ensure_ascii=True, indent=2) + "\n"
-    return made
+        generated[f"vectors/{name}.json"] = json.dumps(content, ensure_ascii=True, indent=2) + "\n"
+    return generated

@@ -1,4 +1,4 @@
-"""Records to make test vectors of: one with everything in it, made the same way every time."""
+"""Sample cores and values for test vectors, the same in every run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ for _ in range(48):
 
 
 def salts() -> Salts:
-    """Salts that are the same each time, which only test vectors may have."""
+    """Return deterministic salts, for test vectors only."""
     blocks = count()
 
     def draw(size: int) -> bytes:
@@ -109,7 +109,7 @@ _TEXTS = ("You are a support agent.", "Customer: Ada “the first” 😀", "A l
 
 
 def _item(content: str, **known: Any) -> Item:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "priority": 50,
         "required": False,
         "truncate": False,
@@ -121,7 +121,7 @@ def _item(content: str, **known: Any) -> Item:
         "reason": "fits",
         "short_by": 0,
     }
-    return Item(content=content, **(given | known))
+    return Item(content=content, **(fields | known))
 
 
 def _items() -> tuple[Item, ...]:
@@ -193,9 +193,9 @@ def _retrieval() -> Retrieval:
 
 
 def sample(**known: Any) -> Core:
-    """A core in which every kind of field is filled."""
+    """Return a core in which every kind of field is filled."""
     content = "\n\n".join(_TEXTS)
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "context_id": "019b7e9c-4c1a-7abc-8def-0123456789ab",
         "created_at": NOON,
         "environment": "production",
@@ -257,4 +257,4 @@ def sample(**known: Any) -> Core:
         ),
         "timing": Timing(started_at=NOON, assembly_us=900),
     }
-    return Core(**(given | known))
+    return Core(**(fields | known))

@@ -15,7 +15,7 @@ from tests.contexts.recorded.shop import Opens, Shop, declare
 
 @pytest.fixture
 async def opens(settings: Settings, clock: ManualClock) -> AsyncIterator[Opens]:
-    """Opens the same shop again and again, each time with settings of its own."""
+    """Open the same shop several times, each time with other settings."""
     stores: list[FeatureStore] = []
 
     def shop(**changes: object) -> Shop:

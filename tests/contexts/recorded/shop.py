@@ -19,7 +19,7 @@ from headwater.declarations import ContextFunction
 
 
 class Shop:
-    """The store, and what is declared in it."""
+    """A store and its declarations."""
 
     def __init__(self, store: FeatureStore) -> None:
         self.store = store
@@ -49,7 +49,7 @@ class Opens(Protocol):
 
 
 def declare(store: FeatureStore) -> Shop:
-    """The shop, in a store of its own."""
+    """Return the shop in a new store."""
     shop = Shop(store)
 
     @entity(store)

@@ -59,7 +59,7 @@ async def test_a_log_that_stands_still_holds_a_context_up_for_its_time_and_no_lo
     unrecorded = metric(UNRECORDED)
     async with stalled(), asyncio.timeout(5):
         first = await shop.plain("a")
-        # Whoever comes later waits for its own time, and not for what is stuck.
+        # Later calls wait for their own timeout, not for the stuck one.
         later = await asyncio.gather(*(shop.plain(f"b{number}") for number in range(5)))
     for made in (first, *later):
         assert made.meta["recorded"] is False
@@ -78,7 +78,7 @@ async def test_what_was_recorded_too_late_is_there_once_and_whole(
     async with stalled():
         late = await shop.plain("late")
     assert late.meta["recorded"] is False
-    # Records are kept in order, so what was on its way has come through.
+    # Records are stored in order, so the earlier one has been written.
     assert (await shop.plain("after")).meta["recorded"] is True
     assert len(await database.run("SELECT context_id FROM {records}")) == 3
     assert (await shop.store.records.verify(late.context_id)).ok

@@ -1,4 +1,4 @@
-"""The keys that records are found by: hashes under a secret that every store has of its own."""
+"""The keys by which records are found: hashes with a secret of the store."""
 
 from __future__ import annotations
 

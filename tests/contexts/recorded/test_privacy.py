@@ -1,4 +1,4 @@
-"""Privacy and erasure: what is not to be kept is nowhere, and the proof holds all the same."""
+"""Privacy and redaction: withheld values are stored nowhere, and records still verify."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_without_content_no_file_of_an_embedded_store_has_what_only_the_co
 
 
 def search_for_a_while(shop: Shop) -> tuple[RetrieverFunction[[str]], list[str]]:
-    """A search whose results are kept, and what it was made with."""
+    """A search with cached results, and its arguments."""
     made: list[str] = []
 
     @retriever(shop.store, cache_ttl="5m")

@@ -1,4 +1,4 @@
-"""Contexts are found by whatever went into them, however deep inside it was read."""
+"""Contexts are found by everything that went into them, directly or indirectly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headwater.testing import ManualClock
 
 
 class Depths:
-    """Features, searches and contexts that rest on each other, down to what is stored."""
+    """Features, searches and contexts that depend on each other, down to stored values."""
 
     def __init__(self, store: FeatureStore) -> None:
         self.store = store

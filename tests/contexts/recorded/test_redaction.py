@@ -81,14 +81,14 @@ VALUES: dict[str, tuple[Any, Any]] = {
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[FeatureStore]:
-    """A store of its own, embedded."""
+    """An embedded store."""
     store = FeatureStore(settings=Settings().replace(home=home))
     yield store
     await store.close()
 
 
 def _declare(store: FeatureStore, annotation: Any) -> None:
-    """Declares a feature of some type, and one that is a template of it."""
+    """Declare a feature of some type, and a template feature that uses it."""
 
     @entity(store)
     class User:

@@ -1,4 +1,4 @@
-"""Replays: what was stored, made again from it, and run again then and now."""
+"""Replays: the stored text, the stored items fitted again, and the function run again."""
 
 from __future__ import annotations
 

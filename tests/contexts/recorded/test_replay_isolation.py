@@ -29,7 +29,7 @@ async def waiting(shop: Shop) -> int:
     return sum(part.waiting for part in await shop.store.admin.lag())
 
 
-# What was read
+# Reads
 
 
 async def test_as_of_reads_a_value_whose_event_was_ahead_of_the_clock(
@@ -123,7 +123,7 @@ async def test_as_of_reads_what_was_computed_for_the_context_and_kept(
     assert runs == 2
 
 
-# What was given
+# Arguments
 
 
 class Question(msgspec.Struct):

@@ -190,7 +190,7 @@ async def test_contexts_are_found_by_feature_entity_and_chunk(shop: Shop) -> Non
     assert ids(await find(feature="gone")) == []
     with pytest.raises(InvalidInputError, match="feature, entity_id or chunk"):
         await find()
-    # What was declared then need not be declared now.
+    # The context need not be declared any more.
     runtime_of(shop.store).registry.features.clear()
     assert ids(await find(feature="total", entity_id="u2")) == [two]
     assert ids(await find(entity_id="u1")) == [three, one]

@@ -44,13 +44,12 @@ ASKING: tuple[Callable[[FeatureStore, str], Awaitable[object]], ...] = (
 
 
 async def broken(shop: Shop, ref: str) -> dict[str, str]:
-    """The rungs of a record's ladder that do not hold, and why."""
+    """Return the failed checks of a record, with their details."""
     report = await shop.store.records.verify(ref)
     assert report.ok == (not [check for check in report.checks if check.ok is False])
     return {check.check: check.detail for check in report.checks if check.ok is False}
 
 
-@pytest.mark.both_environments
 async def alter(database: Database, column: str, ref: str, before: bytes, after: bytes) -> None:
     """Replaces some bytes of a column, as somebody does who has the database."""
     sql = f"SELECT {column} FROM {{records}} WHERE context_id = $1"
@@ -60,7 +59,7 @@ async def alter(database: Database, column: str, ref: str, before: bytes, after:
     await database.run(sql, stored.replace(before, after, 1), ref)
 
 
-async def test_an_untouched_record_holds_on_every_rung(opens: Opens) -> None:
+async def test_an_untouched_record_holds_in_every_check(opens: Opens) -> None:
     shop = opens(**SIGNED)
     await shop.spends("u1", 5)
     made = await shop.asks()
@@ -76,7 +75,7 @@ async def test_an_untouched_record_holds_on_every_rung(opens: Opens) -> None:
 
 @pytest.mark.both_environments
 @pytest.mark.parametrize(
-    ("column", "before", "after", "rung", "named"),
+    ("column", "before", "after", "check", "named"),
     [
         ("core", b'"max_tokens":60', b'"max_tokens":61', "hash", "was altered"),
         ("core", b'"$sd":"', b'"$sd":"0', "hash", "was altered"),
@@ -108,14 +107,14 @@ async def test_tampering_with_the_database_is_named(
     column: str,
     before: bytes,
     after: bytes,
-    rung: str,
+    check: str,
     named: str,
 ) -> None:
     shop = opens(**SIGNED)
     await shop.spends("u1", 5)
     made = await shop.asks()
     await alter(database, column, made.context_id, before, after)
-    assert named in (await broken(shop, made.context_id))[rung]
+    assert named in (await broken(shop, made.context_id))[check]
 
 
 @pytest.mark.both_environments

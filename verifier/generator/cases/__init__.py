@@ -1,1 +1,1 @@
-"""What the test vectors are about: records that hold, and records broken in one way each."""
+"""The cases of the test vectors: valid records, and records broken in one way each."""

@@ -1,4 +1,4 @@
-"""Records whose core was altered, or what is on file about it."""
+"""Records whose core or columns were altered."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from verifier.generator.cases.vocabulary import (
     case,
     changed,
     deep,
-    recored,
     resealed,
     with_core,
+    with_other_core,
 )
 from verifier.generator.samples import HMAC
 
 
 def broken_cores() -> list[Case]:
-    """Records whose core, or what is filed about it, was altered."""
+    """Return records whose core or columns were altered."""
     text = FULL.core.decode()
     other = f"sha256:{'2' * 64}"
     return [
@@ -84,14 +84,14 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "core-deep",
-            "it is nested one level too deeply, and its hash fits",
+            "it is nested one level too deep, and its hash is right",
             deep(FULL, DEEPEST_TEXT),
             "x....",
             "nested deeper",
         ),
         case(
             "core-very-deep",
-            "it is nested beyond what a stack holds, and its hash fits",
+            "it is nested too deep for a stack, and its hash is right",
             deep(FULL, 6_000),
             "x....",
             "nested deeper",
@@ -112,36 +112,36 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "core-twice",
-            "a key is there twice, and the hash was made to fit",
-            recored(FULL, text.replace('"version":1,', '"version":1,"version":2,')),
+            "a key occurs twice, and the hash was adjusted",
+            with_other_core(FULL, text.replace('"version":1,', '"version":1,"version":2,')),
             "x....",
             "twice",
         ),
         case(
             "core-float",
-            "a number is no integer, and the hash was made to fit",
-            recored(FULL, text.replace('"tokens":19', '"tokens":19.0')),
+            "a number is not an integer, and the hash was adjusted",
+            with_other_core(FULL, text.replace('"tokens":19', '"tokens":19.0')),
             "x....",
             "19.0",
         ),
         case(
             "core-negative-zero",
-            "a zero is negative, and the hash was made to fit",
-            recored(FULL, text.replace('"age_ms":0', '"age_ms":-0')),
+            "a zero is negative, and the hash was adjusted",
+            with_other_core(FULL, text.replace('"age_ms":0', '"age_ms":-0')),
             "x....",
             "-0",
         ),
         case(
             "core-big-integer",
-            "an integer is not exact in every reader",
-            recored(FULL, text.replace('"tokens":19', '"tokens":9007199254740992')),
+            "an integer is not exact in every parser",
+            with_other_core(FULL, text.replace('"tokens":19', '"tokens":9007199254740992')),
             "x....",
             "9007199254740992",
         ),
         case(
             "core-order",
-            "keys are not in order, and the hash was made to fit",
-            recored(
+            "keys are not in order, and the hash was adjusted",
+            with_other_core(
                 FULL,
                 json.dumps(
                     dict(reversed(list(parse(text).items()))),
@@ -154,21 +154,21 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "core-other-spec",
-            "the core is of another kind",
+            "the core has another spec",
             resealed(FULL, lambda t: t.update(spec="CRS-002")),
             "x.+++",
             "CRS-002",
         ),
         case(
             "core-no-record",
-            "the core is no record at all",
-            recored(FULL, "{}"),
+            "the core is not a record",
+            with_other_core(FULL, "{}"),
             "x....",
             "not that of a record",
         ),
         case(
             "core-rehashed",
-            "the core was altered and its hash made to fit: the signature tells",
+            "the core was altered and its hash adjusted: the signature fails",
             resealed(SIGNED, lambda t: t["output"].update(tokens=18)),
             "+x+++",
             SIGNED.record_hash,
@@ -176,14 +176,14 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "core-rehashed-digest",
-            "a commitment was altered and the hash made to fit",
+            "a commitment was altered and the hash was adjusted",
             resealed(FULL, lambda t: t["inputs"].update(question={"$sd": "0" * 64})),
             "+.x++",
             "/inputs/question",
         ),
         case(
             "record-hash",
-            "the hash on file was altered",
+            "record_hash was altered",
             changed(SIGNED, lambda d: d.update(record_hash=other)),
             "x++++",
             other,
@@ -191,21 +191,21 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "context-id",
-            "it is on file under another id",
+            "context_id was altered",
             changed(FULL, lambda d: d.update(context_id=OTHER.context_id)),
             "x.+++",
             OTHER.context_id,
         ),
         case(
             "content-hash",
-            "the text's hash on file was altered",
+            "content_hash was altered",
             changed(FULL, lambda d: d.update(content_hash=other)),
             "x.+++",
             other,
         ),
         case(
             "another-hash",
-            "it is another record than the one asked for",
+            "it is not the expected record",
             FULL,
             "x.+++",
             other,
@@ -214,7 +214,7 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "another-id",
-            "it is another record than the one asked for",
+            "it is not the expected record",
             FULL,
             "x.+++",
             OTHER.context_id,
@@ -223,7 +223,7 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "another-empty",
-            "it was asked for by nothing",
+            "the expected id is empty",
             FULL,
             "x.+++",
             "another record",
@@ -232,7 +232,7 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "another-with-a-mark",
-            "it was asked for by its id behind a mark of byte order, which is no space",
+            "the expected id begins with a byte order mark, which is not white space",
             FULL,
             "x.+++",
             "another record",
@@ -241,7 +241,7 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "another-and-unsigned",
-            "it is another record than the one asked for, and not signed",
+            "it is not the expected record, and not signed",
             FULL,
             "xx+++",
             other,
@@ -251,7 +251,7 @@ def broken_cores() -> list[Case]:
         ),
         case(
             "another-and-altered",
-            "it is another record than the one asked for, and was altered",
+            "it is not the expected record, and was altered",
             changed(FULL, lambda d: d.update(content_hash=other)),
             "x.+++",
             "another record",

@@ -1,4 +1,4 @@
-"""Records whose values were altered, and those that were false from the start."""
+"""Records whose values were altered, or were inconsistent when they were sealed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verifier.generator.cases.vocabulary import Case, Document, case, changed, d
 
 
 def broken_disclosures() -> list[Case]:
-    """Records whose values, salts or notes were altered or never true."""
+    """Return records whose values, salts or notes are wrong."""
 
     def change(at: str, **members: Any) -> Document:
         return changed(FULL, lambda document: disclosure(document, at).update(members))
@@ -104,7 +104,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "pointer",
-            "a value was moved to where nothing is",
+            "a value was moved to a pointer without a commitment",
             change("/inputs/question", pointer="/inputs/answer"),
             "+.x++",
             "/inputs/answer",
@@ -136,7 +136,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "missing",
-            "a value is gone without a note",
+            "a value is missing without a note",
             changed(FULL, remove),
             "+.x++",
             "/inputs/question",
@@ -159,7 +159,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "twice",
-            "a value is there twice",
+            "a value occurs twice",
             changed(FULL, lambda d: d["disclosures"].append(first)),
             "+.x++",
             first["pointer"],
@@ -173,14 +173,14 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "redacted-nothing",
-            "a note is about nothing",
+            "a note has a pointer without a commitment",
             note("/inputs/answer"),
             "+.x++",
             "/inputs/answer",
         ),
         case(
             "redacted-never",
-            "a note has no moment",
+            "a note has no valid time",
             noted(redacted_at="never"),
             "+.x++",
             "/inputs/question",
@@ -188,7 +188,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "redacted-at-no-day",
-            "a note is of a day that no calendar has",
+            "a note has a date that does not exist",
             noted(redacted_at="2026-02-30T12:00:00.250000Z"),
             "+.x++",
             "/inputs/question",
@@ -196,7 +196,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "redacted-at-other-form",
-            "the moment of a note is not written as records write it",
+            "the time of a note is not written as records write it",
             noted(redacted_at="2026-01-03T12:00:00.25Z"),
             "+.x++",
             "/inputs/question",
@@ -204,7 +204,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "redacted-before",
-            "a note is older than its record by more than clocks differ",
+            "a note is older than its record by more than the tolerance",
             noted(redacted_at="2026-01-02T11:50:00.249999Z"),
             "+.x++",
             "/inputs/question",
@@ -212,7 +212,7 @@ def broken_disclosures() -> list[Case]:
         ),
         case(
             "redacted-by-a-clock-behind",
-            "a note is older than its record, by as much as clocks may differ",
+            "a note is older than its record, within the tolerance",
             noted(redacted_at="2026-01-02T11:50:00.250000Z"),
             "+.+++",
         ),

@@ -1,4 +1,4 @@
-"""All cases."""
+"""All cases of the test vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verifier.generator.cases.vocabulary import Case
 
 
 def all_cases() -> list[Case]:
-    """Every case there is."""
+    """Return all cases."""
     return [
         *holding(),
         *broken_cores(),

@@ -1,4 +1,4 @@
-"""Records that hold."""
+"""Valid records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
 
 
 def holding() -> list[Case]:
-    """Records with which nothing is wrong."""
+    """Return valid records."""
     private = SIGNED.private()
     compact = json.dumps(json.loads(export(FULL)), ensure_ascii=True, separators=(",", ":"))
     old = sign(FULL, parse_keyring(OLD_HMAC), NOON - timedelta(days=365))
@@ -73,48 +73,50 @@ def holding() -> list[Case]:
             keys=ED25519_PUBLIC,
             signed=True,
         ),
-        case("signed-unchecked", "signed, but no key is at hand", SIGNED, "+.+++"),
+        case("signed-unchecked", "signed, but there is no key", SIGNED, "+.+++"),
         case(
             "signed-unknown-key",
-            "signed with a key that is not among those at hand",
+            "signed with an unknown key",
             old,
             "+.+++",
             keys=HMAC,
         ),
         case(
             "key-id",
-            "the signature names a key that nobody has",
+            "the signature names an unknown key",
             changed(SIGNED, statement(key_id="2027-01")),
             "+.+++",
             keys=HMAC,
         ),
         case("unsigned-known-keys", "not signed, and there are keys", FULL, "+.+++", keys=HMAC),
-        case("expected-hash", "asked for by its hash", FULL, "+.+++", expect=FULL.record_hash),
-        case("expected-id", "asked for by its id", FULL, "+.+++", expect=FULL.context_id),
+        case("expected-hash", "expected by its hash", FULL, "+.+++", expect=FULL.record_hash),
+        case("expected-id", "expected by its id", FULL, "+.+++", expect=FULL.context_id),
         case(
             "expected-bare-hash",
-            "asked for by its hash without a kind, in capitals",
+            "expected by its hash without prefix, in capitals",
             FULL,
             "+.+++",
             expect=FULL.record_hash.removeprefix("sha256:").upper(),
         ),
         case(
             "expected-id-in-space",
-            "asked for by its id, with space around it",
+            "expected by its id, with white space around it",
             FULL,
             "+.+++",
             expect=f"\t\xa0{FULL.context_id}\x1f\x85\n",
         ),
         case(
             "core-almost-too-deep",
-            "nested as deeply as a core may be",
+            "nested as deep as a core may be",
             deep(FULL, DEEPEST_TEXT - 1),
             "+.+++",
         ),
         case("later-version", "a later version added fields", FUTURE, "+.+++"),
-        case("receipt", "a text that was assembled elsewhere has no items", RECEIPT, "+.++."),
+        case("receipt", "a text that another program assembled has no items", RECEIPT, "+.++."),
         msgspec.structs.replace(
-            case("other-layout", "the document was laid out anew, escapes and all", FULL, "+.+++"),
+            case(
+                "other-layout", "the document has another layout and other escapes", FULL, "+.+++"
+            ),
             document=compact,
         ),
     ]

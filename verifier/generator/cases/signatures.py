@@ -1,4 +1,4 @@
-"""Records whose signature does not hold."""
+"""Records whose signature is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
 
 
 def broken_signatures() -> list[Case]:
-    """Records whose signature does not hold."""
+    """Records whose signature is wrong."""
 
     def signature(record: Record, **members: str) -> Document:
         return changed(record, lambda document: document["signature"].update(members))
@@ -66,7 +66,7 @@ def broken_signatures() -> list[Case]:
         ),
         case(
             "signature-no-base64",
-            "the signature is no base64",
+            "the signature is not base64",
             signature(SIGNED, signature="*"),
             "+x+++",
             "2026-01",
@@ -157,7 +157,7 @@ def broken_signatures() -> list[Case]:
         ),
         case(
             "statement-unreadable",
-            "the statement is no JSON",
+            "the statement is not JSON",
             signature(SIGNED, statement="signed by me"),
             "+x+++",
             "not readable",
@@ -207,7 +207,7 @@ def broken_signatures() -> list[Case]:
         ),
         case(
             "signature-made-up",
-            "a signature was expected, and nobody can check the one that is there",
+            "a signature was required, and there is no key to check it",
             made_up,
             "+x+++",
             "evil",
@@ -216,7 +216,7 @@ def broken_signatures() -> list[Case]:
         ),
         case(
             "signature-made-up-known-keys",
-            "a signature was expected, and it names a key that nobody has",
+            "a signature was required, and it names an unknown key",
             made_up,
             "+x+++",
             "evil",

@@ -1,4 +1,4 @@
-"""Texts that are no documents."""
+"""Texts that are not the document of a record."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from verifier.generator.cases.vocabulary import Case, changed, text_of
 
 
 def unreadable() -> list[Case]:
-    """Texts that are no documents."""
+    """Texts that are not the document of a record."""
     good = export(FULL).decode()
     at = '"disclosures": ['
     texts = {
         "no-json": ("no JSON", "no record"),
         "no-object": ("not an object", "[]"),
         "no-core": ("a member is missing", text_of(changed(FULL, lambda d: d.pop("core")))),
-        "core-object": ("the core is no text", text_of(changed(FULL, lambda d: d.update(core={})))),
+        "core-object": (
+            "the core is not a text",
+            text_of(changed(FULL, lambda d: d.update(core={}))),
+        ),
         "other-format": ("another format", text_of(changed(FULL, lambda d: d.update(format="x")))),
         "twice": ("a key is there twice", good.replace('"format"', '"core": "",\n  "format"', 1)),
         "float": (
-            "a number is no integer",
+            "a number is not an integer",
             good.replace(at, at + '{"pointer": "/x", "salt": "", "value": 1.0},', 1),
         ),
         "negative-zero": (
@@ -28,19 +31,19 @@ def unreadable() -> list[Case]:
             good.replace(at, at + '{"pointer": "/x", "salt": "", "value": -0},', 1),
         ),
         "lone-surrogate": (
-            "a text is no Unicode",
+            "a text is not Unicode",
             good.replace(at, at + '{"pointer": "/x", "salt": "", "value": "\\ud800"},', 1),
         ),
         "redaction-by-number": (
-            "who redacted is no text",
+            "`by` of a note is not a text",
             text_of(changed(REDACTED, lambda d: d["redactions"][0].update(by=5))),
         ),
         "disclosures-null": (
-            "the disclosures are no list",
+            "the disclosures are not a list",
             text_of(changed(FULL, lambda d: d.update(disclosures=None))),
         ),
         "redactions-null": (
-            "the notes are no list",
+            "the notes are not a list",
             text_of(changed(FULL, lambda d: d.update(redactions=None))),
         ),
         "deep": (

@@ -1,4 +1,4 @@
-"""How a test vector is written down, and the ways to break a record."""
+"""The form of a test vector, and functions that break a record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """How the ladder has to look, what it comes down to, and what a rung's detail has to name."""
+    """The expected checks and verdict, and the words that the detail of a check must contain."""
 
     ok: bool
     verdict: str
@@ -25,7 +25,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One document, how to verify it and what has to come out; None where it is no document."""
+    """One document, the options of its verification, and the result; None if it is unreadable."""
 
     name: str
     what: str
@@ -41,7 +41,7 @@ _NAMES = ("hash", "signature", "disclosures", "content", "reassembly")
 
 
 def text_of(record: Record | Document) -> str:
-    """The text of a document."""
+    """Return the text of a document."""
     if isinstance(record, Record):
         return export(record).decode()
     return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
@@ -51,27 +51,27 @@ def case(
     name: str,
     what: str,
     record: Record | Document,
-    ladder: str,
+    checks: str,
     *names: str,
     fails: str = "This record is broken.",
     **options: Any,
 ) -> Case:
-    """A case; the ladder is one sign for each rung: + holds, x is broken, . cannot be checked.
+    """Return a case; `checks` has one sign for each check: + holds, x broken, . unchecked.
 
-    `fails` is the verdict if something is broken.
+    `fails` is the verdict if a check is broken.
     """
-    checks = {check: _SIGNS[sign] for check, sign in zip(_NAMES, ladder, strict=True)}
-    broken = next((check for check in _NAMES if checks[check] is False), "disclosures")
+    results = {check: _SIGNS[sign] for check, sign in zip(_NAMES, checks, strict=True)}
+    broken = next((check for check in _NAMES if results[check] is False), "disclosures")
     return Case(
         name=name,
         what=what,
         document=text_of(record),
         expected=Expected(
-            ok=False not in checks.values(),
+            ok=False not in results.values(),
             verdict=fails
-            if False in checks.values()
-            else _passes(record, signature=checks["signature"]),
-            checks=checks,
+            if False in results.values()
+            else _passes(record, signature=results["signature"]),
+            checks=results,
             names={broken: list(names)} if names else {},
         ),
         **options,
@@ -82,50 +82,50 @@ def _passes(record: Record | Document, *, signature: bool | None) -> str:
     if signature:
         return "Nothing is broken."
     signed = record.signature if isinstance(record, Record) else record.get("signature")
-    unproved = "its signature was not checked" if signed else "it is not signed"
-    return f"Nothing is broken, but {unproved}."
+    caveat = "its signature was not checked" if signed else "it is not signed"
+    return f"Nothing is broken, but {caveat}."
 
 
 def changed(record: Record, change: Callable[[Document], object]) -> Document:
-    """The document after someone changed it."""
+    """Return the document after a change."""
     document: Document = json.loads(export(record))
     change(document)
     return document
 
 
 def resealed(record: Record, change: Callable[[Any], object]) -> Document:
-    """The document after someone changed the core and made its hash fit again."""
+    """Return the document after a change of the core, with the new hash."""
     tree = parse(record.core)
     change(tree)
-    return recored(record, canonical(tree).decode())
+    return with_other_core(record, canonical(tree).decode())
 
 
-def recored(record: Record, core: str) -> Document:
-    """The document with another core and its hash."""
+def with_other_core(record: Record, core: str) -> Document:
+    """Return the document with another core and its hash."""
     document: Document = json.loads(export(record))
     return document | {"core": core, "record_hash": hash_of(core.encode())}
 
 
 def deep(record: Record, levels: int) -> Document:
-    """The document with a core of some later version in which a field has so many levels."""
+    """Return the document with a core of a later version that has a deeply nested field."""
     nested = '{"a":' * levels + "1" + "}" * levels
-    return recored(record, f'{record.core.decode()[:-1]},"zz":{nested}}}')
+    return with_other_core(record, f'{record.core.decode()[:-1]},"zz":{nested}}}')
 
 
 def with_core(record: Record, old: str, new: str) -> Document:
-    """The document after someone replaced a part of the core's text, once."""
+    """Return the document after one replacement in the text of the core."""
     text = record.core.decode()
     return changed(record, lambda document: document.update(core=text.replace(old, new, 1)))
 
 
 def disclosure(document: Document, pointer: str) -> Document:
-    """One disclosure of a document."""
+    """Return one disclosure of a document."""
     found: Document = next(each for each in document["disclosures"] if each["pointer"] == pointer)
     return found
 
 
 def statement(**claims: str) -> Callable[[Document], object]:
-    """A change of what the signature says."""
+    """Return a change of the signed statement."""
 
     def change(document: Document) -> None:
         statement = json.loads(document["signature"]["statement"]) | claims
