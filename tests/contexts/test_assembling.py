@@ -170,7 +170,7 @@ async def test_wrong_arguments_are_refused_before_the_function_runs(store: Featu
         await made()  # type: ignore[call-arg]
     with pytest.raises(InvalidInputError, match="unexpected keyword argument 'userid'"):
         await made("u1", userid="u1")  # type: ignore[call-arg]
-    with pytest.raises(RecordValueError, match=r"/inputs/user_id: a builtins\.object"):
+    with pytest.raises(RecordValueError, match=r"/inputs/user_id: .* type builtins\.object"):
         await made(object())  # type: ignore[arg-type]
     with pytest.raises(RecordValueError, match="/interaction_ref/call"):
         await made.options(interaction_ref={"call": object()})("u1")
