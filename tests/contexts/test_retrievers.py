@@ -364,8 +364,10 @@ async def test_without_its_cache_a_search_is_made(
     engine.retrievers._cache = BrokenCache(cached)  # noqa: SLF001
     assert (await search("shoes"))[0].text == "result 1"
     said = capsys.readouterr().err
-    assert [r["retriever"] for r in records(said, "kept results not read")] == ["search"]
-    assert [r["retriever"] for r in records(said, "results not kept")] == ["search"]
+    assert [r["retriever"] for r in records(said, "could not read cached search results")] == [
+        "search"
+    ]
+    assert [r["retriever"] for r in records(said, "could not cache search results")] == ["search"]
 
 
 async def test_a_look_at_the_past_neither_takes_nor_leaves_results(

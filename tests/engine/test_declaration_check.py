@@ -11,7 +11,7 @@ from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.memory import MemoryCache
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.declaration_check import KEPT, DeclarationCheck
+from headwater.engine.declaration_check import KEPT, DeclarationCheck, declarations_of
 from headwater.ports import Cached
 from headwater.testing import ManualClock
 from tests.engine.support import records
@@ -38,14 +38,13 @@ def declaring(names: Iterable[str]) -> FeatureStore:
 
 
 def worker(name: str, cache: MemoryCache, *features: str) -> DeclarationCheck:
-    return DeclarationCheck(
-        runtime_of(declaring(features)).registry, cache, ManualClock(), name, "group"
-    )
+    declared = declarations_of(name, runtime_of(declaring(features)).registry)
+    return DeclarationCheck(cache, ManualClock(), "group", declared)
 
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     log.flush()
-    return records(capsys.readouterr().err, "another worker runs other features")
+    return records(capsys.readouterr().err, "workers declare different features")
 
 
 async def test_each_of_two_that_differ_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:

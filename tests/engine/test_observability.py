@@ -179,14 +179,14 @@ async def test_a_worker_that_runs_other_features_than_another_says_so(
         nonlocal said
         log.flush()
         said += capsys.readouterr().err
-        return bool(records(said, "another worker runs other features"))
+        return bool(records(said, "workers declare different features"))
 
     async with running(Worker(store)), other:
         cache = (await runtime_of(store).open()).backends.cache
         await until(lambda: _is_there(cache))
         async with running(Worker(other)):
             await until(warned)
-    (told,) = records(said, "another worker runs other features")
+    (told,) = records(said, "workers declare different features")
     assert (told["only_here"], told["only_there"]) == ([], ["first (buy)"])
 
 

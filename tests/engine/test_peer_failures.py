@@ -99,7 +99,7 @@ async def test_an_error_of_the_store_does_not_end_the_loop(
         worker.send(signal.SIGUSR1)
         await until(lambda: bool(worker.records("file size limited")))
         await shared.publish("note", "u1", {"number": 0})
-        await until(lambda: bool(worker.records("batch was not committed and is run again")))
+        await until(lambda: bool(worker.records("commit failed; retrying")))
         worker.send(signal.SIGUSR2)
         await until(lambda: is_done(shared))
         assert await shared.get_feature("journal", "u1") == [(0, worker.pid)]

@@ -25,34 +25,34 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 def test_the_others_get_as_much_time_as_they_stood_still(watch: Watch) -> None:
     turns = QuarantineScheduler()
-    turns.begin_alone()
+    turns.begin_quarantine()
     watch.now += 2
-    turns.ran_alone()
-    assert turns.is_of_others()
+    turns.event_ended()
+    assert turns.is_others_turn()
     watch.now += 1.9
-    assert turns.is_of_others()
+    assert turns.is_others_turn()
     watch.now += 0.2
-    assert not turns.is_of_others()
+    assert not turns.is_others_turn()
 
 
 def test_quick_events_run_alone_one_after_the_other(watch: Watch) -> None:
     turns = QuarantineScheduler()
     for _ in range(4):
-        turns.begin_alone()
+        turns.begin_quarantine()
         watch.now += 0.1
-        turns.ran_alone()
-        assert not turns.is_of_others()
-    turns.begin_alone()
+        turns.event_ended()
+        assert not turns.is_others_turn()
+    turns.begin_quarantine()
     watch.now += 0.2
-    turns.ran_alone()
-    assert turns.is_of_others()
+    turns.event_ended()
+    assert turns.is_others_turn()
 
 
 def test_what_waits_for_the_others_to_end_has_not_kept_them_waiting(watch: Watch) -> None:
     turns = QuarantineScheduler()
     turns.hold_others()
     watch.now += 20
-    turns.begin_alone()
+    turns.begin_quarantine()
     watch.now += 0.01
-    turns.ran_alone()
-    assert not turns.is_of_others()
+    turns.event_ended()
+    assert not turns.is_others_turn()

@@ -439,7 +439,7 @@ async def test_a_tick_that_is_read_late_is_run_all_the_same(
     engine = await runtime_of(store).open()
     for _ in range(3):
         clock.advance("1s")
-        await Scheduler(engine.registry, engine.backends.bus, clock, Outage("events")).tick()
+        await Scheduler(engine, Outage("events")).tick()
     clock.advance("1h")
     skipped = metric("headwater_refreshes_total", feature="score", outcome="skipped")
     await store.drain()
@@ -485,7 +485,7 @@ async def test_a_timer_that_fires_early_loses_no_tick(
         return 1
 
     engine = await runtime_of(store).open()
-    scheduler = Scheduler(engine.registry, engine.backends.bus, clock, Outage("events"))
+    scheduler = Scheduler(engine, Outage("events"))
     clock.advance(next_due(engine.registry.feature("score"), clock.now()) - clock.now())
     early = clock.now() - timedelta(microseconds=100)
     assert scheduler.wait(early) <= 0

@@ -181,7 +181,7 @@ async def test_a_worker_goes_on_after_its_disk_failed_and_loses_nothing(
         process.send(signal.SIGUSR1)
         await until(lambda: bool(process.records("file size limited")))
         await publish_notes(store, range(1, 4))
-        await until(lambda: bool(process.records("batch was not committed and is run again")))
+        await until(lambda: bool(process.records("commit failed; retrying")))
         process.send(signal.SIGUSR2)
         await until(lambda: done(store))
         assert process.exit_code is None

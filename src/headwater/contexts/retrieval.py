@@ -105,7 +105,9 @@ class Retrievers:
             kept = _decode(cached.value)
             return _Found(unpack(kept.chunks), kept.oldest, kept.provenance, cached.kept_at, None)
         except (HeadwaterError, ValueError) as error:
-            log.warning("kept results not read", retriever=retriever.name, error=str(error))
+            log.warning(
+                "could not read cached search results", retriever=retriever.name, error=str(error)
+            )
             return None
 
     async def _search_and_keep(
@@ -120,7 +122,9 @@ class Retrievers:
         try:
             await self._cache.put(key, Cached(value, found.searched_at), retriever.cache_ttl)
         except HeadwaterError as error:
-            log.warning("results not kept", retriever=retriever.name, error=str(error))
+            log.warning(
+                "could not cache search results", retriever=retriever.name, error=str(error)
+            )
         return found
 
     async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:

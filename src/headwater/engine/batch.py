@@ -1,4 +1,4 @@
-"""Running one batch: its entities at the same time, each one's events in order, to one outcome."""
+"""Running one batch: entities concurrently, the events of each entity in order."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headwater.features.schedule import REFRESH, due_of
 from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
 
 NO_FEATURE = "(none)"
-"""What a dead letter names where no feature failed, because what was found is no event."""
+"""The feature of a dead letter whose log entry is not a valid event."""
 
 
 async def run_batch(engine: Engine, batch: Batch) -> Outcome:
-    """Runs the features that a batch's events trigger; nothing is durable yet."""
+    """Run the features that a batch's events trigger; nothing is durable yet."""
     running = _Running(engine, batch)
     await share(_chains(batch), running.run, engine.settings.worker.concurrency)
     return running.outcome()
 
 
 class _Running:
-    """A batch at work: what its events see, and what has become of them so far."""
+    """A batch at work: the state that its events see, and their results so far."""
 
     def __init__(self, engine: Engine, batch: Batch) -> None:
         self._engine = engine
@@ -35,10 +35,10 @@ class _Running:
         self._results: dict[str, Handled] = {}
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []
-        self._passed_over = _passed_over(batch)
+        self._superseded = _superseded(batch)
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
-        """Takes chains of events until there are no more."""
+        """Handle chains of events until none is left."""
         handlers, workspace, results = self._engine.handlers, self._workspace, self._results
         with self._engine.feature_calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
@@ -47,15 +47,15 @@ class _Running:
                 else:
                     handled = await handlers.handle(workspace, delivery, slot)
                     if handled.failures:
-                        self._bury(handled, delivery)
+                        self._dead_letter(handled, delivery)
                 results[delivery.position] = handled
 
     async def _run_internal(self, delivery: Delivery) -> Handled:
         if delivery.event.event_type == MALFORMED:
             handled = _malformed(delivery, self._engine.clock.now())
-            self._bury(handled, delivery)
+            self._dead_letter(handled, delivery)
             return handled
-        if delivery.position in self._passed_over:
+        if delivery.position in self._superseded:
             return _skipped(delivery)
         lease = self._batch.lease
         refreshed = await self._engine.refresh.handle(self._workspace, delivery, lease)
@@ -63,12 +63,12 @@ class _Running:
             self._follow_ups.append(refreshed.follow_up)
         return refreshed.handled
 
-    def _bury(self, handled: Handled, delivery: Delivery) -> None:
+    def _dead_letter(self, handled: Handled, delivery: Delivery) -> None:
         now, partition = self._engine.clock.now(), self._batch.lease.partition
         self._dead += _letters(handled, delivery, partition, now)
 
     def outcome(self) -> Outcome:
-        """What the batch did, in the order of its events."""
+        """Return the outcome, in the order of the batch's events."""
         return Outcome(
             batch=self._batch,
             versions=self._workspace.versions(),
@@ -81,18 +81,18 @@ class _Running:
 
 
 def _skipped(delivery: Delivery) -> Handled:
-    """The end of a tick that is not run because a later one is."""
+    """Return the result of a tick that is skipped for a later one."""
     return Handled(delivery.event, 0.0, (), (), skipped=True)
 
 
 def _malformed(delivery: Delivery, now: datetime) -> Handled:
-    """The end of what is no event: kept as a dead letter, so that someone sees it."""
+    """Return the result of a log entry that is not a valid event: it becomes a dead letter."""
     failure = Failure(NO_FEATURE, str(delivery.event.payload["problem"]), "", 0, now)
     return Handled(delivery.event, 0.0, (), [failure])
 
 
-def _passed_over(batch: Batch) -> set[str]:
-    """The ticks that missed their time so far that a later one of the feature waits with them."""
+def _superseded(batch: Batch) -> set[str]:
+    """Return the positions of ticks that are followed by a later tick of the same feature."""
     latest: dict[str, str] = {}
     earlier: set[str] = set()
     for delivery in batch.deliveries:
@@ -105,7 +105,7 @@ def _passed_over(batch: Batch) -> set[str]:
 
 
 def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
-    """The outcome for one event that has killed its worker too often."""
+    """Return the outcome of an event that has killed its worker too often."""
     (delivery,) = batch.deliveries
     now = engine.clock.now()
     tick = delivery.event.event_type == REFRESH
@@ -127,13 +127,13 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
         states={},
         changes=(),
         handled=[handled],
-        # A tick comes again by itself; there is nothing to redrive.
+        # The schedule publishes the next tick; there is nothing to redrive.
         dead=[] if tick else _letters(handled, delivery, batch.lease.partition, now),
     )
 
 
 def _chains(batch: Batch) -> list[list[Delivery]]:
-    """The batch's events by entity, in order: what must run one after the other."""
+    """Return the batch's events by entity: the events of one run one after the other."""
     chains: dict[str, list[Delivery]] = {}
     for delivery in batch.deliveries:
         chains.setdefault(delivery.event.entity_id, []).append(delivery)

@@ -1,7 +1,8 @@
-"""Workers of one store are to run the same features: an event that one has handled is done.
+"""Comparing the declarations of workers: those of one consumer group must run the same features.
 
-What only one of them declares misses the events that another handles, and nothing else shows it.
-So each says what it declares, and warns when it finds that another declares something else.
+An event that one worker has handled is done, so a feature that only another worker declares misses
+it, and nothing else shows that. Each worker therefore publishes its declarations, and warns if
+another worker has published different ones.
 """
 
 from __future__ import annotations
@@ -22,68 +23,67 @@ KEPT = 3 * PAUSE
 _REMEDY = "run the same features file in all of them"
 
 
-class _Declared(msgspec.Struct, frozen=True):
+class Declarations(msgspec.Struct, frozen=True):
+    """The features that a worker runs, each with its triggers or its interval."""
+
     worker: str
     features: frozenset[str]
 
 
-_decode = msgspec.json.Decoder(_Declared).decode
+_decode = msgspec.json.Decoder(Declarations).decode
 
 
 class DeclarationCheck:
-    """Compares what this worker declares with what another one did, the last to say so."""
+    """Compares the declarations of this worker with those that were published last."""
 
-    def __init__(
-        self, registry: Registry, cache: Cache, clock: Clock, worker: str, group: str
-    ) -> None:
+    def __init__(self, cache: Cache, clock: Clock, group: str, declared: Declarations) -> None:
         self._cache = cache
         self._clock = clock
         self._key = f"declared:{group}"
-        self._own = _Declared(worker, frozenset(_declared(registry)))
-        self._known = {self._own.features}
+        self._declared = declared
+        self._seen = {declared.features}
 
     async def watch(self, outage: Outage) -> None:
-        """Compares now and then."""
+        """Compare every few seconds."""
         while True:
             try:
                 await self.compare()
             except BackendError as error:
-                outage.tell(
-                    "warning", "what other workers declare could not be read", error, "declared"
-                )
+                outage.tell("warning", "comparing declarations failed; retrying", error, "declared")
             else:
                 outage.over("declared")
             await asyncio.sleep(PAUSE.total_seconds())
 
     async def compare(self) -> None:
-        """Warns of each other set of features once, and says what is declared here."""
-        kept = await self._cache.get(self._key)
-        if kept is not None:
-            self._hold_against(kept.value)
-        own = msgspec.json.encode(self._own)
-        await self._cache.put(self._key, Cached(own, self._clock.micros()), KEPT)
+        """Warn of a different set of features, of each set once, and publish this worker's."""
+        published = await self._cache.get(self._key)
+        if published is not None:
+            self._compare_with(published.value)
+        encoded = msgspec.json.encode(self._declared)
+        await self._cache.put(self._key, Cached(encoded, self._clock.micros()), KEPT)
 
-    def _hold_against(self, kept: bytes) -> None:
+    def _compare_with(self, published: bytes) -> None:
         try:
-            other = _decode(kept)
+            other = _decode(published)
         except msgspec.MsgspecError:
-            return  # of another version, which writes it otherwise
-        if other.features not in self._known:
-            self._known.add(other.features)
+            return  # written by another version
+        if other.features not in self._seen:
+            self._seen.add(other.features)
             log.warning(
-                "another worker runs other features",
-                worker=self._own.worker,
+                "workers declare different features",
+                worker=self._declared.worker,
                 other=other.worker,
-                only_here=sorted(self._own.features - other.features),
-                only_there=sorted(other.features - self._own.features),
+                only_here=sorted(self._declared.features - other.features),
+                only_there=sorted(other.features - self._declared.features),
                 remedy=_REMEDY,
             )
 
 
-def _declared(registry: Registry) -> list[str]:
-    """What the worker runs: features with their triggers, or how often they are refreshed."""
-    return [
+def declarations_of(worker: str, registry: Registry) -> Declarations:
+    """Return the declarations of a worker."""
+    features = [
         f"{feature.name} ({', '.join(sorted(feature.triggers)) or feature.refresh})"
         for feature in registry.features.values()
         if feature.triggers or feature.refresh
     ]
+    return Declarations(worker, frozenset(features))

@@ -1,4 +1,4 @@
-"""One open store: declarations, settings, backends and the steps that work on them, wired."""
+"""The engine: one open store, and the engines of all event loops."""
 
 from __future__ import annotations
 
@@ -66,49 +66,49 @@ def _wire(services: Services) -> Engine:
     )
 
 
-_Life = AsyncGenerator[Engine, None]
+_Lifetime = AsyncGenerator[Engine, None]
 
 
 class Engines:
-    """A store's open engines: one for all event loops, or on servers one for each.
+    """The open engines of a store: one for all event loops, or with servers one for each.
 
-    Connections belong to the loop that made them, and are closed with it; the embedded backends
-    belong to no loop.
+    Connections to servers belong to the loop that opened them, and are closed with it; embedded
+    backends work with every loop.
     """
 
     def __init__(self) -> None:
         self._by_loop: dict[asyncio.AbstractEventLoop, Engine] = {}
-        self._lives: dict[asyncio.AbstractEventLoop, _Life] = {}
+        self._lifetimes: dict[asyncio.AbstractEventLoop, _Lifetime] = {}
         self.shared: Engine | None = None
-        self._doors: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._lock = threading.Lock()
 
     def current(self) -> Engine | None:
-        """The engine that code running here uses, if it is open."""
+        """Return the engine for the running event loop, or None if it is not open."""
         if self.shared is not None:
             return self.shared
         try:
             return self._by_loop.get(asyncio.get_running_loop())
         except RuntimeError:
-            return None  # no loop runs here
+            return None  # this thread has no running loop
 
     async def open(self, registry: Registry, settings: Settings, clock: Clock) -> Engine:
-        """The same, opened where it is not."""
+        """Return the engine for the running event loop; open it if necessary."""
         engine = self.current()
         if engine is None:
-            async with self._door():
+            async with self._opening_lock():
                 engine = self.current()
                 if engine is None:
                     engine = await open_engine(registry, settings, clock)
                     return await self._keep(engine, bound=on_servers(settings))
         return engine
 
-    def _door(self) -> asyncio.Lock:
-        """Lets one task of a loop open at a time."""
+    def _opening_lock(self) -> asyncio.Lock:
+        """Return the lock that lets one task of a loop open the engine at a time."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            self._doors = {k: door for k, door in self._doors.items() if not k.is_closed()}
-            return self._doors.setdefault(loop, asyncio.Lock())
+            self._opening = {k: lock for k, lock in self._opening.items() if not k.is_closed()}
+            return self._opening.setdefault(loop, asyncio.Lock())
 
     async def _keep(self, engine: Engine, *, bound: bool) -> Engine:
         if bound:
@@ -118,21 +118,21 @@ class Engines:
                 self.shared = engine
                 return engine
             shared = self.shared
-        await engine.close()  # another loop was quicker
+        await engine.close()  # another loop has opened one meanwhile
         return shared
 
     async def _bind(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> Engine:
-        """Keeps an engine for as long as its loop runs."""
-        life = _life_of(engine)
-        await anext(life)
+        """Keep an engine until its loop ends."""
+        lifetime = _lifetime(engine)
+        await anext(lifetime)
         with self._lock:
             alive = {k: e for k, e in self._by_loop.items() if not k.is_closed()}
             self._by_loop = {**alive, loop: engine}
-            self._lives = {**{k: self._lives[k] for k in alive}, loop: life}
+            self._lifetimes = {**{k: self._lifetimes[k] for k in alive}, loop: lifetime}
         return engine
 
     async def close(self, sync: asyncio.AbstractEventLoop | None) -> None:
-        """Closes the engine of this loop and that of the loop for code that cannot await."""
+        """Close the engine of this loop and that of the loop of ``store.sync``."""
         with self._lock:
             shared, self.shared = self.shared, None
             own = self._release(asyncio.get_running_loop())
@@ -144,18 +144,17 @@ class Engines:
         if other is not None and sync is not None:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_end(other), sync))
 
-    def _release(self, loop: asyncio.AbstractEventLoop | None) -> _Life | None:
+    def _release(self, loop: asyncio.AbstractEventLoop | None) -> _Lifetime | None:
         if loop is None:
             return None
         self._by_loop.pop(loop, None)
-        return self._lives.pop(loop, None)
+        return self._lifetimes.pop(loop, None)
 
 
-async def _life_of(engine: Engine) -> _Life:
-    """An engine until it is closed: by whoever holds it, or by its loop.
+async def _lifetime(engine: Engine) -> _Lifetime:
+    """Yield an engine and close it at the end, which comes with the loop at the latest.
 
-    A loop ends the generators that are left when nothing else runs in it any more; `asyncio.run`
-    sees to that.
+    `asyncio.run` closes the asynchronous generators that are left when its loop ends.
     """
     try:
         yield engine
@@ -163,5 +162,5 @@ async def _life_of(engine: Engine) -> _Life:
         await engine.close()
 
 
-async def _end(life: _Life) -> None:
-    await life.aclose()
+async def _end(lifetime: _Lifetime) -> None:
+    await lifetime.aclose()

@@ -1,4 +1,4 @@
-"""What waits at present, as gauges that a worker keeps up to date while it runs."""
+"""Gauges of the backlog: events, dead letters and held partitions, updated by a worker."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from headwater.core.logging import Outage
 from headwater.errors import BackendError
 from headwater.ports import Backends
 
-LAG_EVENTS = Gauge("headwater_lag_events", "Events that wait to be committed.")
-LAG_SECONDS = Gauge("headwater_lag_seconds", "Age of the oldest event that waits.")
+LAG_EVENTS = Gauge("headwater_lag_events", "Events that are not committed yet.")
+LAG_SECONDS = Gauge("headwater_lag_seconds", "Age of the oldest event that is not committed.")
 DEAD_LETTERS_WAITING = Gauge(
-    "headwater_dead_letters_waiting", "Dead letters that wait for a decision."
+    "headwater_dead_letters_waiting", "Dead letters that were neither redriven nor discarded."
 )
 OWNED_PARTITIONS = Gauge("headwater_owned_partitions", "Partitions that this process holds.")
 
 _SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING)
 _PAUSE_SECONDS = 5.0
-# A long log takes long to count, and counting must not become the work.
-_PAUSES_PER_LOOK = 50
+# Counting a long log takes long, and must not take most of the time.
+_PAUSE_PER_MEASUREMENT = 50
 
 
-def _forget() -> None:
-    """Says that nothing is known: a zero would be good news."""
+def _reset() -> None:
+    """Set the gauges to NaN: a zero would mean that nothing waits."""
     for gauge in _SHARED:
         gauge.set(math.nan)
 
 
-_forget()
+_reset()
 
 
-async def keep_current(backends: Backends, clock: Clock, held: Sized, outage: Outage) -> None:
-    """Looks every few seconds what waits; ``held`` has the partitions of this process."""
+async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: Outage) -> None:
+    """Measure the backlog every few seconds; ``held`` has the partitions of this process."""
     OWNED_PARTITIONS.set_function(lambda: len(held))
     try:
         while True:
             began = time.perf_counter()
             pause = _PAUSE_SECONDS
             try:
-                await _look(backends, clock)
+                await _measure(backends, clock)
             except BackendError as error:
-                _forget()
-                outage.tell("warning", "what waits could not be counted", error, "gauges")
+                _reset()
+                outage.tell("warning", "measuring the backlog failed; retrying", error, "gauges")
             else:
                 outage.over("gauges")
-                pause = max(pause, (time.perf_counter() - began) * _PAUSES_PER_LOOK)
+                pause = max(pause, (time.perf_counter() - began) * _PAUSE_PER_MEASUREMENT)
             await asyncio.sleep(pause)
     finally:
-        _forget()
+        _reset()
 
 
-async def _look(backends: Backends, clock: Clock) -> None:
+async def _measure(backends: Backends, clock: Clock) -> None:
     lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
     now = clock.now()
     ages = [(now - lag.oldest_at).total_seconds() for lag in lags if lag.oldest_at]

@@ -76,7 +76,7 @@ class Refresh:
         updated, failure, after = 0, "", None
         skipped = self._overrun(tick, lease) or tick.group not in ("", self._group)
         if feature is None or not feature.refresh:
-            log.info("tick of a feature that is no longer scheduled", feature=tick.feature)
+            log.info("tick of an unscheduled feature", feature=tick.feature)
         elif not skipped:
             try:
                 if feature.sql is None:
