@@ -169,7 +169,7 @@ class StoreIdentity(msgspec.Struct, frozen=True):
     """The store that an outbox belongs to, and whether history was confirmed to be its own."""
 
     store_id: str | None
-    """None if there is no store: the server lost its data while this process had it open."""
+    """None if the store is gone: the server lost its data while this process had it open."""
     is_confirmed: bool = False
 
 

@@ -165,7 +165,7 @@ async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
         past = await opening(postgres={"url": url}, record={"timeout": 0.1})
         before, stuck, later = record(), record(), record()
         await past.records.append(before, [])
-        pid = await past.records._line.run(  # noqa: SLF001
+        pid = await past.records._connection.run(  # noqa: SLF001
             lambda connection: connection.fetchval("SELECT pg_backend_pid()")
         )
         os.kill(pid, signal.SIGSTOP)
@@ -219,7 +219,7 @@ async def test_work_on_a_connection_that_goes_just_then_is_done_on_another(
             raise lost("cannot switch to state 12; another operation (2) is in progress")
         return 7
 
-    assert await past.records._line.run(work) == 7  # noqa: SLF001
+    assert await past.records._connection.run(work) == 7  # noqa: SLF001
     assert used[0] is not used[1]
     used.clear()
     assert await past._postgres.run(work) == 7  # noqa: SLF001
@@ -229,7 +229,7 @@ async def test_what_lies_idle_for_long_is_not_trusted(
     past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def backend() -> Any:
-        return await past.records._line.run(  # noqa: SLF001
+        return await past.records._connection.run(  # noqa: SLF001
             lambda connection: connection.fetchval("SELECT pg_backend_pid()")
         )
 

@@ -53,7 +53,7 @@ async def migrate(settings: Settings) -> list[int]:
 
 
 async def installed_version(connection: Connection, schema: str) -> int | None:
-    """Return the version of the tables, or None if there are none."""
+    """Return the version of the tables, or None if they are missing."""
     if not await connection.fetchval(_HAS_TABLES, schema):
         return None
     version: int = await connection.fetchval("SELECT version FROM _meta")
@@ -61,7 +61,7 @@ async def installed_version(connection: Connection, schema: str) -> int | None:
 
 
 def check_version(version: int | None, schema: str) -> None:
-    """Raise SchemaError if there are no tables or they are of another version."""
+    """Raise SchemaError if the tables are missing or of another version."""
     if version is None:
         raise SchemaError(schema, "do not exist yet", "run `headwater migrate`")
     if version > VERSION:

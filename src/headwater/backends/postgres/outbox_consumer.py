@@ -152,7 +152,7 @@ class OutboxConsumer:
             await _all(self._drain(store_id, [partition], wait=wait) for partition in partitions)
 
     async def _drain_free(self, store_id: str, partitions: Sequence[int]) -> set[int]:
-        """Take all rows of partitions; return those that another consumer is taking from."""
+        """Take all rows of partitions; return the ones that another consumer has locked."""
         busy: set[int] = set()
         while partitions:
             taken = await self._take_and_settle(store_id, partitions, wait=False)
@@ -180,7 +180,7 @@ class OutboxConsumer:
     async def _take(
         self, connection: Connection, *, store_id: str, partitions: Sequence[int], wait: bool
     ) -> list[_Taken]:
-        """Take the next rows of partitions; without ``wait``, skip those that are locked."""
+        """Take the next rows of partitions; without ``wait``, skip locked ones."""
         async with connection.transaction():
             await self._store.hold(connection, store_id)
             marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, store_id, partitions)

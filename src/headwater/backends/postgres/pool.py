@@ -123,7 +123,7 @@ def address(settings: PostgresSettings) -> str:
 
 
 def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, str]:
-    """Return settings of a session that do not depend on those of the server; 0 is no timeout."""
+    """Return settings of a session that override the server's; 0 means no timeout."""
     milliseconds = str(math.ceil(timeout * 1_000))
     return {
         "application_name": f"headwater/{settings.schema}",

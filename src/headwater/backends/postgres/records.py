@@ -1,4 +1,4 @@
-"""Records of contexts in Postgres, byte for byte as they were sealed."""
+"""The log of sealed records in Postgres."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _ALL = ", ".join(_COLUMNS)
 _SUMMARY = ", ".join(RecordSummary.__struct_fields__)
 _TYPES = (*["text"] * 4, "timestamptz", "text", *["bytea"] * 4)
 
-# One statement, and so one transaction and one round trip. For a single record, which is new as
-# nearly all are, it takes two thirds of the time of the other.
+# One statement, and so one transaction and one round trip. For a single new record, the common
+# case, it takes two thirds of the time of _ADD_MANY.
 _ADD = f"""
-WITH kept AS (
+WITH added AS (
     INSERT INTO _records ({_ALL}) VALUES ({", ".join(f"${n}" for n, _ in enumerate(_TYPES, 1))})
 )
 INSERT INTO _record_keys (key, created_at, context_id) SELECT key, $5, $1
 FROM unnest($11::bytea[]) AS key
 """
-# What is known already is left out, and its keys with it.
-_KEEP = f"""
-WITH kept AS (
+# Records that exist already are skipped, and so are their keys.
+_ADD_MANY = f"""
+WITH added AS (
     INSERT INTO _records ({_ALL})
     SELECT * FROM unnest({", ".join(f"${n}::{kind}[]" for n, kind in enumerate(_TYPES, 1))})
     ON CONFLICT DO NOTHING
@@ -42,15 +42,16 @@ WITH kept AS (
 ), found AS (
     INSERT INTO _record_keys (key, created_at, context_id)
     SELECT key, created_at, context_id
-    FROM unnest($11::text[], $12::bytea[]) AS given (record_hash, key) JOIN kept USING (record_hash)
+    FROM unnest($11::text[], $12::bytea[]) AS keys (record_hash, key)
+    JOIN added USING (record_hash)
 )
-SELECT context_id, record_hash FROM kept
+SELECT context_id, record_hash FROM added
 """
-_KNOWN = """
+_EXISTING = """
 SELECT context_id, record_hash FROM _records
 WHERE context_id = ANY ($1::text[]) OR record_hash = ANY ($2::text[])
 """
-_ONE = f"SELECT {_ALL} FROM _records WHERE context_id = $1 OR record_hash = $1"
+_GET = f"SELECT {_ALL} FROM _records WHERE context_id = $1 OR record_hash = $1"
 _BEGINNING = (
     "SELECT context_id FROM _records WHERE context_id >= $1 AND context_id < $2"
     " ORDER BY context_id LIMIT $3"
@@ -59,14 +60,14 @@ _LIST = """
 SELECT {columns} FROM {table} WHERE (created_at, context_id) < ($1, $2) AND {wanted}
 ORDER BY created_at DESC, context_id DESC LIMIT $3
 """
-# The keys decide which ones they are, so that no more records are looked up than are listed.
+# The page is chosen by the keys alone, so that only the listed records are looked up.
 FIND = f"""
 SELECT {_SUMMARY} FROM ({
     _LIST.format(columns="context_id", table="_record_keys", wanted="key = $4")
 }) AS page JOIN _records USING (context_id)
 ORDER BY created_at DESC, context_id DESC
 """
-_MOMENT = "SELECT created_at FROM _records WHERE context_id = $1"
+_CREATED_AT = "SELECT created_at FROM _records WHERE context_id = $1"
 _REDACT = """
 UPDATE _records SET disclosures = $3, redactions = $4 WHERE context_id = $1 AND redactions = $2
 RETURNING true
@@ -81,34 +82,36 @@ _LAST_MICROS = to_micros(datetime.max.replace(tzinfo=UTC))
 _CLOSING_SECONDS = 10.0
 
 RECORDS_AT_ONCE = 500
-# Far below the gigabyte that Postgres takes at once.
+# Far below the gigabyte that Postgres accepts in one message.
 BYTES_AT_ONCE = 16 << 20
 
 
 class _Append:
-    """A record on its way, and whether it was kept or why it was refused."""
+    """A record to append, and a future for the result."""
 
     def __init__(self, record: StoredRecord, keys: Collection[bytes]) -> None:
         self.record = record
         self.keys = set(keys)
         self.size = len(record.core) + len(record.disclosures)
-        self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def settle(self, refused: HeadwaterError | None) -> None:
-        """Answers whoever still waits."""
-        if self.answer.done():
+    def settle(self, error: HeadwaterError | None) -> None:
+        """Set the result, unless the caller was cancelled."""
+        if self.result.done():
             return
-        if refused is None:
-            self.answer.set_result(None)
+        if error is None:
+            self.result.set_result(None)
         else:
-            self.answer.set_exception(refused)
+            self.result.set_exception(error)
 
 
 class PostgresRecordLog:
-    """Appends that come while a commit is under way share the next one."""
+    """A log of records in which concurrent appends share a transaction."""
 
-    def __init__(self, line: DedicatedConnection, postgres: Postgres, store: StoreCheck) -> None:
-        self._line = line
+    def __init__(
+        self, connection: DedicatedConnection, postgres: Postgres, store: StoreCheck
+    ) -> None:
+        self._connection = connection
         self._postgres = postgres
         self._check_same_store = store.raise_known_mismatch
         self._waiting: list[_Append] = []
@@ -118,21 +121,21 @@ class PostgresRecordLog:
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
         self._check_same_store()
         record.check()
-        own = _Append(record, keys)
-        self._waiting.append(own)
+        append = _Append(record, keys)
+        self._waiting.append(append)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
-        # Who gives up does not stop the work of the others.
-        await own.answer
+        # A cancelled caller does not stop the appends of the others.
+        await append.result
 
     async def close(self) -> None:
-        """Waits for what is being appended, if that ends soon."""
+        """Wait for running appends for a limited time, then close the connection."""
         if self._writing is not None:
             _, late = await asyncio.wait([self._writing], timeout=_CLOSING_SECONDS)
             for task in late:
                 task.cancel()
                 await asyncio.wait([task])
-        await self._line.close()
+        await self._connection.close()
 
     async def _write(self) -> None:
         waiting: list[_Append] = []
@@ -140,40 +143,40 @@ class PostgresRecordLog:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
                 for portion in _portions(waiting):
-                    await self._keep(portion)
+                    await self._add(portion)
         finally:
-            # Only the end of the store, or a mistake of ours, leaves anybody without an answer.
-            ended = ClosedError("this store was closed while the record was on its way")
-            for own in (*waiting, *self._waiting):
-                own.settle(ended)
+            # Results are missing only if the store was closed, or after a bug.
+            closed = ClosedError("the store was closed while the record was being appended")
+            for append in (*waiting, *self._waiting):
+                append.settle(closed)
             self._waiting, self._writing = [], None
 
-    async def _keep(self, appends: Sequence[_Append]) -> None:
+    async def _add(self, appends: Sequence[_Append]) -> None:
         try:
-            known = await self._line.run(partial(_insert, appends=appends))
+            existing = await self._connection.run(partial(_insert, appends=appends))
         except HeadwaterError as error:
             if len(appends) > 1 and isinstance(error.__cause__, OF_ONE_ROW):
-                # One that cannot be kept takes none of the others with it.
+                # A record that Postgres refuses does not keep the others from being stored.
                 middle = len(appends) // 2
-                await self._keep(appends[:middle])
-                await self._keep(appends[middle:])
+                await self._add(appends[:middle])
+                await self._add(appends[middle:])
             else:
-                for own in appends:
-                    own.settle(error)
+                for append in appends:
+                    append.settle(error)
         else:
-            for own in appends:
-                own.settle(_clash(own.record, known))
+            for append in appends:
+                append.settle(_conflict(append.record, existing))
 
     async def get(self, ref: str) -> StoredRecord | None:
         self._check_same_store()
-        if not _could_be(ref):
+        if not _is_possible_ref(ref):
             return None
-        row = await self._postgres.run(lambda connection: connection.fetchrow(_ONE, ref))
+        row = await self._postgres.run(lambda connection: connection.fetchrow(_GET, ref))
         return None if row is None else StoredRecord(**dict(row))
 
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
         self._check_same_store()
-        if not _could_be(prefix):
+        if not _is_possible_ref(prefix):
             return []
         rows = await self._postgres.run(
             lambda connection: connection.fetch(_BEGINNING, prefix, prefix + _LAST_CHARACTER, limit)
@@ -190,54 +193,54 @@ class PostgresRecordLog:
         before: str | None = None,
         limit: int = 100,
     ) -> list[RecordSummary]:
-        # One bound and not two: Postgres may begin each page at the other one.
-        bound = await self._place(before)
+        # One bound and not two: with two, Postgres may start the index scan at the wrong one.
+        bound = await self._position(before)
         if end is not None:
             bound = min(bound, (_utc(end), ""))
-        wanted = {"created_at >=": start and _utc(start), "name =": name}
-        wanted |= {"freshness_status =": freshness_status}
-        given = {test: value for test, value in wanted.items() if value is not None}
+        filters = {"created_at >=": start and _utc(start), "name =": name}
+        filters |= {"freshness_status =": freshness_status}
+        tests = {test: value for test, value in filters.items() if value is not None}
         if not all(is_storable(text) for text in (name, freshness_status) if text is not None):
             return []
-        return await self._listed(records_where(given), *bound, limit, *given.values())
+        return await self._list(records_where(tests), *bound, limit, *tests.values())
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100
     ) -> list[RecordSummary]:
-        return await self._listed(FIND, *await self._place(before), limit, key)
+        return await self._list(FIND, *await self._position(before), limit, key)
 
-    async def _listed(self, sql: str, *arguments: object) -> list[RecordSummary]:
+    async def _list(self, sql: str, *arguments: object) -> list[RecordSummary]:
         self._check_same_store()
         rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
         return [RecordSummary(**dict(row)) for row in rows]
 
-    async def _place(self, before: str | None) -> tuple[datetime, str]:
-        """Where a list goes on: at the end of all times, or at a record."""
+    async def _position(self, before: str | None) -> tuple[datetime, str]:
+        """Return the position after which a list starts: the newest, or a record."""
         if before is None:
             return _NO_END
         created_at = None
-        if _could_be(before):
+        if _is_possible_ref(before):
             created_at = await self._postgres.run(
-                lambda connection: connection.fetchval(_MOMENT, before)
+                lambda connection: connection.fetchval(_CREATED_AT, before)
             )
         if created_at is None:
             raise InvalidInputError(
-                f"no record has the id {before!r}, so no list goes on after it; pass the id of the "
-                "last record of the list before"
+                f"no record has the id {before!r}, so a list cannot continue after it; pass the id "
+                "of the last record of the previous list"
             )
         return created_at, before
 
     async def index_key(self) -> bytes:
         self._check_same_store()
         if self._index_key is None:
-            self._index_key = await self._line.run(_index_key)
+            self._index_key = await self._connection.run(_index_key)
         return self._index_key
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
         self._check_same_store()
-        if not _could_be(context_id):
+        if not _is_possible_ref(context_id):
             return False
 
         async def update(connection: Connection) -> bool:
@@ -248,55 +251,56 @@ class PostgresRecordLog:
 
 
 def records_where(tests: Iterable[str]) -> str:
-    """The list of those records that pass some tests, such as ``name =``."""
+    """Return the query for a list of records that pass tests such as ``name =``."""
     wanted = [f"{test} ${number}" for number, test in enumerate(tests, 4)]
     return _LIST.format(columns=_SUMMARY, table="_records", wanted=" AND ".join(wanted) or "true")
 
 
 async def _index_key(connection: Connection) -> bytes:
-    # Of two who make one, the first wins.
-    found: bytes = await connection.fetchval(_INDEX_KEY) or await connection.fetchval(
+    # If two processes make a key at the same time, the first one wins.
+    key: bytes = await connection.fetchval(_INDEX_KEY) or await connection.fetchval(
         _MAKE_INDEX_KEY, token_bytes(_INDEX_KEY_BYTES)
     )
-    return found
+    return key
 
 
-async def _added(connection: Connection, own: _Append) -> bool:
-    """Keeps one record, if nothing is in its way."""
-    row = [getattr(own.record, column) for column in _COLUMNS]
+async def _is_added(connection: Connection, append: _Append) -> bool:
+    """Insert one record; return False if its id or hash exists."""
+    row = [getattr(append.record, column) for column in _COLUMNS]
     try:
-        await connection.execute(_ADD, *row, list(own.keys))
+        await connection.execute(_ADD, *row, list(append.keys))
     except asyncpg.UniqueViolationError:
         return False
     return True
 
 
 async def _insert(connection: Connection, appends: Sequence[_Append]) -> list[asyncpg.Record]:
-    """Keeps what is new; gives the ids and hashes of what was in the way of the rest."""
-    if len(appends) == 1 and await _added(connection, appends[0]):
+    """Insert the new records; return ids and hashes of the existing ones that block the rest."""
+    if len(appends) == 1 and await _is_added(connection, appends[0]):
         return []
     first: dict[str, _Append] = {}
-    for own in appends:
-        first.setdefault(own.record.record_hash, own)
-    # In one order, so that two processes with the same records do not wait for each other.
-    ordered = sorted(first.values(), key=lambda own: own.record.context_id)
-    columns = [[getattr(own.record, column) for own in ordered] for column in _COLUMNS]
-    keys = [(own.record.record_hash, key) for own in ordered for key in own.keys]
-    kept = await connection.fetch(
-        _KEEP, *columns, [owner for owner, _ in keys], [key for _, key in keys]
+    for append in appends:
+        first.setdefault(append.record.record_hash, append)
+    # Always in the same order, so that two processes with the same records cannot deadlock.
+    ordered = sorted(first.values(), key=lambda append: append.record.context_id)
+    columns = [[getattr(append.record, column) for append in ordered] for column in _COLUMNS]
+    keys = [(append.record.record_hash, key) for append in ordered for key in append.keys]
+    added = await connection.fetch(
+        _ADD_MANY, *columns, [owner for owner, _ in keys], [key for _, key in keys]
     )
-    if len(kept) == len(first):
+    if len(added) == len(first):
         return []
-    for row in kept:
+    for row in added:
         del first[row["record_hash"]]
-    ids = [own.record.context_id for own in first.values()]
-    return await connection.fetch(_KNOWN, ids, list(first))
+    ids = [append.record.context_id for append in first.values()]
+    return await connection.fetch(_EXISTING, ids, list(first))
 
 
-def _clash(record: StoredRecord, known: Sequence[asyncpg.Record]) -> ImmutableRecordError | None:
-    given = (record.context_id, record.record_hash)
-    for context_id, record_hash in known:
-        if (context_id == given[0]) != (record_hash == given[1]):
+def _conflict(
+    record: StoredRecord, existing: Sequence[asyncpg.Record]
+) -> ImmutableRecordError | None:
+    for context_id, record_hash in existing:
+        if (context_id == record.context_id) != (record_hash == record.record_hash):
             return ImmutableRecordError(context_id, record_hash, record.record_hash)
     return None
 
@@ -304,26 +308,26 @@ def _clash(record: StoredRecord, known: Sequence[asyncpg.Record]) -> ImmutableRe
 def _portions(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
     portion: list[_Append] = []
     size = 0
-    for own in appends:
-        if own.answer.done():
-            continue  # it was given up before its turn
-        if portion and (len(portion) == RECORDS_AT_ONCE or size + own.size > BYTES_AT_ONCE):
+    for append in appends:
+        if append.result.done():
+            continue  # its caller was cancelled
+        if portion and (len(portion) == RECORDS_AT_ONCE or size + append.size > BYTES_AT_ONCE):
             yield portion
             portion, size = [], 0
-        portion.append(own)
-        size += own.size
+        portion.append(append)
+        size += append.size
     if portion:
         yield portion
 
 
-def _could_be(ref: str) -> bool:
-    """Whether it may be (part of) an id or a hash; Postgres refuses some texts that are none."""
+def _is_possible_ref(ref: str) -> bool:
+    """Return whether a text may be (part of) an id or hash; Postgres refuses some other texts."""
     return ref.isascii() and "\0" not in ref
 
 
 def _utc(moment: datetime) -> datetime:
-    """The moment, or the first or last one that can be written if it is beyond that.
+    """Return a moment limited to the range of ``datetime`` in UTC.
 
-    One without a time zone is refused, where the driver would take it for local.
+    Raises if it has no time zone: the driver would take it for local time.
     """
     return from_micros(min(max(to_micros(moment), _FIRST_MICROS), _LAST_MICROS))

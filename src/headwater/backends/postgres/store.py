@@ -1,4 +1,4 @@
-"""History and event log in Postgres: what was true then, and queries over all of it."""
+"""History and event log in Postgres."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from headwater.ports import Change, PastValue, Point, Rows
 
 T = TypeVar("T")
 
-# Asked in the order of the index, so that each search begins near the end of the one before.
+# In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
-SELECT asked.n AS point, wanted.n AS place, last.value, last.as_of, last.written_at
+SELECT requested.n AS point, wanted.n AS place, last.value, last.as_of, last.written_at
 FROM (
     SELECT entity_id, moment, n
     FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS points (entity_id, moment, n)
     ORDER BY hashtextextended(entity_id, 0), moment
-) AS asked
+) AS requested
 CROSS JOIN unnest($3::text[]) WITH ORDINALITY AS wanted (feature, n)
 CROSS JOIN LATERAL ({last}) AS last
 """
 _LAST_OF = """
     SELECT h.value, h.as_of, h.written_at FROM _history AS h
     WHERE h.feature = wanted.feature
-      AND hashtextextended(h.entity_id, 0) = hashtextextended(asked.entity_id, 0)
-      AND h.entity_id = asked.entity_id
+      AND hashtextextended(h.entity_id, 0) = hashtextextended(requested.entity_id, 0)
+      AND h.entity_id = requested.entity_id
       AND {visible}
     ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
 """
-LAST_TRUE = _LAST.format(last=_LAST_OF.format(visible="h.as_of <= asked.moment"))
-# What had been written by then, in two parts: values that speak of a moment beyond, which are few
-# and have an index of their own, and all others, of which the first that is found is the last.
+LAST_TRUE = _LAST.format(last=_LAST_OF.format(visible="h.as_of <= requested.moment"))
+# The values written by that moment, in two parts: values whose as_of is later than it, which
+# are few and have a separate index, and all others, of which the first one found is the last.
 _AHEAD = """h.as_of > h.written_at
-      AND h.as_of > asked.moment AND h.written_at <= asked.moment"""
-_BEHIND = "h.as_of <= asked.moment AND h.written_at <= asked.moment"
+      AND h.as_of > requested.moment AND h.written_at <= requested.moment"""
+_BEHIND = "h.as_of <= requested.moment AND h.written_at <= requested.moment"
 LAST_KNOWN = _LAST.format(
     last=f"({_LAST_OF.format(visible=_AHEAD)}) UNION ALL ({_LAST_OF.format(visible=_BEHIND)}) "
     "ORDER BY as_of DESC LIMIT 1"
 )
 
-# The beginning of an id is what the index holds, and sorts as the whole does.
+# The index holds the beginning of the id, which sorts as the whole id does.
 LATEST = """
 WITH page AS (
     SELECT entity_id, array_agg(DISTINCT feature) AS features FROM _series
@@ -74,12 +74,12 @@ CROSS JOIN LATERAL (
 ORDER BY page.entity_id
 """
 
-# What one statement looks up stays far below the time that it has.
+# Keeps one statement far below its timeout.
 VALUES_AT_ONCE = 50_000
 
 
 class PostgresOfflineStore:
-    """Takes what the present has committed before every answer, so that nothing is missing."""
+    """History that copies committed rows from the outbox before every read."""
 
     def __init__(
         self, postgres: Postgres, consumer: OutboxConsumer, clock: Clock, schema: str
@@ -91,7 +91,7 @@ class PostgresOfflineStore:
         self._extended: Month | None = None
 
     async def append(self, changes: Sequence[Change]) -> None:
-        # What was committed before the import is numbered before it.
+        # Rows committed before the import get lower sequence numbers.
         await self._consumer.catch_up()
         for portion in _portions(changes, CHANGES_AT_ONCE):
             await self._postgres.run(partial(add, changes=portion))
@@ -107,7 +107,7 @@ class PostgresOfflineStore:
 
         async def select(connection: Connection) -> list[list[PastValue | None]]:
             grid: list[list[PastValue | None]] = []
-            # One transaction: all answers are of one moment.
+            # One transaction, so that all values are of one snapshot.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 for portion in _portions(points, max(1, VALUES_AT_ONCE // len(features))):
                     grid += await _last(connection, features, portion, known=known)
@@ -169,6 +169,6 @@ def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def _check(moment: datetime) -> None:
     if moment.tzinfo is None:
         raise InvalidInputError(
-            f"{moment.isoformat()} has no time zone, so it names no moment; "
+            f"{moment.isoformat()} has no time zone; "
             "pass an aware datetime, for example datetime.now(UTC)"
         )

@@ -119,8 +119,8 @@ class StoreCheck:
     async def _adopt(self, store_id: str, new_id: str) -> None:
         """Give history to a store under a new id, which no other copy of either side has.
 
-        Each partition continues after the later of the last rows that Postgres took from this
-        store and those that Redis settled.
+        Each partition continues after the last row that Postgres took from this store or that
+        Redis settled, whichever is later.
         """
 
         async def adopt(connection: Connection) -> None:
