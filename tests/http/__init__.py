@@ -1,1 +1,1 @@
-"""What the HTTP API promises to those who call it."""
+"""Tests of the HTTP API."""

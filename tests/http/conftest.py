@@ -1,4 +1,4 @@
-"""A shop's store behind the HTTP API, in this process or listening on a port of its own."""
+"""The store of a shop behind the HTTP API, in this process or on a port."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +32,7 @@ class Address:
 
 
 class Doors:
-    """Lets a test decide when a slow function goes on."""
+    """Lets a test decide when a slow function continues."""
 
     def __init__(self) -> None:
         self.entered = Event()
@@ -102,7 +102,7 @@ def doors() -> Doors:
 
 @pytest.fixture
 async def make_store(tmp_path: Path, doors: Doors) -> AsyncIterator[MakeStore]:
-    """Makes the shop's store with some settings; every store is closed in the end."""
+    """Return a function that makes the store of the shop; all stores are closed at the end."""
     stores: list[FeatureStore] = []
 
     def make(**settings: Any) -> FeatureStore:
@@ -140,7 +140,7 @@ async def client(store: FeatureStore) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 def serving() -> Serving:
-    """Serves a store on a free port until the block ends."""
+    """Return a context manager that serves a store on a free port."""
 
     @asynccontextmanager
     async def serving(
@@ -166,14 +166,14 @@ def serving() -> Serving:
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Returns as soon as a condition holds."""
+    """Return as soon as a condition is true."""
     async with asyncio.timeout(30):
-        while not await condition():  # noqa: ASYNC110 - what is waited for is on the other side of HTTP
+        while not await condition():  # noqa: ASYNC110 - the condition is on the other side of HTTP
             await asyncio.sleep(0.01)
 
 
 async def damage(store: FeatureStore) -> None:
-    """Overwrites everything a store has kept."""
+    """Overwrite the database of a store."""
     await store.open()
     await store.close()
     overwrite(store.settings.home)
@@ -185,7 +185,7 @@ def overwrite(home: str) -> None:
 
 
 def problem_of(response: httpx.Response) -> dict[str, Any]:
-    """The problem that a response tells, checked for what every problem has."""
+    """Return the problem in a response; check the members that every problem has."""
     assert response.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = response.json()
     assert problem["status"] == response.status_code

@@ -1,4 +1,4 @@
-"""Arguments over HTTP: every kind of parameter, in its type, and the interaction's reference."""
+"""Arguments of contexts over HTTP: every kind of parameter, and the interaction reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.http.conftest import KEY, client_of, problem_of
 
 
 class Turn(msgspec.Struct):
-    """A reference in a type of one's own."""
+    """A reference of a type that the user declares."""
 
     call_id: str
 
@@ -75,7 +75,7 @@ async def test_a_text_that_spells_no_whole_number_as_ids_do_is_refused(
     assert "Expected `int`" in refused["detail"]
 
 
-async def test_a_text_stays_one_where_text_is_taken_and_is_no_float(
+async def test_a_text_stays_text_where_text_is_annotated_and_is_not_a_float(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:
     @context(store)

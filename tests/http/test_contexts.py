@@ -1,4 +1,4 @@
-"""Contexts over HTTP: assembled, listed, read, explained, and proved by their records."""
+"""Contexts over HTTP: assemble, list, read, explain, and verify by their records."""
 
 import asyncio
 import hashlib
@@ -100,7 +100,7 @@ def declare_slow(store: FeatureStore) -> None:
 
 @pytest.fixture
 async def make_desk(tmp_path: Path) -> AsyncIterator[MakeDesk]:
-    """Makes the desk's store with some settings; every store is closed in the end."""
+    """Return a function that makes the store of the desk; all stores are closed at the end."""
     stores: list[FeatureStore] = []
 
     def make(**settings: Any) -> FeatureStore:
@@ -214,7 +214,7 @@ async def test_a_strict_context_that_is_not_fresh_is_a_422_with_its_violations(
     ]
 
 
-async def test_what_is_required_and_does_not_fit_is_a_422(client: httpx.AsyncClient) -> None:
+async def test_required_items_that_do_not_fit_are_a_422(client: httpx.AsyncClient) -> None:
     response = await client.post(ASSEMBLE, json=ASKED | {"max_tokens": 3})
     assert response.status_code == 422
     problem = problem_of(response)
@@ -317,7 +317,7 @@ async def test_a_function_that_takes_too_long_is_a_504_that_names_it_and_the_rem
     assert "HEADWATER_CONTEXT_TIMEOUT" in problem["detail"]
 
 
-async def test_contexts_are_found_by_what_went_into_them(client: httpx.AsyncClient) -> None:
+async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> None:
     one = (await assembled(client))["context_id"]
     other = {"user_id": "u2", "question": "Where is it?"}
     two = (await assembled(client, params=other))["context_id"]
@@ -498,7 +498,7 @@ async def test_the_core_is_given_as_the_bytes_that_were_hashed(client: httpx.Asy
     assert refused.status_code == 422
 
 
-async def test_in_privacy_mode_no_answer_but_the_first_says_what_was_said(
+async def test_in_privacy_mode_only_the_first_response_has_the_content(
     make_desk: MakeDesk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with client_of(make_desk(record={"include_content": False})) as client:
@@ -520,7 +520,7 @@ async def test_in_privacy_mode_no_answer_but_the_first_says_what_was_said(
     assert "Where is it?" not in capsys.readouterr().err
 
 
-async def test_what_is_declared_is_listed(client: httpx.AsyncClient) -> None:
+async def test_declarations_are_listed(client: httpx.AsyncClient) -> None:
     declared = (await client.get("/api/store")).json()
     assert list(declared) == ["entities", "features", "retrievers", "contexts", "graph"]
     assert declared["entities"] == [{"name": "User", "id_field": "user_id", "id_type": "str"}]
@@ -615,7 +615,7 @@ def test_a_record_that_exists_already_is_a_409() -> None:
     assert (problem["stored"], problem["given"]) == ("sha256:a", "sha256:b")
 
 
-def test_what_json_cannot_say_is_tagged_wherever_it_stands() -> None:
+def test_values_without_a_json_form_are_tagged_at_any_depth() -> None:
     chunk = Chunk(text="t", metadata={"limit": float("inf"), "pairs": [{(1, 2): 0.5}]})
     assert msgspec.json.decode(msgspec.json.encode(plain([chunk])))[0]["metadata"] == {
         "limit": {"$float": "Infinity"},

@@ -1,4 +1,4 @@
-"""The requests on the reference page are sent, and their responses are the documented ones."""
+"""The requests of the reference page get the responses that the page shows."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Whoever operates the service sees whether it is well, and what it has done."""
+"""Probes, metrics, request logs and the OpenAPI document."""
 
 import re
 from pathlib import Path
@@ -48,7 +48,7 @@ async def test_a_home_that_cannot_be_opened_is_not_ready(
     assert str(tmp_path) in response.json()["parts"][0]["detail"]
 
 
-async def test_a_probe_is_not_told_where_the_store_is_when_others_need_a_key(
+async def test_a_probe_gets_no_details_if_other_routes_need_a_key(
     make_store: MakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -83,7 +83,7 @@ async def count(client: httpx.AsyncClient, name: str, labels: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-async def test_what_callers_choose_never_becomes_a_label(client: httpx.AsyncClient) -> None:
+async def test_unknown_paths_and_methods_never_become_labels(client: httpx.AsyncClient) -> None:
     await client.get("/v1/features/secretname?entity_id=secretid")
     await client.get("/secretpath/of/a/scanner")
     await client.post("/ingest/secrettype", json={"entity_id": "secretid"})
@@ -151,7 +151,9 @@ async def test_every_reference_in_the_document_leads_somewhere(client: httpx.Asy
     assert set(references) <= schemas.keys()
 
 
-async def test_the_document_says_what_a_route_takes_and_gives(client: httpx.AsyncClient) -> None:
+async def test_the_document_describes_parameters_bodies_and_responses(
+    client: httpx.AsyncClient,
+) -> None:
     paths = (await client.get("/openapi.json")).json()["paths"]
     reading = paths["/v1/features/{name}"]["get"]
     assert [(p["name"], p["in"], p["required"]) for p in reading["parameters"]] == [

@@ -1,4 +1,4 @@
-"""Events come in over HTTP: one, or a batch of which all or none are taken."""
+"""Events over HTTP: one event, or a batch as a whole."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -51,7 +51,7 @@ async def test_a_caller_may_give_timestamp_and_event_id(client: httpx.AsyncClien
     )
 
 
-async def test_a_repeated_event_id_counts_once_and_is_told(
+async def test_a_repeated_event_id_counts_once_and_is_reported(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:
     body = {"entity_id": "u1", "payload": {"amount": 10}, "event_id": "e1"}

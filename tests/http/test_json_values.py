@@ -1,4 +1,4 @@
-"""Answers as JSON: no reader gets a null where there was a number."""
+"""Responses as JSON: special numbers are tagged and do not become null."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAGGED = {"$float": "NaN"}
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """A user's own argument."""
+    """An argument of a type that the user declares."""
 
     least: float
     inner: Filter | None = None
@@ -44,11 +44,11 @@ class Window:
         ({"a": 1.5, "b": "text", "c": None}, {"a": 1.5, "b": "text", "c": None}),
     ],
 )
-def test_what_json_cannot_say_is_tagged_wherever_it_stands(value: Any, told: Any) -> None:
+def test_values_without_a_json_form_are_tagged_at_any_depth(value: Any, told: Any) -> None:
     assert msgspec.json.decode(msgspec.json.encode(plain(value))) == told
 
 
-def test_what_json_can_say_is_left_alone() -> None:
+def test_values_with_a_json_form_are_not_changed() -> None:
     value = Filter(1.5)
     assert plain(value) is value
 

@@ -1,4 +1,4 @@
-"""Who may ask: whoever has a key; without one, this machine only."""
+"""Access: with a key, or from this machine only."""
 
 import pytest
 
@@ -78,7 +78,7 @@ async def test_several_keys_are_valid_at_once(make_store: MakeStore) -> None:
             assert response.status_code == status
 
 
-async def test_a_key_may_ask_only_so_often(make_store: MakeStore) -> None:
+async def test_a_key_has_a_rate_limit(make_store: MakeStore) -> None:
     store = make_store(api_key="one,two", http={"rate_limit": 0.01})
     async with client_of(store, key=None) as client:
         one, two = {"X-API-Key": "one"}, {"X-API-Key": "two"}

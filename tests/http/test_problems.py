@@ -1,4 +1,4 @@
-"""What a caller is told when a request cannot be answered, and what only the log is told."""
+"""Error responses, and the details that only the log has."""
 
 from collections.abc import AsyncIterator
 
@@ -52,7 +52,7 @@ async def test_a_body_too_large_is_refused(make_store: MakeStore, serving: Servi
         assert (await client.get(READ)).status_code == 200
 
 
-async def test_a_body_too_large_is_refused_although_its_length_was_not_told(
+async def test_a_body_too_large_is_refused_without_a_declared_length(
     make_store: MakeStore, serving: Serving
 ) -> None:
     async def parts() -> AsyncIterator[bytes]:
@@ -73,7 +73,7 @@ async def test_a_body_as_large_as_allowed_is_taken(make_store: MakeStore) -> Non
         assert (await client.post("/ingest/visit", content=body)).status_code == 202
 
 
-async def test_a_feature_that_fails_is_named_but_not_what_it_said(
+async def test_a_feature_that_fails_is_named_without_its_message(
     client: httpx.AsyncClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     response = await client.get("/v1/features/broken?entity_id=u1")
@@ -117,7 +117,7 @@ async def test_a_store_that_cannot_be_used_is_unavailable(
     assert store.settings.home in record["error"]
 
 
-async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours(
+async def test_a_client_that_disconnects_while_it_sends_is_not_logged_as_an_error(
     serving: Serving, store: FeatureStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def parts() -> AsyncIterator[bytes]:
@@ -131,7 +131,7 @@ async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours(
     assert failures(capsys) == []
 
 
-def test_every_error_of_ours_that_a_caller_can_meet_has_a_rule() -> None:
+def test_every_error_of_a_request_has_a_rule() -> None:
     shared = {errors.InvalidInputError, errors.NotFoundError, errors.BackendError}
     assert shared | {*request_errors.RequestError.__subclasses__()} <= problems.RULES.keys()
 

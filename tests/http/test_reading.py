@@ -1,4 +1,4 @@
-"""Values are read over HTTP: one, or many features of many entities."""
+"""Reading over HTTP: one feature, or many features of many entities."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The server: API and worker in one process, from the first connection to a clean end."""
+"""The server process: API and worker, from the first connection to a clean stop."""
 
 import asyncio
 import os
@@ -58,7 +58,7 @@ print("closed", flush=True)
 
 @asynccontextmanager
 async def program(folder: Path, **environment: str) -> AsyncIterator[tuple[Process, str]]:
-    """A server in a process of its own, and its address."""
+    """Start a server in another process; return the process and its address."""
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -125,7 +125,7 @@ async def test_a_store_that_cannot_be_opened_ends_the_server(
         await serve(make_store(home=str(tmp_path / "file")), host="127.0.0.1", port=0)
 
 
-async def test_a_worker_that_crashes_takes_the_server_with_it(
+async def test_a_worker_that_crashes_stops_the_server(
     store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash = asyncio.Event()
@@ -146,7 +146,7 @@ async def test_a_worker_that_crashes_takes_the_server_with_it(
             await client.get("/healthz")
 
 
-async def test_a_request_that_is_no_http_is_logged_as_a_record(
+async def test_a_request_that_is_not_http_is_logged(
     store: FeatureStore, serving: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serving(store) as client:
@@ -231,7 +231,7 @@ async def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("private", [True, False])
-async def test_what_the_server_itself_cannot_answer_is_logged_in_private_without_its_text(
+async def test_an_error_outside_the_routes_is_logged_in_privacy_mode_without_its_message(
     make_store: MakeStore,
     serving: Serving,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""A worker with a port of its own tells whether it takes part, and what it has done."""
+"""The port of a worker: its readiness and its metrics."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ def client_of(
 
 @asynccontextmanager
 async def at_work(store: FeatureStore) -> AsyncIterator[tuple[Worker, httpx.AsyncClient]]:
-    """A worker that runs beside its own port."""
+    """A worker that runs next to its port."""
     worker = Worker(store)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
@@ -68,7 +68,7 @@ async def test_a_worker_that_stops_or_whose_store_is_damaged_is_not_ready(
     assert not any(part["ok"] for part in response.json()["parts"])
 
 
-async def test_a_worker_serves_its_metrics_to_those_who_have_the_key(store: FeatureStore) -> None:
+async def test_a_worker_serves_its_metrics_with_the_key(store: FeatureStore) -> None:
     await store.publish("visit", "u1")
     async with at_work(store) as (_, client):
         assert (await client.get("/metrics")).status_code == 401
