@@ -176,7 +176,7 @@ class _Later(Core, frozen=True, kw_only=True):
 
 def test_a_field_that_could_not_be_checked_is_refused_whatever_it_holds() -> None:
     later = _Later(**{name: getattr(_CORE, name) for name in _CORE.__struct_fields__})
-    with pytest.raises(TypeError, match=r"float.* cannot stand in clear"):
+    with pytest.raises(TypeError, match=r"float.* cannot be uncommitted"):
         seal(later)
 
 

@@ -202,7 +202,10 @@ class Assembler:
             id_field = self._id_field(name, request)
             by_entity.setdefault(id_field, []).append(name)
         rows = await asyncio.gather(
-            *(self._reader.read(own, [request.inputs[field]]) for field, own in by_entity.items())
+            *(
+                self._reader.read(group, [request.inputs[field]])
+                for field, group in by_entity.items()
+            )
         )
         return {
             name: "" if value.value is None else as_text(value.value)

@@ -15,9 +15,9 @@ import msgspec
 
 from headwater.contexts.tokens import Edges, Tokenizer
 from headwater.errors import InvalidInputError, TokenBudgetError
+from headwater.records.lineage import Decision
 
-Decision = Literal["kept", "truncated", "dropped"]
-Reason = Literal["required", "fits", "shortened", "over_budget", "outranked"]
+ChoiceReason = Literal["required", "fits", "shortened", "over_budget", "outranked"]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """The decision about a candidate, and its reason."""
 
     decision: Decision
-    reason: Reason
+    reason: ChoiceReason
     emitted: str | None
     """Its text in the context; None if it was dropped."""
 
@@ -216,7 +216,7 @@ class _Filling:
         tokens = self._edges[place].tokens
         needed = self._needs.get(place)
         if needed is None:
-            reason: Reason = "required" if item.required else "fits"
+            reason: ChoiceReason = "required" if item.required else "fits"
             return Choice("kept", reason, item.content, tokens, tokens, 0)
         budget = self._tokenizer.budget_for(min(needed, self.everything))
         short_by = budget - (self._policy.max_tokens or 0)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Literal
 
 from headwater.features.read_tracking import ReadTracker, TrackedContext, TrackedFeature
 from headwater.records.core import Freshness, Violation
+from headwater.records.lineage import ViolationReason
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-Reason = Literal["stale", "missing", "default"]
 
 
 def check_freshness(reads: ReadTracker, sla_ms: int | None, now: datetime) -> Freshness:
@@ -30,7 +28,9 @@ def age_ms(moment: datetime | None, now: datetime) -> int | None:
     return None if moment is None else max(0, -((moment - now) // _MILLISECOND))
 
 
-def feature_reason(read: TrackedFeature, sla_ms: int | None, now: datetime) -> Reason | None:
+def feature_reason(
+    read: TrackedFeature, sla_ms: int | None, now: datetime
+) -> ViolationReason | None:
     """Return why a feature's value violates the SLA, or None if it does not."""
     if sla_ms is None:
         return None
@@ -42,7 +42,7 @@ def feature_reason(read: TrackedFeature, sla_ms: int | None, now: datetime) -> R
     return reason(read.value.as_of, sla_ms, now)
 
 
-def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> Reason | None:
+def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> ViolationReason | None:
     """Return why data of this moment violates the SLA, or None if it does not."""
     if sla_ms is None:
         return None
@@ -52,7 +52,7 @@ def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> Reason
     return "stale" if age > sla_ms else None
 
 
-def _context_reason(inner: TrackedContext, sla_ms: int, now: datetime) -> Reason | None:
+def _context_reason(inner: TrackedContext, sla_ms: int, now: datetime) -> ViolationReason | None:
     if inner.incomplete:
         return "missing"
     # A context that read nothing consists of literal text, which cannot be stale.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
-from headwater.records.lineage import FreshnessStatus
+from headwater.records.lineage import Decision, FreshnessStatus, ViolationReason
 
 SPEC = "CRS-001"
 COMMITTED = "committed"
@@ -33,8 +33,6 @@ Committed = Annotated[T | Commitment, COMMITTED]
 
 Exact = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 """An integer that every JSON parser reads exactly."""
-
-Decision = Literal["kept", "truncated", "dropped"]
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +161,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     entity_id: Committed[str] | None = None
     age_ms: Exact | None
     sla_ms: Exact
-    reason: Literal["stale", "missing", "default"]
+    reason: ViolationReason
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):

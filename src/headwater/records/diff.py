@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import canonical, to_tagged
-from headwater.records.core import Commitment, Core, Decision, FeatureRead, Item, Result
+from headwater.records.core import Commitment, Core, FeatureRead, Item, Result
+from headwater.records.lineage import Decision
 from headwater.records.pairing import pairs_of
 
 T = TypeVar("T")

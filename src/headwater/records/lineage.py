@@ -12,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 FreshnessStatus = Literal["guaranteed", "degraded"]
+Decision = Literal["kept", "truncated", "dropped"]
+ViolationReason = Literal["stale", "missing", "default"]
 
 
 class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
 class ItemLineage(msgspec.Struct, frozen=True, kw_only=True):
     """An item that was offered to the context, and the decision about it."""
 
-    decision: Literal["kept", "truncated", "dropped"]
+    decision: Decision
     reason: str
     priority: int
     required: bool
@@ -93,7 +95,7 @@ class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):
     entity_id: str | None
     age_ms: int | None
     sla_ms: int
-    reason: Literal["stale", "missing", "default"]
+    reason: ViolationReason
 
 
 class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -120,7 +120,7 @@ def _writer(annotation: Any) -> _Writer | None:
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return _struct(annotation)
     if not is_leaf(annotation):
-        raise TypeError(f"a field of {annotation} cannot stand in clear in a record; see Exact")
+        raise TypeError(f"a field of {annotation} cannot be uncommitted in a record; see Exact")
     return _write_moment if annotation is datetime else None
 
 

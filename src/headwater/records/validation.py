@@ -56,8 +56,8 @@ def _check_leaf(annotation: Any, value: Any, pointer: str) -> None:
     if not _is_valid(annotation, value):
         raise RecordValueError(
             pointer,
-            f"{value!r} cannot stand in clear in a record, or not there; only text, booleans and "
-            "integers within ±(2^53-1) can",
+            f"{value!r} is not valid in this field of a record; use text, booleans and integers "
+            "within ±(2^53-1), as the field declares",
         )
     if type(value) is str:
         to_tagged(value, pointer)  # raises for lone surrogates

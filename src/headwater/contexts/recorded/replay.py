@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headwater.contexts.budget import BudgetPolicy as FitPolicy
-from headwater.contexts.budget import Candidate, Fitted, fit
+from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.tokens import Tokenizer
 from headwater.errors import ReplayError
 from headwater.records.core import Commitment, Core, Item
@@ -92,7 +91,7 @@ def _fitted(core: Core) -> Fitted:
             "on_overflow": rules.on_overflow,
             "backfill": rules.backfill,
         },
-        FitPolicy,
+        BudgetPolicy,
     )
     counted = core.tokenizer
     tokenizer = Tokenizer(counted.name, counted.exact, counted.margin_percent)
