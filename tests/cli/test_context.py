@@ -700,7 +700,7 @@ def test_a_replay_that_is_not_possible_names_the_command_that_shows_the_record(
 def test_redaction_asks_for_confirmation_only_on_a_terminal(
     run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.cli.context.is_interactive", lambda: True)
+    monkeypatch.setattr("headwater.cli.context_redact.is_interactive", lambda: True)
     asked = run(
         "context", "redact", made.context_id, "/inputs/question", "--reason", "r", stdin="n"
     )
@@ -715,7 +715,7 @@ def test_redaction_asks_for_confirmation_only_on_a_terminal(
 def test_redaction_everywhere_lists_the_places_before_it_asks(
     run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.cli.context.is_interactive", lambda: True)
+    monkeypatch.setattr("headwater.cli.context_redact.is_interactive", lambda: True)
     erase = ("context", "redact", made.context_id, "/inputs/question", "--everywhere")
     asked = run(*erase, "--reason", "r", stdin="n")
     assert asked.code == 1

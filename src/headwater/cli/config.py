@@ -16,7 +16,7 @@ def config() -> None:
 
 @app.command()
 def show(*, as_json: AsJson = False) -> None:
-    """Show every setting: its value, whether a file or a variable set it, and its meaning."""
+    """Show every setting with its value, origin and meaning."""
     settings = list(describe(load_with_origins()))
     if as_json:
         print_json([setting._asdict() for setting in settings])

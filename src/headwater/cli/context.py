@@ -1,7 +1,6 @@
 """`headwater context`: assemble, show, verify, export and compare contexts."""
 
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -13,14 +12,16 @@ from headwater.cli.context_output import (
     missing_reason,
     print_contexts,
     print_diff,
-    print_report,
     print_trace,
 )
+from headwater.cli.context_redact import redact
+from headwater.cli.context_verify import verify
 from headwater.cli.context_yaml import document_to_yaml
 from headwater.cli.hints import note_unknown_names
 from headwater.cli.options import (
     AsJson,
     FileOption,
+    Ref,
     StoreOption,
     bare_store,
     command_group,
@@ -35,30 +36,16 @@ from headwater.contexts.recorded.replay import Mode
 from headwater.errors import InvalidInputError
 from headwater.http.json_values import plain
 from headwater.records.document import export as to_document
-from headwater.records.document import load as from_document
 from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.record import Record
-from headwater.records.redaction_search import also_disclosed
-from headwater.records.signing import parse_keyring
-from headwater.records.verify import VerificationReport
-from headwater.records.verify import verify as verify_record
-from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
-
-_ZIP = b"PK\x03\x04"
 
 app = command_group("Assemble, show, verify, export and compare contexts.")
 app.command()(assemble)
 app.command()(declared)
+app.command()(verify)
+app.command()(redact)
 
-_REF = (
-    "Context id, record hash, or the first 8 or more characters of an id. Ids of the same minute "
-    "begin with the same characters and need more."
-)
-Ref = Annotated[
-    str,
-    typer.Argument(metavar="REF", help=_REF),
-]
 Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="Maximum number.")]
 Cursor = Annotated[
     str | None,
@@ -80,7 +67,10 @@ def show(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a context: its items, the values it read, its freshness, cost and text."""
+    """Show a context with everything it read.
+
+    This includes items, feature values, search results, freshness, cost and text.
+    """
     store = bare_store(file)
     if content:
         write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
@@ -193,7 +183,7 @@ def export(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a record as a document, or as a zip file with a verifier."""
+    """Export a record, alone or with a verifier."""
     if bundled and (output or form == "yaml"):
         raise typer.BadParameter("--bundle cannot be combined with --output or --format")
     if as_json and form == "yaml":
@@ -215,63 +205,6 @@ def export(
 
 
 @app.command()
-def verify(
-    ref: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="REF",
-            show_default=False,
-            help=_REF,
-        ),
-    ] = None,
-    *,
-    document: Annotated[
-        Path | None,
-        typer.Option(
-            "--document", metavar="FILE.json", help="Verify this exported document; - reads stdin."
-        ),
-    ] = None,
-    expect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HASH", help="Fail unless the record has this record hash or context id."
-        ),
-    ] = None,
-    signed: Annotated[
-        bool,
-        typer.Option("--signed", help="Fail unless one of your keys signed the record."),
-    ] = False,
-    file: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Verify the hash, signature, values and text of a record. Exit with 1 if a check fails."""
-    if ref is None and document is None:
-        raise typer.BadParameter("no record selected; pass REF, or --document FILE.json")
-    if ref is not None and document is not None:
-        raise typer.BadParameter("cannot combine REF with --document; pass one of them")
-    store = bare_store(file)
-    if document is not None:
-        report = _verify_document(document, store.settings, expect, signed=signed)
-    else:
-        reference = str(ref)
-        report = run(
-            store, lambda store: store.records.verify(reference, expect=expect, signed=signed)
-        )
-    if as_json:
-        print_json(
-            {
-                "ok": report.ok,
-                "signed": report.signed,
-                "verdict": report.verdict,
-                "checks": report.checks,
-            }
-        )
-    else:
-        print_report(report)
-    raise typer.Exit(0 if report.ok else 1)
-
-
-@app.command()
 def diff(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="REF of the first context.")],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="REF of the second context.")],
@@ -279,7 +212,10 @@ def diff(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two contexts: inputs, items, features, search results, rules, tokens and text."""
+    """Compare two contexts.
+
+    This compares inputs, items, features, search results, rules, tokens and text.
+    """
     compared = run(bare_store(file), lambda store: store.records.diff(before, after))
     if as_json:
         print_json(plain(compared))
@@ -317,71 +253,6 @@ def replay(
     raise typer.Exit(1 if differs or replayed.content is None else 0)
 
 
-@app.command()
-def redact(
-    ref: Ref,
-    pointers: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="POINTER...", help="JSON pointers of values, such as /inputs/question."
-        ),
-    ],
-    *,
-    reason: Annotated[str, typer.Option(help="Reason; it stays in the record.")],
-    by: Annotated[
-        str | None, typer.Option(help="Who decided this; it stays in the record.")
-    ] = None,
-    everywhere: Annotated[
-        bool,
-        typer.Option(
-            "--everywhere",
-            help="Also redact every other value that equals or contains it.",
-        ),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    file: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Redact values of a record permanently. Its hash and signature stay valid."""
-    if not yes and not is_interactive():
-        raise typer.BadParameter(
-            "cannot ask for confirmation without a terminal; pass --yes to redact"
-        )
-    # Only the record before the redaction shows where else the value occurs.
-    store = bare_store(file)
-    others = also_disclosed(run(store, lambda store: store.get_record(ref)), *pointers)
-    redacted = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
-    remaining = [] if everywhere else others
-    if not yes:
-        if remaining:
-            places = " ".join(map(quote, remaining))
-            note(f"The value also occurs at {places}. Pass these pointers too, or --everywhere.")
-        typer.confirm(f"Permanently redact {redacted} of {ref}?", abort=True)
-    record = run(
-        store,
-        lambda store: store.records.redact(
-            ref, *pointers, reason=reason, by=by, everywhere=everywhere
-        ),
-    )
-    if as_json:
-        print_json(
-            {
-                "context_id": record.context_id,
-                "record_hash": record.record_hash,
-                "redactions": record.redactions,
-                "also_disclosed": remaining,
-            }
-        )
-        return
-    typer.echo(f"Redacted {redacted} of {record.context_id}.")
-    typer.echo(f"The record hash is unchanged: {record.record_hash}")
-    if remaining:
-        note(
-            f"The value also occurs at {' '.join(map(quote, remaining))}. Redact these pointers "
-            "now: --everywhere can no longer find them, because the value is gone."
-        )
-
-
 def _print_page(page: ContextPage, *, as_json: bool) -> None:
     if as_json:
         print_json(page)
@@ -406,36 +277,6 @@ def _text(past: PastContext) -> str:
 async def _explain(store: FeatureStore, ref: str) -> tuple[ContextTrace, Record]:
     trace = await store.records.explain(ref)
     return trace, await store.get_record(trace.context_id)
-
-
-def _verify_document(
-    document: Path, settings: Settings, expect: str | None, *, signed: bool
-) -> VerificationReport:
-    content = _read(document)
-    if content.startswith(_ZIP):
-        raise InvalidInputError(f"{document} is a bundle; unzip it and verify its record.json")
-    if document.suffix in (".yaml", ".yml"):
-        raise InvalidInputError(
-            f"{document} is YAML, for reading only; verify the JSON document of `headwater context "
-            "export`"
-        )
-    return verify_record(
-        from_document(content),
-        parse_keyring(settings.signing_key),
-        expect=expect,
-        signed=signed or settings.signature_mode == "required",
-    )
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return (
-            typer.get_binary_stream("stdin").read()
-            if file == STANDARD_STREAM
-            else file.read_bytes()
-        )
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _note_bundle(file: Path, record: Record, *, as_json: bool) -> None:

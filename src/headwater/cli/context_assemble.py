@@ -40,7 +40,10 @@ def assemble(
     file: FileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Assemble a context in this process, record it, and print its text."""
+    """Assemble a context and print its text.
+
+    The context is assembled in this process and recorded.
+    """
     store = declared_store(file)
     with named_in(file):
         definition = runtime_of(store).registry.context(name)

@@ -13,7 +13,7 @@ from headwater.http.declarations import DeclaredParameter, declared_context, dec
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
-    """List the contexts and retrievers of a features file with their parameters."""
+    """List declared contexts and retrievers."""
     registry = runtime_of(declared_store(file)).registry
     contexts = [declared_context(context) for context in registry.contexts.values()]
     retrievers = [declared_retriever(retriever) for retriever in registry.retrievers.values()]

@@ -166,7 +166,10 @@ def redrive(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run dead letters again, each only for the feature that failed."""
+    """Run dead letters again.
+
+    Each runs only for the feature that failed.
+    """
     store = bare_store(file)
     filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
     done = _settle("redrive", Selection(ids, every, filters), store, confirm=every and not yes)
@@ -190,7 +193,7 @@ def discard(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete dead letters; their events stay in the event log."""
+    """Delete dead letters, but not their events."""
     store = bare_store(file)
     filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
     done = _settle("discard", Selection(ids, every, filters), store, confirm=not yes)

@@ -78,7 +78,10 @@ def publish(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish an event, or a batch from stdin, and return when it is on disk."""
+    """Publish an event, or a batch from stdin.
+
+    The command returns when all events are on disk.
+    """
     batch = event_type == "-"
     if batch and (entity_id or payload or event_id or timestamp):
         raise typer.BadParameter(

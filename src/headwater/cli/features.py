@@ -32,7 +32,10 @@ def get(
     file: FileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a feature of one or more entities, with the age and the source of each value."""
+    """Read a feature of one or more entities.
+
+    Each value is shown with its age and its source.
+    """
     store = declared_store(file)
     with named_in(file):
         feature = runtime_of(store).registry.feature(name)

@@ -32,6 +32,12 @@ StoreOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE"
 StoreArgument = Annotated[
     Path | None, typer.Argument(metavar="FILE", show_default=False, help=_STORE)
 ]
+_REF = (
+    "Context id, record hash, or the first 8 or more characters of an id. Ids of the same minute "
+    "begin with the same characters and need more."
+)
+Ref = Annotated[str, typer.Argument(metavar="REF", help=_REF)]
+OptionalRef = Annotated[str | None, typer.Argument(metavar="REF", show_default=False, help=_REF)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
