@@ -1,6 +1,7 @@
-"""Loading a features file: what it may do, and how its mistakes are told."""
+"""Loading a features file, by path or as a module, and the errors that it may raise."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,97 @@ def test_a_file_edited_within_the_same_second_is_read_again(file: Path) -> None:
     file.write_text(HEAD + "A = 1\n")
     load_store(file)
     assert "edited" in refused(file, HEAD.replace("User", "Usre") + "raise ValueError('edited')")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project folder with the package ``acme``, which is the working directory."""
+    package = tmp_path / "acme"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "names.py").write_text("NAME = 'size'\n")
+    (tmp_path / "toplevel_helper.py").write_text("HELP = 1\n")
+    text = "from .names import NAME\nimport toplevel_helper\nfrom acme import names\n" + HEAD
+    text += "@feature(entity=User, name=NAME)\ndef a(user_id: str) -> int: ...\n"
+    (package / "features.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("target", ["acme/features.py", "acme.features"])
+@pytest.mark.usefixtures("project")
+def test_a_module_of_a_package_is_loaded_under_its_dotted_name(target: str) -> None:
+    path = list(sys.path)
+    store = load_store(target)
+    assert list(runtime_of(store).registry.features) == ["size"]
+    assert sys.modules["acme.features"].store is store
+    assert sys.path == path
+    assert load_store(target) is store
+
+
+def test_a_package_that_imports_its_features_module_loads_it_once(project: Path) -> None:
+    (project / "acme" / "__init__.py").write_text("from acme.features import store\n")
+    assert load_store("acme.features") is sys.modules["acme"].store
+
+
+def test_a_package_may_be_the_features_module(project: Path) -> None:
+    (project / "acme" / "__init__.py").write_text(HEAD + "from . import names\n")
+    store = load_store("acme")
+    assert load_store(project / "acme" / "__init__.py") is store
+
+
+def test_a_module_next_to_the_working_directory_is_found_by_name(project: Path) -> None:
+    (project / "shop_module.py").write_text(HEAD)
+    load_store("shop_module")
+    assert sys.modules["shop_module"].__file__ == str(project / "shop_module.py")
+
+
+def test_a_namespace_package_works_by_its_dotted_name(project: Path) -> None:
+    (project / "acme" / "__init__.py").unlink()
+    assert list(runtime_of(load_store("acme.features")).registry.features) == ["size"]
+
+
+def test_a_file_that_is_loaded_under_two_names_is_refused(project: Path) -> None:
+    package = project / "acme"
+    text = "import sys\nsys.path.insert(0, sys.path[0] + '/acme')\nimport again\n"
+    (package / "again.py").write_text("import features\n")
+    source = (package / "features.py").read_text().replace("from .names", "from acme.names")
+    (package / "features.py").write_text("import toplevel_helper\n" + source)
+    (project / "toplevel_helper.py").write_text(text)
+    path = list(sys.path)
+    with pytest.raises(FeaturesFileError) as error:
+        load_store("acme.features")
+    sys.path[:] = path
+    assert str(error.value).startswith(f"{package / 'features.py'}:1: the file is loaded twice")
+    assert "as the modules acme.features and features" in str(error.value)
+    assert "import it as acme.features everywhere" in str(error.value)
+
+
+def test_a_package_of_the_same_name_from_elsewhere_is_refused(project: Path) -> None:
+    load_store("acme.features")
+    other = project / "other" / "acme"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    (other / "features.py").write_text(HEAD)
+    with pytest.raises(FeaturesFileError, match=r"'acme\.features' is already imported from"):
+        load_store(other / "features.py")
+
+
+@pytest.mark.parametrize("file", ["__init__.py", "names.py"])
+def test_an_exception_in_the_package_is_reported_with_file_and_line(
+    project: Path, file: str
+) -> None:
+    (project / "acme" / file).write_text("\n1 / 0\n")
+    with pytest.raises(FeaturesFileError) as error:
+        load_store("acme.features")
+    assert str(error.value) == f"{project / 'acme' / file}:2: ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("target", ["acme.absent", "absent_package.features", "acme features"])
+@pytest.mark.usefixtures("project")
+def test_a_module_that_does_not_exist_is_named(target: str) -> None:
+    with pytest.raises(FeaturesFileError, match=f"there is no features file '{target}'"):
+        load_store(target)

@@ -1,4 +1,4 @@
-"""From the path of a features file to the one store that it declares."""
+"""Load a features file, by path or by module name, and return the store that it declares."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+
+import msgspec
 
 from headwater.errors import DeclarationError, FeaturesFileError
 from headwater.errors.hints import Location
@@ -16,62 +20,185 @@ from headwater.features.user_calls import Raising
 from headwater.store.feature_store import FeatureStore
 
 
-def load_store(path: str | Path) -> FeatureStore:
-    """Runs a features file and gives its store, with all its references checked."""
-    file = Path(path).absolute()
-    if not file.is_file():
-        raise FeaturesFileError(
-            f"there is no features file {str(path)!r}; name the Python file that declares your "
-            "features, or set HEADWATER_FEATURES to it"
-        )
-    store = _only_store(_run(file), file)
+def load_store(target: str | Path) -> FeatureStore:
+    """Run a features file and return its store, with all references checked.
+
+    ``target`` is a path such as ``myapp/features.py`` or a module such as ``myapp.features``. A
+    file in a package is loaded under its dotted name, so its relative imports work.
+    """
+    source = locate(target)
+    store = _only_store(_load(source), source.file)
     store.graph()
     return store
 
 
+class FeaturesSource(msgspec.Struct, frozen=True):
+    """A features file, the name that it is imported under, and the folder to import it from."""
+
+    file: Path
+    name: str
+    root: Path
+
+    @property
+    def is_in_package(self) -> bool:
+        return "." in self.name or self.file.name == "__init__.py"
+
+    def contains(self, file: Path) -> bool:
+        """Return whether a file belongs to the same folder or package."""
+        package = self.root / self.name.partition(".")[0]
+        return file.parent == self.file.parent or (
+            self.is_in_package and file.is_relative_to(package)
+        )
+
+
+def locate(target: str | Path) -> FeaturesSource:
+    """Return the features file that a path or a module name stands for."""
+    file = Path(target).absolute()
+    if file.is_file():
+        return _in_package(file)
+    source = _find_module(str(target))
+    if source is None:
+        raise FeaturesFileError(
+            f"there is no features file {str(target)!r}; name the Python file or module that "
+            "declares your features, or set HEADWATER_FEATURES to it"
+        )
+    return source
+
+
+def _in_package(file: Path) -> FeaturesSource:
+    """Return a file with its dotted name: a folder with an ``__init__.py`` is a package."""
+    root, parts = file.parent, [] if file.stem == "__init__" else [file.stem]
+    while (root / "__init__.py").is_file():
+        root, parts = root.parent, [root.name, *parts]
+    name = ".".join(parts)
+    return FeaturesSource(file, name if root != file.parent else _top_level_name(file), root)
+
+
+def _top_level_name(file: Path) -> str:
+    """Return the file's stem, or a longer name if it would replace another module."""
+    name = file.stem
+    existing = sys.modules.get(name)
+    is_taken = name in sys.stdlib_module_names or not isinstance(existing, FeaturesModule | None)
+    return f"headwater_features_{name}" if is_taken else name
+
+
+def _find_module(name: str) -> FeaturesSource | None:
+    """Return the file of a module below the working directory or on the path, if there is one."""
+    top, *inner = name.split(".")
+    if name.endswith(".py") or not all(part.isidentifier() for part in (top, *inner)):
+        return None
+    with _importable(Path.cwd()):
+        spec = find_spec(top)
+    if spec is None:
+        return None
+    if not inner:
+        return _in_package(Path(spec.origin)) if spec.has_location and spec.origin else None
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        module = folder.joinpath(*inner)
+        for file in (module.with_suffix(".py"), module / "__init__.py"):
+            if file.is_file():
+                return FeaturesSource(file, name, folder.parent)
+    return None
+
+
 class FeaturesModule(ModuleType):
-    """What a features file becomes; a later load of a file of the same name replaces it."""
+    """The module of a features file; loading another file of the same name replaces it."""
 
 
-def _run(file: Path) -> FeaturesModule:
-    module = FeaturesModule(_module_name(file))
-    module.__file__ = str(file)
+def _load(source: FeaturesSource) -> ModuleType:
+    with ExitStack() as undo:
+        undo.enter_context(_importable(source.root))
+        parent, _, child = source.name.rpartition(".")
+        if parent:
+            _import_parent(source, parent)
+        existing = sys.modules.get(source.name)
+        if source.is_in_package and existing is not None:
+            _check_same_file(existing, source)
+            module = existing  # the package imports it, or it was loaded before
+        else:
+            module = _run(source)
+            if parent:
+                setattr(sys.modules[parent], child, module)
+        _check_loaded_once(source)
+    return module
+
+
+def _import_parent(source: FeaturesSource, parent: str) -> None:
+    with _explained(source):
+        import_module(parent)
+
+
+def _run(source: FeaturesSource) -> FeaturesModule:
+    module = FeaturesModule(source.name)
+    module.__file__ = str(source.file)
+    module.__spec__ = spec = spec_from_file_location(source.name, source.file)
+    module.__package__ = spec.parent if spec else None
+    if spec and spec.submodule_search_locations is not None:
+        module.__path__ = spec.submodule_search_locations
     # Registered before it runs, as an import does: annotations are resolved through it, and a
     # file that it imports may import it back.
     sys.modules[module.__name__] = module
     with ExitStack() as undo:
         undo.callback(sys.modules.pop, module.__name__, None)
-        _execute(file, module)
+        with _explained(source):
+            # Compiled here and not imported: Python's bytecode cache does not notice a second
+            # edit within a second.
+            code = compile(source.file.read_bytes(), str(source.file), "exec", dont_inherit=True)
+            exec(code, vars(module))
         undo.pop_all()
     return module
 
 
-def _execute(file: Path, module: FeaturesModule) -> None:
-    """Runs the file; what goes wrong is told with file and line, unless the error does so."""
+@contextmanager
+def _explained(source: FeaturesSource) -> Iterator[None]:
+    """Raise errors of the file's code as FeaturesFileError with file and line."""
     try:
-        with Raising(partial(_failed, file=file)), _importable(file.parent):
-            # Compiled here and not imported: Python's own cache takes a file that was edited twice
-            # within a second for unchanged.
-            code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
-            exec(code, vars(module))
+        with Raising(partial(_as_file_error, source=source)):
+            yield
     except SystemExit as error:
         raise FeaturesFileError(
-            "the file ends the program while it is loaded; put what it runs under "
+            "the file ends the program while it is loaded; move that code under "
             "`if __name__ == '__main__':`",
-            _place(error, file),
+            _location(error, source),
         ) from error
     except DeclarationError as error:
         if error.location is not None:
             raise
-        raise FeaturesFileError(error.problem, _place(error, file)) from error
+        raise FeaturesFileError(error.problem, _location(error, source)) from error
 
 
-def _module_name(file: Path) -> str:
-    """The file's own name, unless a module of that name is there or would be hidden by it."""
-    name = file.stem
-    there = sys.modules.get(name)
-    taken = name in sys.stdlib_module_names or not isinstance(there, FeaturesModule | None)
-    return f"headwater_features_{name}" if taken else name
+def _check_same_file(existing: ModuleType, source: FeaturesSource) -> None:
+    file = _file_of(existing)
+    if file != source.file.resolve():
+        raise FeaturesFileError(
+            f"the module {source.name!r} is already imported from {file}; rename one of the "
+            "packages, or start from another folder",
+            Location(str(source.file), 1),
+        )
+
+
+def _check_loaded_once(source: FeaturesSource) -> None:
+    """Refuse a file that its own code also imported under another name: it has two stores."""
+    file = source.file.resolve()
+    names = [
+        name
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and _file_of(module) == file
+    ]
+    if len(names) > 1:
+        for name in names:
+            if isinstance(sys.modules[name], FeaturesModule):
+                del sys.modules[name]
+        raise FeaturesFileError(
+            f"the file is loaded twice, as the modules {' and '.join(sorted(names))}, and so has "
+            f"two stores; import it as {source.name} everywhere",
+            Location(str(source.file), 1),
+        )
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = vars(module).get("__file__")
+    return Path(file).resolve() if isinstance(file, str) else None
 
 
 @contextmanager
@@ -83,21 +210,20 @@ def _importable(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def _failed(error: Exception, file: Path) -> FeaturesFileError:
-    """What went wrong, with file and line."""
+def _as_file_error(error: Exception, source: FeaturesSource) -> FeaturesFileError:
     if isinstance(error, SyntaxError):
-        location = Location(error.filename or str(file), error.lineno or 1)
+        location = Location(error.filename or str(source.file), error.lineno or 1)
         return FeaturesFileError(f"{type(error).__name__}: {error.msg}", location)
-    return FeaturesFileError(f"{type(error).__name__}: {error}", _place(error, file))
+    return FeaturesFileError(f"{type(error).__name__}: {error}", _location(error, source))
 
 
-def _place(error: BaseException, file: Path) -> Location:
-    """The innermost line of the file, or of a file beside it, that the error passed through."""
-    place = Location(str(file), 1)
+def _location(error: BaseException, source: FeaturesSource) -> Location:
+    """Return the innermost line of the file, its folder or its package that raised the error."""
+    location = Location(str(source.file), 1)
     for frame in traceback.extract_tb(error.__traceback__):
-        if Path(frame.filename).parent == file.parent:
-            place = Location(frame.filename, frame.lineno or 1)
-    return place
+        if source.contains(Path(frame.filename)):
+            location = Location(frame.filename, frame.lineno or 1)
+    return location
 
 
 def _only_store(module: ModuleType, file: Path) -> FeatureStore:
