@@ -31,6 +31,17 @@ async def test_everything_needs_a_key(method: str, path: str, store: FeatureStor
     assert problem_of(response)["type"].endswith(":key-required")
 
 
+async def test_every_route_but_the_probes_needs_a_key(store: FeatureStore) -> None:
+    app = create_app(store)
+    async with client_of(app, key=None) as client:
+        without_key = {
+            route.path
+            for route in app.typed_routes
+            if (await client.request(route.method, route.path)).status_code != 401
+        }
+    assert without_key == {"/healthz", "/readyz"}
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_probes_need_no_key(path: str, store: FeatureStore) -> None:
     async with client_of(store, key=None) as client:

@@ -161,6 +161,33 @@ async def test_a_request_that_is_not_http_is_logged(
     ]
 
 
+async def test_a_request_with_ambiguous_framing_is_refused(
+    store: FeatureStore, serving: Serving
+) -> None:
+    body = b'{"entity_id": "u1"}'
+    framings = [
+        b"Content-Length: 19\r\nContent-Length: 3",
+        b"Content-Length: 19, 19",
+        b"Content-Length: +19",
+        b"Content-Length : 19",
+        b"Content-Length: 19\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked, identity",
+        b"Transfer-Encoding: xchunked",
+        b"X-Other: 1\nContent-Length: 19",
+    ]
+    async with serving(store, worker=False) as client:
+        for framing in framings:
+            reader, writer = await asyncio.open_connection(
+                client.base_url.host, client.base_url.port
+            )
+            head = b"POST /ingest/visit HTTP/1.1\r\nHost: localhost\r\nX-API-Key: " + KEY.encode()
+            writer.write(head + b"\r\n" + framing + b"\r\n\r\n" + body)
+            assert b" 400 " in await reader.readline(), framing
+            writer.close()
+        engine = await runtime_of(store).open()
+        assert await engine.backends.bus.backlog() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_server_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     async with program(tmp_path) as (process, url):
