@@ -148,9 +148,9 @@ def _lineage(core: Core) -> ContextLineage:
     output = core.output
     return ContextLineage(
         features=list(map(_feature, core.features)),
-        retrievers=[RetrieverLineage(**_retriever(call)) for call in core.retrievals],
+        retrievers=list(map(_retriever, core.retrievals)),
         contexts=_nested(core),
-        items=[ItemLineage(**_item(item)) for item in core.items],
+        items=list(map(_item, core.items)),
         items_provided=len(core.items),
         items_included=output.items_kept + output.items_truncated,
         items_dropped=output.items_dropped,
@@ -177,23 +177,23 @@ def _feature(read: FeatureRead) -> FeatureLineage:
     )
 
 
-def _retriever(call: Retrieval) -> dict[str, Any]:
-    return {
-        "retriever": call.retriever,
-        "arguments": _disclosed(call.arguments),
-        "count": call.count,
-        "latency_ms": call.latency_us / 1000,
-        "cache_hit": call.cache_hit,
-        "searched_at": call.searched_at,
-        "age_ms": call.age_ms,
-        "fresh": call.fresh,
-        "failed": call.failed,
-    }
+def _retriever(call: Retrieval) -> RetrieverLineage:
+    return RetrieverLineage(
+        retriever=call.retriever,
+        arguments=_disclosed(call.arguments),
+        count=call.count,
+        latency_ms=call.latency_us / 1000,
+        cache_hit=call.cache_hit,
+        searched_at=call.searched_at,
+        age_ms=call.age_ms,
+        fresh=call.fresh,
+        failed=call.failed,
+    )
 
 
 def _retriever_trace(call: Retrieval) -> RetrieverTrace:
     return RetrieverTrace(
-        **_retriever(call),
+        **msgspec.structs.asdict(_retriever(call)),
         index=None if call.index is None else call.index.name,
         index_version=None if call.index is None else call.index.version,
         results=[
@@ -209,23 +209,23 @@ def _nested(core: Core) -> list[NestedLineage]:
     return [NestedLineage(**msgspec.structs.asdict(nested)) for nested in core.contexts]
 
 
-def _item(item: Item) -> dict[str, Any]:
-    return {
-        "decision": item.decision,
-        "reason": item.reason,
-        "priority": item.priority,
-        "required": item.required,
-        "section": _disclosed(item.section),
-        "tokens": item.tokens,
-        "emitted_tokens": item.emitted_tokens,
-        "short_by": item.short_by,
-    }
+def _item(item: Item) -> ItemLineage:
+    return ItemLineage(
+        decision=item.decision,
+        reason=item.reason,
+        priority=item.priority,
+        required=item.required,
+        section=_disclosed(item.section),
+        tokens=item.tokens,
+        emitted_tokens=item.emitted_tokens,
+        short_by=item.short_by,
+    )
 
 
 def _item_trace(item: Item) -> ItemTrace:
     kept = None if item.decision == "dropped" else item.content
     return ItemTrace(
-        **_item(item),
+        **msgspec.structs.asdict(_item(item)),
         content=_disclosed(item.content),
         emitted=_disclosed(item.emitted if item.decision == "truncated" else kept),
         truncate=item.truncate,
