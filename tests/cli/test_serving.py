@@ -120,7 +120,7 @@ def test_a_worker_serves_metrics_and_probes_on_its_port(
     run("events", "publish", "visit", "u1")
     refused = run("worker", "--metrics-port", str(port))
     assert refused.code == 1
-    assert "choose another" in refused.err
+    assert f"port {port} of 127.0.0.1 is in use" in refused.err
     ended = worker.end()
     assert ended.code == 0
     assert "worker stopped" in ended.err
@@ -167,11 +167,15 @@ def test_a_worker_waits_for_a_handler_until_the_drain_timeout(
     assert "did not finish in time" in ended.err
 
 
-def test_a_changed_file_restarts_the_server(folder: Path, start: Start) -> None:
-    server = start("serve", "--reload", "--port", "0")
+@pytest.mark.parametrize("name", ["features.py", "shop.features"])
+def test_a_changed_file_restarts_the_server(folder: Path, start: Start, name: str) -> None:
+    (folder / "shop").mkdir()
+    (folder / "shop" / "__init__.py").touch()
+    features = folder / name.replace("shop.features", "shop/features.py")
+    features.write_text((folder / "features.py").read_text())
+    server = start("serve", name, "--reload", "--port", "0")
     path = "/v1/features/shout?entity_id=u1"
     assert ask(server.next_line()["url"], "GET", path)[1]["value"] == "U1!"
-    features = folder / "features.py"
     features.write_text(features.read_text().replace('"!"', '"?"'))
     assert ask(server.next_line()["url"], "GET", path)[1]["value"] == "U1?"
     ended = server.end()

@@ -1,6 +1,7 @@
 """Commands that read, publish, and redrive or discard dead letters."""
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -158,6 +159,24 @@ def test_the_features_file_comes_from_the_settings(
     (folder / "features.py").rename(folder / "shop.py")
     monkeypatch.setenv("HEADWATER_FEATURES", "shop.py")
     assert run("features", "get", "shout", "u1", "--json").json[0]["value"] == "U1!"
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("name", ["shop/features.py", "shop.features"])
+def test_a_features_file_may_be_a_module_of_a_package(folder: Path, name: str) -> None:
+    (folder / "shop").mkdir()
+    (folder / "shop" / "__init__.py").touch()
+    (folder / "shop" / "marks.py").write_text("MARK = '!'\n")
+    declared = (folder / "features.py").read_text().replace('"!"', "MARK")
+    (folder / "shop" / "features.py").write_text(f"from .marks import MARK\n{declared}")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "headwater", *arguments, "--file", name]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    assert "U1!" in run("features", "get", "shout", "u1").stdout
+    slip = run("dlq", "list", "--feature", "total_spent")
+    assert slip.stderr == f"{name} declares no feature 'total_spent'; did you mean 'total_spend'?\n"
 
 
 @pytest.mark.usefixtures("home")

@@ -9,8 +9,9 @@ from headwater.cli.output import note
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import DeclarationError, InvalidInputError
+from headwater.errors import DeclarationError, FeaturesFileError, InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.store.loader import locate
 
 
 def note_unknown_names(
@@ -26,7 +27,7 @@ def note_unknown_names(
     Without a features file there is nothing to compare with, and nothing is printed.
     """
     path = features_file(file)
-    if not path.is_file() or (feature, entity, entity_id, context) == (None,) * 4:
+    if (feature, entity, entity_id, context) == (None,) * 4 or not _exists(path):
         return
     try:
         # The features file may print; stdout is for the command's own output.
@@ -47,6 +48,14 @@ def note_unknown_names(
         problems = [_id_problem(owner, entity_id) for owner in owners]
         if problems and problems[0] is not None and None not in problems:
             note(problems[0])
+
+
+def _exists(path: Path) -> bool:
+    try:
+        locate(path)
+    except FeaturesFileError:
+        return False
+    return True
 
 
 def _possible_owners(

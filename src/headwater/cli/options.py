@@ -17,12 +17,13 @@ from headwater.store.loader import load_store
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 
 _FILE = (
-    "Features file. Default: the setting `features`. The file may name its store with home= or "
-    "settings=; otherwise the settings of the working directory apply."
+    "Features file or module, such as shop/features.py or shop.features. Default: the setting "
+    "`features`. It may name its store with home= or settings=; otherwise the settings of the "
+    "working directory apply."
 )
 _STORE = (
-    "Use the store that this features file names with home= or settings=. Default: the store in "
-    "the settings of the working directory."
+    "Use the store that this features file or module names with home= or settings=. Default: the "
+    "store in the settings of the working directory."
 )
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="FILE", show_default=False, help=_FILE)
@@ -42,7 +43,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
 def features_file(file: Path | None) -> Path:
-    """Return the features file from the command line, or else from the settings."""
+    """Return the features file or module from the command line, or else from the settings."""
     return file or Path(load().features)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headwater.cli.output import note
 from headwater.cli.runner import SIGNALS
+from headwater.store.loader import locate
 
 _POLL_SECONDS = 0.25
 
@@ -21,7 +22,7 @@ def serve_with_reload(file: Path, options: Sequence[str]) -> int:
     received: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, _: received.append(number))
-    folder = file.absolute().parent
+    folder = locate(file).root
     while True:
         seen = _modified_times(folder)
         child = subprocess.Popen(command, start_new_session=True)
