@@ -245,6 +245,8 @@ def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
                 args=[_, ast.Constant(str(level)), ast.Constant(str(name)), *_],
             ) if kind in kinds:
                 said[name, level] = kinds[kind]
+            case ast.Call(func=ast.Name("PartitionTasks"), args=[_, ast.Constant(str(name)), *_]):
+                said[name, "warning"] = {"partition", "error"}
     listed = {
         (quoted(row[0]), row[1]): set(re.findall(r"`(\w+)`", row[2]))
         for row in rows(sections(REFERENCE / "metrics.md")["Log records"])

@@ -239,7 +239,7 @@ async def clerk(settings: Settings, database: Connection) -> AsyncIterator[Setti
 
 
 async def test_a_user_without_the_right_to_make_tables_is_told(clerk: Settings) -> None:
-    with pytest.raises(BackendError, match="grant the right"):
+    with pytest.raises(BackendError, match="grant it to the user"):
         await migrate(clerk.replace(postgres={"schema": "not_there_yet"}))
 
 

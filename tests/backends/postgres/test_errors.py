@@ -31,18 +31,18 @@ SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="p
             asyncpg.DiskFullError("could not extend file"),
             BackendError,
             "Postgres at postgresql://me:***@db:5432/shop has no space left: could not extend "
-            "file; free some; what was acknowledged is safe",
+            "file; free some space; acknowledged writes are safe",
         ),
         (
             asyncpg.ReadOnlySQLTransactionError("cannot execute INSERT"),
             BackendError,
             "Postgres at postgresql://me:***@db:5432/shop cannot be written to: cannot execute "
-            "INSERT; name the primary in HEADWATER_POSTGRES_URL, not a replica",
+            "INSERT; use the primary in HEADWATER_POSTGRES_URL, not a replica",
         ),
         (
             TimeoutError(),
             BackendUnavailableError,
-            "Postgres at postgresql://me:***@db:5432/shop did not answer in time; see to its load "
+            "Postgres at postgresql://me:***@db:5432/shop did not answer in time; check its load "
             "and the network, or raise HEADWATER_POSTGRES_TIMEOUT",
         ),
         (
@@ -61,7 +61,7 @@ SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="p
             asyncpg.OutOfMemoryError("out of memory"),
             BackendError,
             "Postgres at postgresql://me:***@db:5432/shop failed: out of memory; see its log; "
-            "what was acknowledged is safe",
+            "acknowledged writes are safe",
         ),
     ],
 )
@@ -82,4 +82,4 @@ def test_an_error_names_the_limit_that_was_too_short(error: Exception) -> None:
 def test_a_driver_that_stumbles_over_a_lost_connection_does_not_hide_why() -> None:
     error = asyncpg.InterfaceError("cannot call Transaction.__aexit__()")
     error.__context__ = asyncpg.AdminShutdownError("terminating connection")
-    assert "broke the connection off: terminating connection;" in str(translate(error, SETTINGS))
+    assert "closed the connection: terminating connection;" in str(translate(error, SETTINGS))

@@ -217,7 +217,7 @@ async def test_many_changes_are_added_in_portions(
 
 
 async def test_a_change_that_postgres_cannot_hold_is_refused(past: PostgresEnvironment) -> None:
-    with pytest.raises(InvalidInputError, match="Postgres cannot keep what was passed"):
+    with pytest.raises(InvalidInputError, match="Postgres cannot store the value"):
         await past.offline.append([change(1, entity_id="a\0b")])
     assert await values(past) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.migrate import migrate
-from headwater.backends.postgres.partition_tables import MONTHS_AHEAD, MOST_MONTHS_AHEAD, month_of
+from headwater.backends.postgres.partition_tables import MAX_MONTHS_AHEAD, MONTHS_AHEAD, month_of
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.settings.schema import Settings
@@ -115,7 +115,7 @@ async def test_a_clock_that_is_far_off_adds_no_months_for_the_years_between(
         put(outbox, datetime.now(UTC), datetime(2090, 6, 1, tzinfo=UTC))
         for _ in range(2):
             await past.offline.maintain()
-        ahead = MOST_MONTHS_AHEAD if start.year == 2090 else MONTHS_AHEAD
+        ahead = MAX_MONTHS_AHEAD if start.year == 2090 else MONTHS_AHEAD
         expected = [here.later(n).name for n in range(ahead + 1)]
         for table in ("_history", "_events"):
             assert await months(database, table) == [*expected, "early", "late"]

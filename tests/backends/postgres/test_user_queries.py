@@ -68,7 +68,7 @@ async def test_a_source_that_was_not_loaded_is_named(past: PostgresEnvironment) 
             {"refunds": "data/refunds.csv", "other": "x.csv"},
         )
     assert str(raised.value) == (
-        "source 'refunds' is no table or view in Postgres; load 'data/refunds.csv' into a table "
+        "source 'refunds' is not a table or view in Postgres; load 'data/refunds.csv' into a table "
         "'refunds', in the schema of Headwater or in public"
     )
 
@@ -124,7 +124,7 @@ async def test_times_are_in_utc(past: PostgresEnvironment) -> None:
         ("SELECT nextval('_history_seq')", "read-only transaction"),
         ("SELECT set_config('transaction_read_only', 'off', true)", "read-write mode"),
         ("SELECT * FROM orders WHERE user_id = $1", "the query has parameters"),
-        ("SELECT a\0b", "zero"),
+        ("SELECT a\0b", "U+0000"),
     ],
 )
 async def test_a_query_that_cannot_run_says_why_in_one_line(
@@ -145,7 +145,7 @@ async def test_a_query_leaves_nothing_behind(past: PostgresEnvironment) -> None:
 
 async def test_a_query_that_takes_too_long_is_given_up(opening: Open) -> None:
     past = await opening(postgres={"timeout": 0.2, "pool_size": 1})
-    with pytest.raises(BackendError, match=r"gave a statement up.*HEADWATER_POSTGRES_TIMEOUT"):
+    with pytest.raises(BackendError, match=r"cancelled a statement.*HEADWATER_POSTGRES_TIMEOUT"):
         await past.offline.query("SELECT pg_sleep(30)", {})
     assert await rows(past, "SELECT 1") == [(1,)]
 

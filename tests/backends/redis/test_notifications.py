@@ -11,7 +11,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.backends.redis.client import Redis, command
-from headwater.backends.redis.notifications import Wakes
+from headwater.backends.redis.notifications import Notifications
 from headwater.errors import BackendError
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -31,9 +31,9 @@ async def redis() -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-async def wakes(redis: Redis) -> AsyncIterator[Wakes]:
+async def wakes(redis: Redis) -> AsyncIterator[Notifications]:
     """A worker that listens."""
-    listening = Wakes(redis, CHANNEL)
+    listening = Notifications(redis, CHANNEL)
     listening.join("w1")
     assert await listening.wait("w1", 20)
     yield listening
@@ -41,19 +41,19 @@ async def wakes(redis: Redis) -> AsyncIterator[Wakes]:
 
 
 async def test_a_read_on_its_way_while_the_subscription_is_renewed_proves_nothing(
-    redis: Redis, wakes: Wakes
+    redis: Redis, wakes: Notifications
 ) -> None:
-    heard = wakes.heard(0)
+    heard = wakes.token(0)
     await redis.call(command("k", "CLIENT", "KILL", "TYPE", "pubsub"))
     assert await wakes.wait("w1", 20)
-    wakes.found_empty(0, heard)
+    wakes.mark_empty(0, heard)
     assert not wakes.is_empty(0)
 
 
 async def test_everything_is_looked_at_again_also_while_others_keep_waking_us(
-    redis: Redis, wakes: Wakes
+    redis: Redis, wakes: Notifications
 ) -> None:
-    wakes.found_empty(0, wakes.heard(0))
+    wakes.mark_empty(0, wakes.token(0))
 
     async def is_looked_at() -> bool:
         await redis.call(command("k", "PUBLISH", CHANNEL, 1))
@@ -103,7 +103,7 @@ async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Red
     port = proxy.sockets[0].getsockname()[1]
     far = Redis(f"redis://127.0.0.1:{port}/0", timeout=0.3, connect_timeout=5)
     await far.open()
-    wakes = Wakes(far, CHANNEL)
+    wakes = Notifications(far, CHANNEL)
     wakes.join("w1")
     assert await wakes.wait("w1", 20)
     between.silent.update(between.subscribed)
@@ -115,7 +115,7 @@ async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Red
     proxy.close()
 
 
-async def test_what_is_no_partition_is_news_of_workers(redis: Redis, wakes: Wakes) -> None:
+async def test_what_is_no_partition_is_news_of_workers(redis: Redis, wakes: Notifications) -> None:
     await redis.call(command("k", "PUBLISH", CHANNEL, "what?"))
     assert await wakes.wait("w1", 20)
 
@@ -140,7 +140,7 @@ async def test_one_who_may_not_subscribe_pauses_before_trying_again(redis: Redis
         return int(info.partition(b"total_connections_received:")[2].split()[0])
 
     before, began = await connections(), time.monotonic()
-    wakes = Wakes(client, CHANNEL)
+    wakes = Notifications(client, CHANNEL)
     wakes.join("w1")
 
     async def tried_thrice() -> bool:

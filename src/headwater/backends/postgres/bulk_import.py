@@ -1,33 +1,33 @@
-"""Adding past values in bulk: those that history does not hold yet."""
+"""Bulk import of past values that are not in history yet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headwater.backends.postgres.history_sql import KEEP_GIVEN
+from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection
 from headwater.ports import Change
 
-# What one statement takes stays far below the time that it has.
+# A statement with so many changes takes far less than its timeout.
 CHANGES_AT_ONCE = 20_000
 
-# Of imports at once, the later one has to see what the earlier one added.
+# Imports run one after the other, so that each sees the rows of the previous one.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater imports'), hashtext(current_schema()))"
 
 _STAGE = """
-CREATE TEMPORARY TABLE _given (
+CREATE TEMPORARY TABLE _imported (
     n bigint, feature text COLLATE "C", entity text COLLATE "C", entity_id text COLLATE "C",
     kind text COLLATE "C", value text COLLATE "C", as_of bigint, written_at bigint,
     cause text COLLATE "C"
 ) ON COMMIT DROP
 """
 
-_KEEP = f"""
-WITH given AS MATERIALIZED (
+_INSERT = f"""
+WITH incoming AS MATERIALIZED (
     SELECT DISTINCT ON (g.feature, g.entity_id, g.as_of, g.cause, g.value)
            g.n, g.feature, g.entity, g.entity_id, g.kind, g.value::json AS value,
            _moment(g.as_of) AS as_of, _moment(g.written_at) AS written_at, g.cause
-    FROM _given AS g
+    FROM _imported AS g
     LEFT JOIN LATERAL (
         SELECT true AS known FROM _history AS h
         WHERE h.feature = g.feature
@@ -39,17 +39,17 @@ WITH given AS MATERIALIZED (
     WHERE h.known IS NULL
     ORDER BY g.feature, g.entity_id, g.as_of, g.cause, g.value, g.n
 ),
-{KEEP_GIVEN}
+{INSERT_INCOMING}
 """
 
 
 async def add(connection: Connection, changes: Sequence[Change]) -> None:
-    """Adds those of the changes that are not there yet, all or none."""
+    """Add the changes that are not in history yet, all or none."""
     async with connection.transaction():
         await connection.execute(_LOCK)
         await connection.execute(_STAGE)
-        await connection.copy_records_to_table("_given", records=_records(changes))
-        await connection.execute(_KEEP)
+        await connection.copy_records_to_table("_imported", records=_records(changes))
+        await connection.execute(_INSERT)
 
 
 def _records(changes: Sequence[Change]) -> Iterator[tuple[int | str, ...]]:

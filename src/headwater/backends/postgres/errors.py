@@ -1,4 +1,4 @@
-"""What Postgres and its driver report, in our words and with what to do about it."""
+"""Translation of errors of Postgres and its driver, with a remedy for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILURES = (
     asyncpg.InternalClientError,
     OSError,  # a TimeoutError too
 )
-"""Everything that goes wrong outside our own code."""
+"""Errors of the server, the driver and the network."""
 
 LOST = (
     asyncpg.PostgresConnectionError,
@@ -30,29 +30,29 @@ LOST = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
-    asyncpg.InterfaceError,  # the use of a connection that is gone, among others
-    asyncpg.InternalClientError,  # the use of one that goes just then
+    asyncpg.InterfaceError,  # for example, the use of a closed connection
+    asyncpg.InternalClientError,  # the use of a connection while it is being closed
     ConnectionError,
 )
-"""What happens to a connection or a transaction through no fault of its own."""
+"""Failures of a connection or a transaction that a retry may solve."""
 
-OF_ONE_ROW = (
+ROW_ERRORS = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
     asyncpg.OutOfMemoryError,
     asyncpg.InternalServerError,
 )
-"""What one row may bring about in a statement whose other rows are fine."""
+"""Failures of a statement that a single invalid row can cause."""
 
-_TABLES_DIFFER = (
+_SCHEMA_ERRORS = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
     asyncpg.InvalidSchemaNameError,
 )
 
-# The first one that fits.
+# The first match applies.
 _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (asyncpg.InvalidAuthorizationSpecificationError,),
@@ -71,23 +71,23 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     ),
     (
         (asyncpg.QueryCanceledError,),
-        "gave a statement up",
-        "raise {limit}, or ask for less at once",
+        "cancelled a statement",
+        "raise {limit}, or make a smaller request",
     ),
     (
         (asyncpg.DiskFullError,),
         "has no space left",
-        "free some; what was acknowledged is safe",
+        "free some space; acknowledged writes are safe",
     ),
     (
         (asyncpg.ReadOnlySQLTransactionError,),
         "cannot be written to",
-        "name the primary in HEADWATER_POSTGRES_URL, not a replica",
+        "use the primary in HEADWATER_POSTGRES_URL, not a replica",
     ),
     (
         (asyncpg.InsufficientPrivilegeError,),
-        "does not allow it",
-        "grant the right to the user that HEADWATER_POSTGRES_URL names",
+        "denied permission",
+        "grant it to the user in HEADWATER_POSTGRES_URL",
     ),
     (
         (ConnectionRefusedError,),
@@ -96,13 +96,13 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     ),
     (
         LOST,
-        "broke the connection off",
-        "see its log, and try again; what was acknowledged is safe",
+        "closed the connection",
+        "see its log, and try again; acknowledged writes are safe",
     ),
     (
         (TimeoutError,),
         "did not answer in time",
-        "see to its load and the network, or raise {limit}",
+        "check its load and the network, or raise {limit}",
     ),
     (
         (OSError,),
@@ -115,31 +115,31 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
 def translate(
     error: Exception, settings: PostgresSettings, limit: str = "postgres.timeout"
 ) -> HeadwaterError:
-    """Our error for one of the driver's, the server's or the network's."""
+    """Return the HeadwaterError for an error of the server, the driver or the network."""
     if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return ConfigError(
             f"HEADWATER_POSTGRES_URL cannot be used: {headline(error)}; write it as "
             "postgresql://user:password@host:5432/database"
         )
-    if isinstance(error, _TABLES_DIFFER):
+    if isinstance(error, _SCHEMA_ERRORS):
         return SchemaError(
             settings.schema, f"are incomplete: {headline(error)}", "run `headwater migrate`"
         )
     if isinstance(error, asyncpg.DataError | asyncpg.ProgramLimitExceededError):
-        return InvalidInputError(f"Postgres cannot keep what was passed: {headline(error)}")
+        return InvalidInputError(f"Postgres cannot store the value: {headline(error)}")
     where = SETTINGS["postgres.url"].shown(settings.url)
     problem, remedy = next(
         ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
-        ("failed", "see its log; what was acknowledged is safe"),
+        ("failed", "see its log; acknowledged writes are safe"),
     )
-    said = ": ".join(filter(None, [problem, headline(_first(error))]))
+    problem = ": ".join(filter(None, [problem, headline(_first(error))]))
     kind = BackendUnavailableError if isinstance(error, (*LOST, OSError)) else BackendError
     remedy = remedy.format(limit=SETTINGS[limit].variable)
-    return kind(f"Postgres at {where} {said}; {remedy}")
+    return kind(f"Postgres at {where} {problem}; {remedy}")
 
 
 def _first(error: BaseException) -> BaseException:
-    """What was said before the driver stumbled over a connection that is gone."""
+    """Return the error that preceded the driver's use of a closed connection."""
     before = error.__context__
     if isinstance(error, asyncpg.InterfaceError) and isinstance(before, LOST):
         return _first(before)
@@ -147,5 +147,5 @@ def _first(error: BaseException) -> BaseException:
 
 
 def headline(error: BaseException) -> str:
-    """The first line of what the driver or the server says."""
+    """Return the first line of an error message."""
     return str(error).partition("\n")[0]

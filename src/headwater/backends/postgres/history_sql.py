@@ -1,12 +1,12 @@
-"""How rows get into history, wherever they come from."""
+"""SQL that inserts rows into history."""
 
 from __future__ import annotations
 
-KEEP_GIVEN = """
+INSERT_INCOMING = """
 series AS (
     INSERT INTO _series (entity, entity_id, feature)
     SELECT g.entity, g.entity_id, g.feature
-    FROM (SELECT DISTINCT entity, entity_id, feature FROM given) AS g
+    FROM (SELECT DISTINCT entity, entity_id, feature FROM incoming) AS g
     LEFT JOIN LATERAL (
         SELECT true AS known FROM _series AS s
         WHERE s.entity = g.entity AND left(s.entity_id, 128) = left(g.entity_id, 128)
@@ -16,9 +16,9 @@ series AS (
     WHERE s.known IS NULL
 )
 INSERT INTO _history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
-SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM given ORDER BY n
+SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM incoming ORDER BY n
 """
-"""The rest of a statement whose first part, ``given``, has the rows and their order ``n``.
+"""The end of a statement whose CTE ``incoming`` has the rows and their order ``n``.
 
-LIMIT makes each look for what is there a probe of the index; a join would read all that is.
+LIMIT makes each lookup of an existing series an index probe; a plain join would read all of them.
 """

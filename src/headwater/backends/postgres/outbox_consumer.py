@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.backends.postgres.coalesced_task import CoalescedTask
 from headwater.backends.postgres.errors import headline
-from headwater.backends.postgres.history_sql import KEEP_GIVEN
+from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.errors import BackendError, StoreMismatchError
@@ -35,14 +35,14 @@ OFFSET 0
 
 _KEEP: dict[LogKind, str] = {
     "history": f"""
-WITH given AS MATERIALIZED (
+WITH incoming AS MATERIALIZED (
     SELECT n, f[1]::json #>> '{{}}' AS feature, f[2]::json #>> '{{}}' AS entity,
            _readable(f[3]::json) #>> '{{}}' AS entity_id, f[4]::json #>> '{{}}' AS kind,
            f[5]::json AS value, _moment(f[6]::bigint) AS as_of, _moment(f[7]::bigint) AS written_at,
            f[8]::json #>> '{{}}' AS cause
     FROM ({_ROWS}) AS batch
 ),
-{KEEP_GIVEN}""",
+{INSERT_INCOMING}""",
     "events": f"""
 INSERT INTO _events
     (partition, position, received_at, event_type, entity_id, event_id, "timestamp", payload)

@@ -1,8 +1,8 @@
-"""The monthly partitions of the large tables, made ahead of time.
+"""The monthly partitions of the large tables, created ahead of time.
 
 The first partition holds everything before the months and the last one everything after them, so
-no row is ever refused. The first month is that of the database's own clock, and the last one
-follows the clock of whoever adds it; but one that is far ahead adds none for the years between.
+no row is ever refused. The first month comes from the database's clock, the last one from the clock
+of the process that adds it, limited to two years after the database's clock.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headwater.backends.postgres.pool import Connection
 from headwater.core.logging import log
 
 MONTHS_AHEAD = 3
-# How far beyond the database's own clock months are added, whatever any other clock says.
-MOST_MONTHS_AHEAD = 24
-# Searches that run long are not kept waiting behind a lock that waits for one of them.
+# The limit after the database's clock, for a process whose clock is wrong.
+MAX_MONTHS_AHEAD = 24
+# A waiting lock blocks new queries, so it must not wait long for a running one.
 _LOCK_TIMEOUT = "2s"
-# The lock of whoever migrates.
+# The lock that migrations use.
 _TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('headwater tables'), hashtext($1))"
 _NEWEST = r"""
 SELECT max(relname) FROM pg_inherits JOIN pg_class ON oid = inhrelid
@@ -61,7 +61,7 @@ class Month(NamedTuple):
 
     @property
     def start(self) -> str:
-        """Its first moment as an SQL literal."""
+        """The start of the month as an SQL literal."""
         return f"'{self.year:04}-{self.number:02}-01 00:00:00+00'"
 
     @property
@@ -70,7 +70,7 @@ class Month(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """The months that are to be there at least."""
+    """The months for which partitions must exist."""
 
     first: Month
     last: Month
@@ -81,14 +81,14 @@ def month_of(moment: datetime) -> Month:
 
 
 async def extend(connection: Connection, now: datetime) -> None:
-    """Adds the months that are missing, in the transaction that the caller has begun."""
+    """Add the missing months in the caller's transaction."""
     span = await _span(connection, month_of(now))
     for table in _TABLES:
         await _extend(connection, table, span)
 
 
 async def extend_if_free(connection: Connection, schema: str, now: datetime) -> bool:
-    """The same for each table in a transaction of its own; says whether nobody was in the way."""
+    """Add the missing months in one transaction per table; return False if a lock prevents it."""
     span = await _span(connection, month_of(now))
     try:
         for table in _TABLES:
@@ -98,31 +98,31 @@ async def extend_if_free(connection: Connection, schema: str, now: datetime) -> 
                     return False
                 await _extend(connection, table, span)
     except asyncpg.LockNotAvailableError:
-        log.debug("months are added later, because long queries are running")
+        log.debug("adding months is postponed")
         return False
     except asyncpg.InsufficientPrivilegeError as error:
-        # Everything is kept all the same, in the last partition.
-        log.warning("months are left to `headwater migrate`", reason=str(error))
+        # Rows are stored in the last partition meanwhile.
+        log.warning("no permission to add months", reason=str(error))
     return True
 
 
 async def _span(connection: Connection, now: Month) -> _Span:
-    here = month_of(await connection.fetchval("SELECT now()"))
-    last, most = max(here, now).later(MONTHS_AHEAD), here.later(MOST_MONTHS_AHEAD)
-    if last > most:
-        log.warning("this clock is far ahead of Postgres's", month=now.name, postgres=here.name)
-    return _Span(here, min(last, most))
+    current = month_of(await connection.fetchval("SELECT now()"))
+    last, limit = max(current, now).later(MONTHS_AHEAD), current.later(MAX_MONTHS_AHEAD)
+    if last > limit:
+        log.warning("clock is far ahead of Postgres", month=now.name, postgres=current.name)
+    return _Span(current, min(last, limit))
 
 
 async def _extend(connection: Connection, table: _Table, span: _Span) -> None:
     newest = await connection.fetchval(_NEWEST, table.name)
     if newest is None:
-        await _found(connection, table, *span)
-    elif (first := _named(newest).later(1)) <= span.last:
+        await _create_first(connection, table, *span)
+    elif (first := _parse_name(newest).later(1)) <= span.last:
         await _add(connection, table, first, span.last)
 
 
-async def _found(connection: Connection, table: _Table, first: Month, last: Month) -> None:
+async def _create_first(connection: Connection, table: _Table, first: Month, last: Month) -> None:
     await connection.execute(
         f"CREATE TABLE {table.name}_early PARTITION OF {table.name}"
         f" FOR VALUES FROM (MINVALUE) TO ({first.start})"
@@ -135,7 +135,7 @@ async def _found(connection: Connection, table: _Table, first: Month, last: Mont
 
 
 async def _add(connection: Connection, table: _Table, first: Month, last: Month) -> None:
-    """Makes room for months at the beginning of the last partition, and moves their rows there."""
+    """Add months before the last partition, and move their rows out of it."""
     name, late, end = table.name, f"{table.name}_late", last.later(1).start
     await connection.execute(f"ALTER TABLE {name} DETACH PARTITION {late}")
     await _create(connection, table, first, last)
@@ -163,6 +163,6 @@ def _months(first: Month, last: Month) -> Iterator[Month]:
         first = first.later(1)
 
 
-def _named(partition: str) -> Month:
+def _parse_name(partition: str) -> Month:
     year, number = partition.rsplit("_", 2)[1:]
     return Month(int(year), int(number))

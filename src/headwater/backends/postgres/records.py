@@ -11,7 +11,7 @@ from secrets import token_bytes
 import asyncpg
 
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
-from headwater.backends.postgres.errors import OF_ONE_ROW
+from headwater.backends.postgres.errors import ROW_ERRORS
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import from_micros, to_micros
@@ -155,7 +155,7 @@ class PostgresRecordLog:
         try:
             existing = await self._connection.run(partial(_insert, appends=appends))
         except HeadwaterError as error:
-            if len(appends) > 1 and isinstance(error.__cause__, OF_ONE_ROW):
+            if len(appends) > 1 and isinstance(error.__cause__, ROW_ERRORS):
                 # A record that Postgres refuses does not keep the others from being stored.
                 middle = len(appends) // 2
                 await self._add(appends[:middle])

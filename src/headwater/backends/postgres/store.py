@@ -16,7 +16,7 @@ from headwater.backends.postgres.partition_tables import (
     month_of,
 )
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.user_queries import answer
+from headwater.backends.postgres.user_queries import run_query
 from headwater.core.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.ports import Change, PastValue, Point, Rows
@@ -130,7 +130,7 @@ class PostgresOfflineStore:
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         await self._consumer.catch_up()
-        return await self._postgres.run(lambda connection: answer(connection, sql, sources))
+        return await self._postgres.run(lambda connection: run_query(connection, sql, sources))
 
     async def maintain(self) -> None:
         await self._consumer.take_free()

@@ -1,4 +1,4 @@
-"""Queries of our users: one statement that reads, and answers that say what is wrong with it."""
+"""Queries of users: one read-only statement, with errors that explain the problem."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from headwater.core.sql_sources import mentioned
 from headwater.errors import InvalidInputError
 from headwater.ports import Rows
 
-# The classes of Postgres's error codes that speak of the statement: unsupported, cardinality,
+# The classes of Postgres's error codes that concern the statement: unsupported, cardinality,
 # data, transaction state, routines, access and names, check options, limits, raised by PL/pgSQL.
-_OF_THE_QUERY = frozenset({"0A", "21", "22", "25", "2F", "38", "39", "42", "44", "54", "P0"})
+_QUERY_ERRORS = frozenset({"0A", "21", "22", "25", "2F", "38", "39", "42", "44", "54", "P0"})
 _EXISTS = "SELECT to_regclass(format('%I', $1::text)) IS NOT NULL"
 
 
-async def answer(connection: Connection, sql: str, sources: Mapping[str, str]) -> Rows:
-    """Runs a query; names in it are views and tables of Postgres."""
+async def run_query(connection: Connection, sql: str, sources: Mapping[str, str]) -> Rows:
+    """Run a query over views and tables of Postgres."""
     if "\0" in sql:
-        # It would end the statement, and the rest be taken for a message of the protocol.
-        raise InvalidInputError("the query has a zero character (U+0000); take it out")
+        # It would end the statement, and Postgres would read the rest as a protocol message.
+        raise InvalidInputError("the query contains the character U+0000; remove it")
     try:
         async with connection.transaction(readonly=True):
             return await _run(connection, sql)
     except asyncpg.UndefinedTableError as error:
-        await _check_loaded(connection, sql, sources)
-        raise _refused(error) from error
+        await _check_sources(connection, sql, sources)
+        raise _invalid(error) from error
     except asyncpg.PostgresError as error:
-        if error.sqlstate[:2] not in _OF_THE_QUERY:
+        if error.sqlstate[:2] not in _QUERY_ERRORS:
             raise
-        raise _refused(error) from error
+        raise _invalid(error) from error
     finally:
         if not connection.is_closed():
-            await connection.reset()  # it may have changed settings, or taken locks
+            await connection.reset()  # the query may have changed settings or taken locks
 
 
 async def _run(connection: Connection, sql: str) -> Rows:
@@ -44,18 +44,20 @@ async def _run(connection: Connection, sql: str) -> Rows:
     if not columns:
         raise InvalidInputError("the query returns no rows; make it one SELECT")
     if statement.get_parameters():
-        raise InvalidInputError("the query has parameters, which nobody fills; write values")
+        raise InvalidInputError(
+            "the query has parameters, which are not supported; write values instead"
+        )
     return Rows(columns, [tuple(row) for row in await statement.fetch()])
 
 
-def _refused(error: asyncpg.PostgresError) -> InvalidInputError:
+def _invalid(error: asyncpg.PostgresError) -> InvalidInputError:
     return InvalidInputError(f"the query cannot be run: {headline(error)}")
 
 
-async def _check_loaded(connection: Connection, sql: str, sources: Mapping[str, str]) -> None:
+async def _check_sources(connection: Connection, sql: str, sources: Mapping[str, str]) -> None:
     for name in mentioned(sql, sources):
         if not await connection.fetchval(_EXISTS, name):
             raise InvalidInputError(
-                f"source {name!r} is no table or view in Postgres; load {sources[name]!r} into a "
-                f"table {name!r}, in the schema of Headwater or in public"
+                f"source {name!r} is not a table or view in Postgres; load {sources[name]!r} into "
+                f"a table {name!r}, in the schema of Headwater or in public"
             )

@@ -1,4 +1,4 @@
-"""The durable log of events in Redis Streams: partitioned, leased, committed with its effects."""
+"""The durable log of events in Redis Streams."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 
 from headwater.backends.redis.client import Call, Redis, script_call
-from headwater.backends.redis.cross_shard_writes import Parcels, Written
+from headwater.backends.redis.cross_shard_writes import CrossShardWrites, SplitOutcome
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.notifications import Wakes
-from headwater.backends.redis.prefetch import Ahead
-from headwater.backends.redis.publishing import Appending
+from headwater.backends.redis.notifications import Notifications
+from headwater.backends.redis.prefetch import Prefetcher
+from headwater.backends.redis.publishing import Publisher
 from headwater.backends.redis.stream_codec import (
     changes_json,
+    encode_state,
     event_fields,
     lease_text,
     received_at,
     to_batch,
-    version_mark,
-    written_state,
+    version_prefix,
 )
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
@@ -35,62 +35,62 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedisBus:
-    """Appends events durably and commits a batch's effects and its end in one script."""
+    """Appends events durably, and commits a batch's effects and position in one script."""
 
     def __init__(
         self,
         redis: Redis,
         keys: Keys,
-        wakes: Wakes,
-        ahead: Ahead,
-        appending: Appending,
+        notifications: Notifications,
+        prefetcher: Prefetcher,
+        publisher: Publisher,
         dead_letters: RedisDeadLetters,
-        parcels: Parcels,
+        cross_shard: CrossShardWrites,
     ) -> None:
         self.partitions = keys.partitions
         self._redis = redis
         self._keys = keys
-        self._wakes = wakes
-        self._ahead = ahead
-        self._appending = appending
+        self._notifications = notifications
+        self._prefetcher = prefetcher
+        self._publisher = publisher
         self._dead_letters = dead_letters
-        self._parcels = parcels
-        self._given: dict[int, tuple[str, bytes]] = {}
-        """The first position and the cursor of the batch that each partition was last given."""
+        self._cross_shard = cross_shard
+        self._last_read: dict[int, tuple[str, bytes]] = {}
+        """The first position and the cursor of the last batch read from each partition."""
 
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
     ) -> list[PublishResult]:
-        places: dict[int, list[int]] = {}
-        for place, event in enumerate(events):
-            places.setdefault(partition_of(event.entity_id, self.partitions), []).append(place)
+        indexes: dict[int, list[int]] = {}
+        for index, event in enumerate(events):
+            indexes.setdefault(partition_of(event.entity_id, self.partitions), []).append(index)
         calls = [
-            self._appending.call(partition, [events[place] for place in own], dedup_window)
-            for partition, own in places.items()
+            self._publisher.call(partition, [events[index] for index in group], dedup_window)
+            for partition, group in indexes.items()
         ]
         answers = await self._redis.calls(calls, as_one=True)
         duplicates = [False] * len(events)
-        for own, known in zip(places.values(), answers, strict=True):
-            for place, duplicate in zip(own, known, strict=True):
-                duplicates[place] = bool(duplicate)
+        for group, answer in zip(indexes.values(), answers, strict=True):
+            for index, duplicate in zip(group, answer, strict=True):
+                duplicates[index] = bool(duplicate)
         return [
             PublishResult(event.event_id, duplicate)
             for event, duplicate in zip(events, duplicates, strict=True)
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
-        # Each partition remembers its ticks, so publishing them again adds what is missing.
+        # Each partition remembers its ticks, so a repeated call publishes only the missing ones.
         calls: list[Call] = []
         firsts: list[int] = []
         for tick in ticks:
             firsts.append(len(calls))
             targets = range(self.partitions) if tick.everywhere else [self.partitions]
-            calls += [self._ticking(tick, target) for target in targets]
+            calls += [self._tick_call(tick, target) for target in targets]
         answers = await self._redis.calls(calls)
         befores = [answers[first] for first in firsts]
         return [None if before is None else from_micros(int(before)) for before in befores]
 
-    def _ticking(self, tick: Tick, partition: int) -> Call:
+    def _tick_call(self, tick: Tick, partition: int) -> Call:
         keys = self._keys.parts[partition]
         event_type, entity_id, event, _ = event_fields(tick.event)
         return script_call(
@@ -103,16 +103,16 @@ class RedisBus:
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
     ) -> list[Batch]:
-        self._ahead.want(limit, touches)
-        await self._parcels.send_left(leases)
-        await self._ahead.fetch(leases)
+        self._prefetcher.configure(limit, touches)
+        await self._cross_shard.send_pending(leases)
+        await self._prefetcher.fetch(leases)
         batches: list[Batch] = []
         for lease in leases:
-            page = self._ahead.take(lease) if limit > 0 else None
+            page = self._prefetcher.take(lease) if limit > 0 else None
             if page is not None:
                 batches.append(to_batch(page, limit))
                 first = batches[-1].deliveries[0].position
-                self._given[lease.partition] = (first, page.cursor)
+                self._last_read[lease.partition] = (first, page.cursor)
                 limit -= len(batches[-1].deliveries)
         return batches
 
@@ -127,33 +127,33 @@ class RedisBus:
 
     async def commit(self, outcome: Outcome) -> None:
         batch, lease = outcome.batch, outcome.batch.lease
-        given, cursor = self._given.pop(lease.partition, ("", b""))
-        if given != batch.deliveries[0].position:
+        first, cursor = self._last_read.pop(lease.partition, ("", b""))
+        if first != batch.deliveries[0].position:
             raise LeaseLostError(lease.partition, lease.owner)
-        heard = self._wakes.heard(lease.partition)
-        # The next page travels with the answer; should the commit be refused, it is dropped.
-        written = self._parcels.split(outcome)
-        commit, read = self._committing(outcome, written, cursor), self._ahead.call(lease)
+        token = self._notifications.token(lease.partition)
+        # The next page is read in the same round trip, and dropped if the commit is refused.
+        written = self._cross_shard.split(outcome)
+        commit, read = self._commit_call(outcome, written, cursor), self._prefetcher.call(lease)
         verdict, page = await self._redis.calls([commit, read])
         if verdict == b"lease":
             raise LeaseLostError(lease.partition, lease.owner)
         if verdict == b"version":
             raise VersionConflictError(lease.partition)
         if page is not None:
-            self._ahead.keep(lease, heard, page)
-        await self._send_on(lease.partition, parcel=bool(written.parcel), dead=bool(outcome.dead))
+            self._prefetcher.keep(lease, token, page)
+        await self._forward(lease.partition, writes=bool(written.remote), dead=bool(outcome.dead))
 
-    async def _send_on(self, partition: int, *, parcel: bool, dead: bool) -> None:
-        """Takes what a commit left for elsewhere there; if it cannot now, it is taken later."""
+    async def _forward(self, partition: int, *, writes: bool, dead: bool) -> None:
+        """Forward a commit's writes to other shards and its dead letters, or leave it for later."""
         try:
-            if parcel:
-                await self._parcels.send(partition)
+            if writes:
+                await self._cross_shard.send(partition)
             if dead:
                 await self._dead_letters.move(partition)
         except BackendError as error:
-            log.warning("sent on later", partition=partition, error=str(error))
+            log.warning("forwarding delayed", partition=partition, error=str(error))
 
-    def _committing(self, outcome: Outcome, written: Written, cursor: bytes) -> Call:
+    def _commit_call(self, outcome: Outcome, written: SplitOutcome, cursor: bytes) -> Call:
         lease, deliveries = outcome.batch.lease, outcome.batch.deliveries
         keys = self._keys.parts[lease.partition]
         states: list[Any] = []
@@ -161,9 +161,9 @@ class RedisBus:
         new: list[str] = []
         for key, cells in written.states.items():
             version = outcome.versions[key]
-            place, ids = self._keys.of(key[1]).state(key)
-            states += (place, written_state(version + 1, encode_cells(cells)))
-            versions.append(version_mark(version))
+            name, ids = self._keys.of(key[1]).state(key)
+            states += (name, encode_state(version + 1, encode_cells(cells)))
+            versions.append(version_prefix(version))
             if not version:
                 new += (ids, key[1])
         follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]
@@ -171,13 +171,13 @@ class RedisBus:
             "commit",
             [keys.group, keys.events, keys.changes, keys.dead, keys.cross_shard],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
-            *(self._keys.group, changes_json(written.changes), written.parcel),
+            *(self._keys.group, changes_json(written.changes), written.remote),
             *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
             *(*states, *versions, *new, *map(_encode, outcome.dead), *follow_ups),
         )
 
     async def wait(self, worker: str, seconds: float) -> bool:
-        return await self._wakes.wait(worker, seconds)
+        return await self._notifications.wait(worker, seconds)
 
     async def lag(self) -> list[ConsumerLag]:
         answers = await self._redis.calls(

@@ -1,4 +1,4 @@
-"""A cache in Redis, which forgets by itself what is over."""
+"""A cache in Redis, which removes expired values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MILLISECOND = 1_000
 
 
 class RedisCache:
-    """Values with the times at which they were kept and are over, by the clock of whoever asks.
+    """Values with the times at which they were stored and expire.
 
-    The server's clock only clears away.
+    Readers compare these times with their own clock; Redis only removes expired values.
     """
 
     def __init__(self, redis: Redis, keys: Keys, clock: Clock) -> None:

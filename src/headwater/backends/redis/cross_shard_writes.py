@@ -1,8 +1,8 @@
-"""What handlers write to entities of other servers of a cluster: sent once, in order.
+"""Writes of handlers to entities on other shards of a cluster: applied once, in order.
 
-One server's script cannot write to another, so a commit there leaves these changes in a stream of
-its own partition, and they are taken from it to where they belong: right after the commit, or by
-the partition's next owner. On a single server there are none: its commit writes everything itself.
+A script can write only to its own shard, so a commit puts changes for other shards into a stream of
+its partition. They are applied from there: right after the commit, or by the next owner of the
+partition. On a single server there are none, because the commit writes everything.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.backends.redis.background_tasks import Errands
+from headwater.backends.redis.background_tasks import PartitionTasks
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.notifications import Wakes
+from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore, Sender
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.partitioning import partition_of
@@ -29,54 +29,62 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Change]).decode
 
 
-class Written(NamedTuple):
-    """What an outcome writes in its own partition's commit, and what is sent elsewhere."""
+class SplitOutcome(NamedTuple):
+    """The writes of an outcome: to its own shard, and encoded changes for other shards."""
 
     states: dict[EntityKey, Cells]
     changes: Sequence[Change]
-    parcel: bytes
+    remote: bytes
 
 
-class Parcels:
-    """Takes changes from the partitions that made them to those of their entities."""
+class CrossShardWrites:
+    """Forwards changes from the partitions that made them to those of their entities."""
 
-    def __init__(self, redis: Redis, keys: Keys, online: RedisOnlineStore, wakes: Wakes) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, online: RedisOnlineStore, notifications: Notifications
+    ) -> None:
         self._redis = redis
         self._keys = keys
         self._online = online
-        self._sending = Errands("sending on", "parcels cannot be sent on for now", wakes.wake_all)
+        self._tasks = PartitionTasks(
+            "cross-shard writes",
+            "forwarding to other shards failed; retrying",
+            notifications.wake_all,
+        )
         self._epochs: dict[int, int] = {}
-        """The epoch in which each partition was last known to have none left."""
+        """The epoch in which each partition was last known to have no pending changes."""
 
-    def split(self, outcome: Outcome) -> Written:
-        """Sorts an outcome's changes by where they are written."""
+    def split(self, outcome: Outcome) -> SplitOutcome:
+        """Split an outcome's changes by shard."""
         if not self._redis.clustered:
-            return Written({**outcome.states}, outcome.changes, b"")
+            return SplitOutcome({**outcome.states}, outcome.changes, b"")
         home, count = outcome.batch.lease.partition, self._keys.partitions
-        own: list[Change] = []
-        away: list[Change] = []
+        local: list[Change] = []
+        remote: list[Change] = []
         for change in outcome.changes:
-            here = partition_of(change.entity_id, count) == home
-            (own if here else away).append(change)
+            is_local = partition_of(change.entity_id, count) == home
+            (local if is_local else remote).append(change)
         states = {
             key: cells
             for key, cells in outcome.states.items()
             if partition_of(key[1], count) == home
         }
-        return Written(states, own, _encode(away) if away else b"")
+        return SplitOutcome(states, local, _encode(remote) if remote else b"")
 
-    async def send_left(self, leases: Sequence[Lease]) -> None:
-        """Sends what the last owners of newly claimed partitions, or we ourselves, left behind."""
+    async def send_pending(self, leases: Sequence[Lease]) -> None:
+        """Send the pending changes of newly claimed partitions, and of failed sends."""
         if self._redis.clustered:
-            left = [each for each in leases if self._epochs.get(each.partition) != each.epoch]
-            await self._sending.run({each.partition: partial(self._clear, each) for each in left})
+            pending = [each for each in leases if self._epochs.get(each.partition) != each.epoch]
+            await self._tasks.run(
+                {each.partition: partial(self._send_pending, each) for each in pending}
+            )
 
-    async def _clear(self, lease: Lease) -> None:
+    async def _send_pending(self, lease: Lease) -> None:
         await self.send(lease.partition)
         self._epochs[lease.partition] = lease.epoch
 
     async def send(self, partition: int) -> None:
-        """Takes a partition's parcels to where they belong; each arrives once."""
+        """Apply a partition's pending changes to other shards, each once."""
         try:
             await self._send_all(partition)
         except BackendError:
@@ -86,12 +94,12 @@ class Parcels:
     async def _send_all(self, partition: int) -> None:
         stream, more = self._keys.parts[partition].cross_shard, True
         while more:
-            parcels, more = await next_entries(self._redis, stream, "", _PAGE)
-            for position, (_, changes) in parcels:
+            entries, more = await next_entries(self._redis, stream, "", _PAGE)
+            for position, (_, changes) in entries:
                 sender = Sender(str(partition), position.decode())
-                await self._online.take(_decode(changes), sender)
-            if parcels:
-                await self._redis.call(command(stream, "XDEL", stream, *(p for p, _ in parcels)))
+                await self._online.apply(_decode(changes), sender)
+            if entries:
+                await self._redis.call(command(stream, "XDEL", stream, *(p for p, _ in entries)))
 
     async def close(self) -> None:
-        await self._sending.close()
+        await self._tasks.close()

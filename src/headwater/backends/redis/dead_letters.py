@@ -1,7 +1,7 @@
-"""Dead letters in Redis: written with their partition's commit, kept in one stream for all.
+"""Dead letters in Redis: written by a commit of their partition, then moved to one stream.
 
-A partition's commit can only write where the partition lies, so its letters are moved from there
-to the stream of all of them: right after the commit, or when somebody next asks for them.
+A commit can write only to keys of its own partition, so its letters are moved from there to the
+stream of all letters: right after the commit, or when letters are next read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.publishing import Appending
+from headwater.backends.redis.publishing import Publisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.errors import UnknownDeadLetterError
@@ -26,12 +26,12 @@ _decode = msgspec.json.Decoder(DeadLetter).decode
 
 
 class RedisDeadLetters:
-    """Keeps what could not be handled until someone decides about it."""
+    """Dead letters of all partitions in one stream."""
 
-    def __init__(self, redis: Redis, keys: Keys, appending: Appending) -> None:
+    def __init__(self, redis: Redis, keys: Keys, publisher: Publisher) -> None:
         self._redis = redis
         self._keys = keys
-        self._appending = appending
+        self._publisher = publisher
 
     async def letters(
         self,
@@ -44,7 +44,7 @@ class RedisDeadLetters:
         before: datetime | None = None,
         limit: int = 100,
     ) -> list[DeadLetter]:
-        def fits(letter: DeadLetter) -> bool:
+        def matches(letter: DeadLetter) -> bool:
             return (
                 (ids is None or letter.id in ids)
                 and feature in (None, letter.feature)
@@ -57,7 +57,7 @@ class RedisDeadLetters:
         await self._move_all()
         found: list[DeadLetter] = []
         async for letter in self._all():
-            if fits(letter):
+            if matches(letter):
                 found.append(letter)
             if len(found) == limit:
                 break
@@ -78,10 +78,10 @@ class RedisDeadLetters:
 
     async def redrive(self, ids: Sequence[str]) -> None:
         letters = [await self._letter(letter_id) for letter_id in ids]
-        # Published under an id of its own, a letter is run again once, whoever asks how often; so
-        # it may be removed afterwards, and nothing is lost in between.
+        # The event id is derived from the letter, so deduplication publishes it once even if the
+        # redrive is repeated. Removing the letter afterwards therefore loses nothing.
         calls = [
-            self._appending.call(
+            self._publisher.call(
                 letter.partition,
                 [msgspec.structs.replace(letter.event, event_id=f"redrive:{letter.id}")],
                 _REDRIVE_WINDOW,
@@ -91,7 +91,7 @@ class RedisDeadLetters:
         ]
         await self._redis.calls(calls, as_one=True)
         if ids:
-            # Whoever redrives some of them at the same time may have removed those.
+            # A concurrent redrive may have removed some of them already.
             await self._redis.call(command(self._keys.dead, "XDEL", self._keys.dead, *ids))
 
     async def discard(self, ids: Sequence[str]) -> None:
@@ -118,10 +118,10 @@ class RedisDeadLetters:
                 await self.move(partition)
 
     async def move(self, partition: int) -> None:
-        """Moves a partition's letters to the stream of all; each arrives there once."""
-        own, more = self._keys.parts[partition].dead, True
+        """Move a partition's letters to the stream of all letters; each arrives once."""
+        source, more = self._keys.parts[partition].dead, True
         while more:
-            entries, more = await next_entries(self._redis, own, "", _PAGE)
+            entries, more = await next_entries(self._redis, source, "", _PAGE)
             if not entries:
                 break
             arguments = [part for position, (_, letter) in entries for part in (position, letter)]
@@ -129,7 +129,7 @@ class RedisDeadLetters:
                 script_call("move", [self._keys.dead, self._keys.moved], partition, *arguments)
             )
             positions = [position for position, _ in entries]
-            await self._redis.call(command(own, "XDEL", own, *positions))
+            await self._redis.call(command(source, "XDEL", source, *positions))
 
 
 def _check_id(letter_id: str) -> None:

@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, command
-from headwater.backends.redis.cross_shard_writes import Parcels
+from headwater.backends.redis.cross_shard_writes import CrossShardWrites
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.leases import RedisLeases
-from headwater.backends.redis.notifications import Wakes
+from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
-from headwater.backends.redis.prefetch import Ahead
-from headwater.backends.redis.publishing import Appending
+from headwater.backends.redis.prefetch import Prefetcher
+from headwater.backends.redis.publishing import Publisher
 from headwater.backends.redis.store_identity import create_store, problem_of
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, ConfigError
@@ -29,19 +29,25 @@ class RedisEnvironment:
 
     def __init__(self, redis: Redis, settings: Settings, clock: Clock) -> None:
         keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
-        appending = Appending(keys, clock, settings.ingest.dedup_limit)
+        publisher = Publisher(keys, clock, settings.ingest.dedup_limit)
         self._settings = settings
         self.redis = redis
         self.keys = keys
-        self._wakes = Wakes(redis, keys.wake)
-        self.dead_letters = RedisDeadLetters(redis, keys, appending)
+        self._notifications = Notifications(redis, keys.wake)
+        self.dead_letters = RedisDeadLetters(redis, keys, publisher)
         self.online = RedisOnlineStore(redis, keys)
-        self._parcels = Parcels(redis, keys, self.online, self._wakes)
-        self._ahead = Ahead(redis, keys, self._wakes)
+        self._cross_shard = CrossShardWrites(redis, keys, self.online, self._notifications)
+        self._prefetcher = Prefetcher(redis, keys, self._notifications)
         self.bus = RedisBus(
-            redis, keys, self._wakes, self._ahead, appending, self.dead_letters, self._parcels
+            redis,
+            keys,
+            self._notifications,
+            self._prefetcher,
+            publisher,
+            self.dead_letters,
+            self._cross_shard,
         )
-        self.leases = RedisLeases(redis, keys, self._wakes, settings.worker.lease_ttl)
+        self.leases = RedisLeases(redis, keys, self._notifications, settings.worker.lease_ttl)
         self.outbox = RedisOutbox(redis, keys, settings.redis.prefix)
         self.cache = RedisCache(redis, keys, clock)
 
@@ -80,9 +86,9 @@ class RedisEnvironment:
         await create_store(self.redis, self._settings)
 
     async def close(self) -> None:
-        await self._wakes.close()
-        await self._ahead.close()
-        await self._parcels.close()
+        await self._notifications.close()
+        await self._prefetcher.close()
+        await self._cross_shard.close()
         await self.redis.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.notifications import Wakes
+from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.store_identity import check_confirmed
 from headwater.backends.redis.stream_codec import lease_text
 from headwater.core.logging import Outage
@@ -50,7 +50,7 @@ class _Member:
 class RedisLeases:
     """Leases that expire by the clock of the servers."""
 
-    def __init__(self, redis: Redis, keys: Keys, wakes: Wakes, lease_ttl: float) -> None:
+    def __init__(self, redis: Redis, keys: Keys, wakes: Notifications, lease_ttl: float) -> None:
         self._redis = redis
         self._keys = keys
         self._wakes = wakes
@@ -82,7 +82,7 @@ class RedisLeases:
             raise
         for lease, is_valid in zip(leases, answers, strict=False):
             if is_valid == 0:
-                self._wakes.look_again(lease.partition)  # the next read finds the lease void
+                self._wakes.mark_unknown(lease.partition)  # the next read finds the lease void
         clearings = zip(uncleared, answers[len(leases) :], strict=True)
         member.heartbeat_arrived(
             [partition for partition, answer in clearings if not isinstance(answer, BackendError)]
@@ -115,7 +115,7 @@ class RedisLeases:
         ]
         for lease in leases:
             self._members[worker].held[lease.partition] = lease
-            self._wakes.look_again(lease.partition)
+            self._wakes.mark_unknown(lease.partition)
         return leases
 
     def _report_problems(self, partitions: Sequence[int], answers: Sequence[Any]) -> None:

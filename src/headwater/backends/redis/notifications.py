@@ -1,9 +1,9 @@
-"""Who waits for what: partitions known to be empty, and the message that one is no longer so.
+"""Notifications of new events: which partitions are known to be empty, and which no longer are.
 
-A read that finds nothing marks its partition idle in the same step; the next publish to it removes
-the mark and sends a message, in one step as well. So an idle worker asks nothing, a busy one is
-told nothing, and no event is overlooked. Should a message be lost with its connection, everything
-is looked at again; and so it is now and then, whatever was heard.
+A read that finds nothing marks its partition idle in the same script. The next publish to the
+partition removes the mark and sends a message, also in one script. So an idle worker sends no
+requests, a busy one receives no messages, and no event is missed. If the connection is lost,
+messages may be lost, so all partitions are read again; this also happens periodically.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from headwater.errors import BackendError, ClosedError
 
 _PAUSE = 0.5
 
-Heard = tuple[int, int]
+Token = tuple[int, int]
+"""Identifies the last message about a partition."""
 
 
-class _Sleeper:
+class _WaitingWorker:
     def __init__(self) -> None:
         self.awake = asyncio.Event()
         self.workers_changed = False
@@ -33,84 +34,86 @@ class _Sleeper:
         self.awake.set()
 
 
-class Wakes:
-    """One subscription for all workers of this process."""
+class Notifications:
+    """One subscription, shared by all workers of this process."""
 
     def __init__(self, redis: Redis, channel: str) -> None:
         self._redis = redis
         self._channel = channel
-        self._sleepers: dict[str, _Sleeper] = {}
+        self._workers: dict[str, _WaitingWorker] = {}
         self._idle: set[int] = set()
-        self._looked_at = time.monotonic()
-        self._heard: Counter[int] = Counter()
+        self._last_reset = time.monotonic()
+        self._messages: Counter[int] = Counter()
         self._subscriptions = 0
         self._listening: asyncio.Task[None] | None = None
         self._outage = Outage("messages")
 
     def join(self, worker: str) -> None:
-        """Begins to listen for a worker."""
-        self._sleepers[worker] = _Sleeper()
+        """Start to listen for a worker."""
+        self._workers[worker] = _WaitingWorker()
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
 
     def leave(self, worker: str) -> None:
-        self._sleepers.pop(worker, None)
+        self._workers.pop(worker, None)
 
     async def wait(self, worker: str, seconds: float) -> bool:
-        """Returns when woken, at the latest after so long; says whether workers came or went."""
+        """Wait for a message, at most so many seconds; return True if workers joined or left."""
         try:
-            sleeper = self._sleepers[worker]
+            waiting = self._workers[worker]
         except KeyError:
-            raise ClosedError(f"worker {worker} has not joined, or has left") from None
+            raise ClosedError(f"worker {worker} is not registered") from None
         try:
             async with asyncio.timeout(seconds):
-                await sleeper.awake.wait()
+                await waiting.awake.wait()
         except TimeoutError:
-            self._look_at_all()
-        # Others may keep waking us, so that it is never quiet for as long.
-        if time.monotonic() - self._looked_at >= seconds:
-            self._look_at_all()
-        sleeper.awake.clear()
-        changed, sleeper.workers_changed = sleeper.workers_changed, False
+            self._reset()
+        # Frequent messages about other partitions must not postpone the periodic reset.
+        if time.monotonic() - self._last_reset >= seconds:
+            self._reset()
+        waiting.awake.clear()
+        changed, waiting.workers_changed = waiting.workers_changed, False
         return changed
 
-    def heard(self, partition: int) -> Heard:
-        """What has been heard of a partition so far; to be asked before it is read."""
-        return self._subscriptions, self._heard[partition]
+    def token(self, partition: int) -> Token:
+        """Return the last message about a partition; call this before reading it."""
+        return self._subscriptions, self._messages[partition]
 
-    def found_empty(self, partition: int, heard: Heard) -> None:
-        """Remembers that a read found nothing, unless a message may have come since it was sent."""
-        if self.heard(partition) == heard:
+    def mark_empty(self, partition: int, token: Token) -> None:
+        """Mark a partition empty after a read, unless a message arrived since the token."""
+        if self.token(partition) == token:
             self._idle.add(partition)
 
     def is_empty(self, partition: int) -> bool:
         return partition in self._idle
 
-    def look_again(self, partition: int) -> None:
-        """Forgets what was known of a partition."""
+    def mark_unknown(self, partition: int) -> None:
+        """Discard the knowledge that a partition is empty."""
         self._idle.discard(partition)
-        self._heard[partition] += 1
+        self._messages[partition] += 1
 
-    def _look_at_all(self) -> None:
-        self._looked_at = time.monotonic()
+    def _reset(self) -> None:
+        self._last_reset = time.monotonic()
         self._idle.clear()
 
     async def _listen(self) -> None:
         while True:
             try:
-                await self._hear()
+                await self._receive()
             except BackendError as error:
-                self._outage.tell("warning", "not woken by Redis for now", error, self._channel)
+                self._outage.tell(
+                    "warning", "subscription to Redis failed; polling", error, self._channel
+                )
             await asyncio.sleep(_PAUSE)
 
-    async def _hear(self) -> None:
-        """Takes messages until the connection is lost; asked nothing, it might be lost unseen."""
+    async def _receive(self) -> None:
+        """Receive messages until the connection is lost; a PING detects a silent loss."""
         connection = await self._redis.subscribe(self._channel, self._on_message)
         try:
-            # Whatever was said before is unknown.
+            # Messages before the subscription are unknown.
             self._outage.over(self._channel)
             self._subscriptions += 1
-            self._look_at_all()
+            self._reset()
             self.wake_all(workers_changed=True)
             while True:
                 await asyncio.wait([connection.closed], timeout=self._redis.timeout)
@@ -120,15 +123,15 @@ class Wakes:
 
     def _on_message(self, message: Any) -> None:
         *_, data = message
-        of_events = data.isdigit()
-        if of_events:
-            self.look_again(int(data))
-        self.wake_all(workers_changed=not of_events)
+        is_event = data.isdigit()
+        if is_event:
+            self.mark_unknown(int(data))
+        self.wake_all(workers_changed=not is_event)
 
     def wake_all(self, *, workers_changed: bool = False) -> None:
-        """Lets all workers of this process look for themselves."""
-        for sleeper in self._sleepers.values():
-            sleeper.wake(workers_changed=workers_changed)
+        """Wake all workers of this process."""
+        for waiting in self._workers.values():
+            waiting.wake(workers_changed=workers_changed)
 
     async def close(self) -> None:
         if self._listening is not None:

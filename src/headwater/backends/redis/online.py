@@ -1,4 +1,4 @@
-"""Present values in Redis: one packed value per entity, written together with its history."""
+"""Current values in Redis: one packed value per entity, written together with history."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import Keys, PartitionKeys
 from headwater.backends.redis.stream_codec import (
     changes_json,
+    encode_state,
     read_cells,
     read_state,
     read_version,
-    written_state,
 )
 from headwater.core.partitioning import partition_of
 from headwater.core.values import (
@@ -31,14 +31,14 @@ from headwater.ports import Change, EntityState, by_entity, newest
 
 
 class Sender(NamedTuple):
-    """Where changes come from that must arrive once, in order: a partition, and which parcel."""
+    """The source of changes that are applied once, in order: a partition and a position."""
 
     partition: str = ""
-    parcel: str = ""
+    position: str = ""
 
 
 class _Write(NamedTuple):
-    """New values for entities of one partition, and the rows they are in history."""
+    """New values for entities of one partition, and their rows of history."""
 
     keys: PartitionKeys
     sender: Sender
@@ -51,7 +51,7 @@ _Combine = Callable[[Cells, Cells], Cells]
 
 
 class RedisOnlineStore:
-    """Reads in one round trip for each server; writes if nobody else wrote meanwhile."""
+    """Reads in one round trip per server; writes if the values did not change meanwhile."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
@@ -75,46 +75,46 @@ class RedisOnlineStore:
         if not self._redis.clustered:
             states: list[bytes | None] = await self._redis.call(command(names[0], "MGET", *names))
             return states
-        # Keys of different slots cannot be asked for together.
+        # Keys of different slots cannot be read by one command.
         return await self._redis.calls([command(name, "GET", name) for name in names])
 
     async def put(self, changes: Sequence[Change]) -> None:
-        await self.take(changes, Sender())
+        await self.apply(changes, Sender())
 
-    async def take(self, changes: Sequence[Change], sender: Sender) -> None:
-        """Puts changes; what a sender's parcel brings again has been here and is left."""
+    async def apply(self, changes: Sequence[Change], sender: Sender) -> None:
+        """Write changes, unless those of this sender's position were already applied."""
         writes: dict[int, _Write] = {}
         for change in changes:
-            self._write(writes, change.entity_id, sender).changes.append(change)
+            self._write_for(writes, change.entity_id, sender).changes.append(change)
         for write in writes.values():
-            for key, own in by_entity(write.changes).items():
-                write.values[key] = newest(own)
-                # The version is what running batches compare; a cached computation leaves it alone.
-                if any(change.authoritative for change in own):
+            for key, entity_changes in by_entity(write.changes).items():
+                write.values[key] = newest(entity_changes)
+                # Running batches compare the version, so a cached computation does not raise it.
+                if any(change.authoritative for change in entity_changes):
                     write.steps.add(key)
-        await self._apply(writes, merge_cells)
+        await self._write_all(writes, merge_cells)
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
         writes: dict[int, _Write] = {}
         for entity_id, cells in values.items():
-            write = self._write(writes, entity_id, Sender())
+            write = self._write_for(writes, entity_id, Sender())
             write.values[entity, entity_id] = cells
             write.steps.add((entity, entity_id))
-        await self._apply(writes, restore_cells)
+        await self._write_all(writes, restore_cells)
 
-    def _write(self, writes: dict[int, _Write], entity_id: str, sender: Sender) -> _Write:
+    def _write_for(self, writes: dict[int, _Write], entity_id: str, sender: Sender) -> _Write:
         partition = partition_of(entity_id, self._keys.partitions)
         if partition not in writes:
             writes[partition] = _Write(self._keys.parts[partition], sender, {}, set(), [])
         return writes[partition]
 
-    async def _apply(self, writes: dict[int, _Write], combine: _Combine) -> None:
-        """Writes until every partition has taken its part; each takes all of it or nothing."""
+    async def _write_all(self, writes: dict[int, _Write], combine: _Combine) -> None:
+        """Write to each partition atomically; retry those whose values changed meanwhile."""
         while writes:
             keys = list(chain.from_iterable(write.values for write in writes.values()))
             before = dict(zip(keys, await self._states(keys), strict=True))
             answers = await self._redis.calls(
-                [_putting(write, before, combine) for write in writes.values()]
+                [_put_call(write, before, combine) for write in writes.values()]
             )
             writes = {
                 partition: write
@@ -147,8 +147,8 @@ class RedisOnlineStore:
         start = f"({after}" if after else "-"
         answers = await self._redis.calls(
             [
-                command(own, "ZRANGEBYLEX", own, start, "+", "LIMIT", 0, limit)
-                for own in (f"{keys.ids}{entity}" for keys in parts)
+                command(name, "ZRANGEBYLEX", name, start, "+", "LIMIT", 0, limit)
+                for name in (f"{keys.ids}{entity}" for keys in parts)
             ]
         )
         return [entity_id.decode() for entity_id in islice(heapq.merge(*answers), limit)]
@@ -156,24 +156,24 @@ class RedisOnlineStore:
     async def _having(self, feature: str, entity: str, entity_ids: Sequence[str]) -> list[str]:
         cells = await self.get(entity, entity_ids)
         return [
-            entity_id for entity_id, own in zip(entity_ids, cells, strict=True) if feature in own
+            entity_id for entity_id, each in zip(entity_ids, cells, strict=True) if feature in each
         ]
 
 
-def _putting(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _Combine) -> Call:
+def _put_call(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _Combine) -> Call:
     arguments: list[Any] = []
     for key, new in write.values.items():
         old = before[key]
-        known = decode_cells(read_cells(old))
-        cells = combine(known, new)
-        if cells == known and not write.changes:
+        current = decode_cells(read_cells(old))
+        cells = combine(current, new)
+        if cells == current and not write.changes:
             continue
         version = read_version(old) + (key in write.steps or old is None)
         arguments += (
             *write.keys.state(key),
             key[1],
             old or b"",
-            written_state(version, encode_cells(cells)),
+            encode_state(version, encode_cells(cells)),
         )
     return script_call(
         "put",

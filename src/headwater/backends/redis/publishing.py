@@ -1,4 +1,4 @@
-"""Appending events to a partition, for whoever publishes: applications, and redrives."""
+"""Append events to a partition."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headwater.core.clock import MICROSECOND, Clock
 from headwater.core.values import ServiceEvent
 
 
-class Appending:
-    """Makes the calls that append events, each id once within its window."""
+class Publisher:
+    """Builds the calls that append events, each id once within the dedup window."""
 
     def __init__(self, keys: Keys, clock: Clock, dedup_limit: int) -> None:
         self._keys = keys
@@ -28,7 +28,7 @@ class Appending:
         dedup_window: timedelta | None,
         only: str = "",
     ) -> Call:
-        """The call for some events of one partition, for all features or for only one."""
+        """Return the call for events of one partition, for all features or for one only."""
         keys, now = self._keys.parts[partition], self._clock.micros()
         window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
         arguments: list[Any] = []

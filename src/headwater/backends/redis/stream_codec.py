@@ -1,4 +1,4 @@
-"""What lies in the streams, and how it becomes events and batches."""
+"""Encoding and decoding of stream entries, events and states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _decode_event = msgspec.json.Decoder(ServiceEvent).decode
 _UNKNOWN = EntityState(0, {})
 _VERSION_DIGITS = 16
 _MILLISECOND = 1_000
-# Type, entity id, JSON and, for a redrive, the only feature: each after its name.
+# Names of the fields: type, entity id, JSON and, for a redrive, the only feature.
 _EVENT_FIELDS = [b"t", b"k", b"e"]
 _REDRIVE_FIELDS = [*_EVENT_FIELDS, b"o"]
 
@@ -26,12 +26,12 @@ Entry = tuple[bytes, list[bytes]]
 
 
 def event_fields(event: ServiceEvent, only: str = "") -> tuple[str, str, bytes, str]:
-    """An event's type, entity id, JSON, and the only feature it is for."""
+    """Return an event's type, entity id, JSON, and the only feature it is for."""
     return event.event_type, event.entity_id, _encode(event), only
 
 
 def changes_json(changes: Iterable[Change]) -> bytes:
-    """Changes as rows of history, or nothing if there are none."""
+    """Encode changes as rows of history; return b"" if there are none."""
     rows = [
         (
             change.feature,
@@ -48,13 +48,13 @@ def changes_json(changes: Iterable[Change]) -> bytes:
     return _encode(rows) if rows else b""
 
 
-def written_state(version: int, cells: bytes) -> bytes:
-    """A state as it lies in Redis: its version in sixteen digits, then its cells."""
+def encode_state(version: int, cells: bytes) -> bytes:
+    """Encode a state: its version in sixteen digits, then its cells."""
     return f"{version:0{_VERSION_DIGITS}d}".encode() + cells
 
 
-def version_mark(version: int) -> str:
-    """What the state of this version begins with; nothing for an entity without one."""
+def version_prefix(version: int) -> str:
+    """Return the first bytes of a state of this version; "" for an entity without a state."""
     return f"{version:0{_VERSION_DIGITS}d}" if version else ""
 
 
@@ -67,54 +67,54 @@ def read_cells(state: bytes | None) -> bytes:
 
 
 def read_state(state: bytes | None) -> EntityState:
-    """A version and its cells."""
+    """Decode a state."""
     return EntityState(read_version(state), decode_cells(read_cells(state))) if state else _UNKNOWN
 
 
 def lease_text(lease: Lease) -> str:
-    """A lease as the scripts compare it."""
+    """Return a lease in the form that the scripts compare."""
     return f"{lease.owner}:{lease.epoch}"
 
 
 class StreamPage(NamedTuple):
-    """What follows a partition's cursor, not decoded yet."""
+    """The encoded events after a partition's cursor, and the states of their entities."""
 
     lease: Lease
     cursor: bytes
     entries: Sequence[bytes | list[bytes]]
-    """Four of each: its place, and its event's type, entity id and JSON, or all its fields."""
+    """Four items per entry: position, type, entity id and JSON; or the type is all fields."""
     touched: Sequence[bytes]
     states: Sequence[bytes | None]
 
 
 def to_batch(page: StreamPage, limit: int) -> Batch:
-    """A page, or as much of it as the limit allows, as the batch that a worker gets."""
+    """Decode a page, up to the limit, as a batch for a worker."""
     flat: Iterator[Any] = iter(page.entries)
     deliveries = list(starmap(_delivery, islice(zip(flat, flat, flat, flat, strict=True), limit)))
-    own = {delivery.event.entity_id for delivery in deliveries}
+    entity_ids = {delivery.event.entity_id for delivery in deliveries}
     states: dict[EntityKey, EntityState] = {}
     touched = iter(page.touched)
     for entity, entity_id, state in zip(touched, touched, page.states, strict=True):
         key = (entity.decode(), entity_id.decode(errors="replace"))
-        if key[1] in own:
+        if key[1] in entity_ids:
             states[key] = read_state(state)
     return Batch(page.lease, deliveries, states)
 
 
 def _delivery(
-    place: bytes, event_type: bytes | list[bytes], entity_id: bytes, text: bytes
+    raw_position: bytes, event_type: bytes | list[bytes], entity_id: bytes, text: bytes
 ) -> Delivery:
-    position = place.decode()
+    position = raw_position.decode()
     if isinstance(event_type, list):
-        return _other_delivery(position, event_type)
-    event = _checked(event_type, entity_id, text)
+        return _delivery_of_fields(position, event_type)
+    event = _decode_checked(event_type, entity_id, text)
     if isinstance(event, str):
         fields = (b"t", event_type, b"k", entity_id, b"e", text)
         return Delivery(position, _malformed(position, fields, event))
     return Delivery(position, event)
 
 
-def _other_delivery(position: str, fields: list[bytes]) -> Delivery:
+def _delivery_of_fields(position: str, fields: list[bytes]) -> Delivery:
     event = read_event(fields)
     if isinstance(event, str):
         return Delivery(position, _malformed(position, fields, event))
@@ -122,14 +122,14 @@ def _other_delivery(position: str, fields: list[bytes]) -> Delivery:
 
 
 def read_event(fields: list[bytes]) -> ServiceEvent | str:
-    """The event in an entry's fields, or what is wrong with them."""
+    """Return the event in an entry's fields, or a text that says why they are invalid."""
     names = fields[::2]
     if names != _EVENT_FIELDS and names != _REDRIVE_FIELDS:
         return "its fields are not those of an event"
-    return _checked(fields[1], fields[3], fields[5])
+    return _decode_checked(fields[1], fields[3], fields[5])
 
 
-def _checked(event_type: bytes, entity_id: bytes, text: bytes) -> ServiceEvent | str:
+def _decode_checked(event_type: bytes, entity_id: bytes, text: bytes) -> ServiceEvent | str:
     try:
         event = _decode_event(text)
     except (msgspec.MsgspecError, EventError, UnicodeDecodeError) as error:
@@ -146,5 +146,5 @@ def _malformed(position: str, fields: Sequence[bytes], problem: str) -> ServiceE
 
 
 def received_at(position: str) -> int:
-    """The moment in a position, in microseconds."""
+    """Return the time in a position, in microseconds."""
     return int(position.partition("-")[0]) * _MILLISECOND

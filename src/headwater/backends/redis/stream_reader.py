@@ -1,15 +1,15 @@
-"""Reading streams in portions of which any server and connection makes light work."""
+"""Read streams in pages of limited size."""
 
 from __future__ import annotations
 
 from headwater.backends.redis.client import Redis, script_call
 from headwater.backends.redis.stream_codec import Entry
 
-# Those of several partitions are held at once by whoever takes them to Postgres, and by Postgres.
-_MOST_BYTES = 1 << 20
+# The outbox consumer holds the pages of several partitions in memory at once, as does Postgres.
+_MAX_BYTES = 1 << 20
 
 
 async def next_entries(redis: Redis, key: str, after: str, limit: int) -> tuple[list[Entry], bool]:
-    """The entries after a position ("" for the start), at least one; says if more follow."""
-    entries, more = await redis.call(script_call("page", [key], after, limit, _MOST_BYTES))
+    """Return the entries after a position ("" for the start), and whether more follow."""
+    entries, more = await redis.call(script_call("page", [key], after, limit, _MAX_BYTES))
     return entries, bool(more)
