@@ -256,7 +256,7 @@ async def test_what_a_handler_starts_and_does_not_await_cannot_write_afterwards(
     await store.publish("note", "u1")
     await store.drain()
     go_on.set()
-    with pytest.raises(ClosedError, match="await what it starts"):
+    with pytest.raises(ClosedError, match="await the tasks that it starts"):
         await stray[0]
     assert await store.get_feature("total", "u1") == 1
 

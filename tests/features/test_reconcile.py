@@ -19,8 +19,8 @@ from headwater.backends.redis.keys import Keys
 from headwater.core.clock import to_micros
 from headwater.core.values import Cell
 from headwater.declarations.runtime import runtime_of
-from headwater.features import reconcile as repair
-from headwater.features.batch_state import make_cell, make_change
+from headwater.features import reconcile
+from headwater.features.cells import make_cell, make_change
 from headwater.features.reconcile import Difference
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -263,8 +263,8 @@ async def test_history_that_is_a_moment_behind_is_no_difference(store: FeatureSt
 async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
     store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "_PAGE", 5)
-    monkeypatch.setattr(repair, "_PORTION", 2)
+    monkeypatch.setattr(reconcile, "_PAGE", 5)
+    monkeypatch.setattr(reconcile, "_BATCH", 2)
     users = [f"u{number:02}" for number in range(40)]
     await buy(store, *users)
     forgotten = {*users[3:17], users[-1]}

@@ -356,7 +356,7 @@ async def test_a_sql_feature_reads_events_and_history_and_may_give_its_own_times
     ("sql", "problem"),
     [
         ("SELECT nobody FROM nowhere", "nowhere"),
-        ("SELECT 'u1' AS id, 1 AS value", "must give 'user_id' and 'value'"),
+        ("SELECT 'u1' AS id, 1 AS value", "must return 'user_id' and 'value'"),
         ("SELECT 'u1' AS user_id, 'text' AS value", "cannot store 'text' as int"),
     ],
 )

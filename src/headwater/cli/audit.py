@@ -7,7 +7,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
 from headwater.cli.output import note, pluralize, print_json, print_table, progress_bar
 from headwater.cli.runner import run
-from headwater.features.reconcile import AuditReport, Seen
+from headwater.features.reconcile import AuditReport, StoredValue
 
 app = command_group("Compare online values with history.")
 
@@ -56,5 +56,5 @@ def _print(report: AuditReport) -> None:
         note("Run `headwater rebuild` to restore values that are missing or older online.")
 
 
-def _cells(seen: Seen | None) -> tuple[object, object]:
+def _cells(seen: StoredValue | None) -> tuple[object, object]:
     return (None, None) if seen is None else (bytes(seen.value).decode(), seen.as_of)

@@ -9,7 +9,7 @@ from itertools import chain
 from headwater.core.thread_offload import share
 from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.engine.engine import Engine
-from headwater.features.batch_state import Workspace
+from headwater.features.batch_state import BatchState
 from headwater.features.event_handlers import dead_letter
 from headwater.features.schedule import REFRESH, due_of
 from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
@@ -31,7 +31,7 @@ class _Running:
     def __init__(self, engine: Engine, batch: Batch) -> None:
         self._engine = engine
         self._batch = batch
-        self._workspace = Workspace(engine.backends.online, batch.states)
+        self._state = BatchState(engine.backends.online, batch.states)
         self._results: dict[str, Handled] = {}
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []
@@ -39,13 +39,13 @@ class _Running:
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
         """Handle chains of events until none is left."""
-        handlers, workspace, results = self._engine.handlers, self._workspace, self._results
+        handlers, state, results = self._engine.handlers, self._state, self._results
         with self._engine.feature_calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
                 else:
-                    handled = await handlers.handle(workspace, delivery, slot)
+                    handled = await handlers.handle(state, delivery, slot)
                     if handled.failures:
                         self._dead_letter(handled, delivery)
                 results[delivery.position] = handled
@@ -58,7 +58,7 @@ class _Running:
         if delivery.position in self._superseded:
             return _skipped(delivery)
         lease = self._batch.lease
-        refreshed = await self._engine.refresh.handle(self._workspace, delivery, lease)
+        refreshed = await self._engine.refresh.handle(self._state, delivery, lease)
         if refreshed.follow_up:
             self._follow_ups.append(refreshed.follow_up)
         return refreshed.handled
@@ -71,9 +71,9 @@ class _Running:
         """Return the outcome, in the order of the batch's events."""
         return Outcome(
             batch=self._batch,
-            versions=self._workspace.versions(),
-            states=self._workspace.written(),
-            changes=self._workspace.changes,
+            versions=self._state.versions(),
+            states=self._state.written(),
+            changes=self._state.changes,
             handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
             dead=self._dead,
             follow_ups=self._follow_ups,

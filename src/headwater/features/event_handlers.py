@@ -1,4 +1,4 @@
-"""Running the features that an event triggers: in order, retried, each failure its own."""
+"""Running the features that an event triggers: in order, each with its own retries."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from headwater.errors import (
     HeadwaterError,
     HungHandlerError,
 )
-from headwater.features.batch_state import HandlerTransaction, Workspace
+from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.frame import Frame, enter, leave
 from headwater.features.services import Services
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 30.0
-_MOST_DOUBLINGS = 16
+_FIRST_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 30.0
+_MAX_DOUBLINGS = 16
 _HERE = str(Path(__file__).parent)
 
 
 def pause(attempt: int) -> float:
-    """Seconds to wait after a failed attempt: doubling, with jitter, bounded."""
-    doubled: float = _FIRST_PAUSE * 2 ** min(attempt, _MOST_DOUBLINGS)
-    return min(_LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.5)
+    """Return the seconds to wait after a failed attempt: doubling, with jitter, bounded."""
+    doubled: float = _FIRST_PAUSE_SECONDS * 2 ** min(attempt, _MAX_DOUBLINGS)
+    return min(_MAX_PAUSE_SECONDS, doubled) * random.uniform(0.5, 1.5)
 
 
 class EventHandlers:
-    """Runs handlers inside a workspace."""
+    """Runs the handlers of events on the state of a batch."""
 
     def __init__(self, services: Services) -> None:
         self._registry = services.registry
         self._calls = services.feature_calls
         self._clock = services.clock
 
-    async def handle(self, workspace: Workspace, delivery: Delivery, slot: Slot) -> Handled:
-        """Runs every feature the event triggers, one after the other, in declared order."""
+    async def handle(self, state: BatchState, delivery: Delivery, slot: Slot) -> Handled:
+        """Run every feature that the event triggers, one after the other, in declared order."""
         event, began = delivery.event, time.perf_counter()
         updated: list[str] = []
         failures: list[Failure] = []
@@ -55,9 +55,9 @@ class EventHandlers:
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:
-            error = await self._attempt(workspace, feature, event, slot)
+            error = await self._attempt(state, feature, event, slot)
             if error is not None:
-                attempts, failure = await self._retry(workspace, feature, event, slot, error)
+                attempts, failure = await self._retry(state, feature, event, slot, error)
                 retries += attempts - 1
                 if failure is not None:
                     failures.append(failure)
@@ -69,17 +69,17 @@ class EventHandlers:
 
     async def _retry(
         self,
-        workspace: Workspace,
+        state: BatchState,
         feature: FeatureDef,
         event: ServiceEvent,
         slot: Slot,
         error: Exception,
     ) -> tuple[int, Failure | None]:
-        """Runs a handler that failed again, with pauses; gives the attempts and what failed."""
+        """Run a failed handler again, with pauses; return the attempts and the failure."""
         first_failed_at = self._clock.now()
         for attempt in range(feature.max_retries):
             await self._clock.sleep(pause(attempt))
-            again = await self._attempt(workspace, feature, event, slot)
+            again = await self._attempt(state, feature, event, slot)
             if again is None:
                 return attempt + 2, None
             error = again
@@ -87,32 +87,32 @@ class EventHandlers:
         return attempts, _failure(feature, error, attempts, first_failed_at)
 
     async def _attempt(
-        self, workspace: Workspace, feature: FeatureDef, event: ServiceEvent, slot: Slot
+        self, state: BatchState, feature: FeatureDef, event: ServiceEvent, slot: Slot
     ) -> Exception | None:
-        """Runs the handler until its changes fit what other handlers of the batch did meanwhile."""
+        """Run the handler, again if another handler of the batch wrote to the same entity."""
         moment = to_micros(event.timestamp)
         while True:
-            transaction = HandlerTransaction(
-                workspace, moment, self._clock.micros(), event.event_id
-            )
+            transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
             token = enter(Frame(transaction))
             try:
                 value = await self._calls.call(slot, feature, event.entity_id, event)
                 if feature.codec.kind != "none":
                     transaction.stage(feature, event.entity_id, value)
             except HeadwaterError as error:
-                return self._fault(feature, event, error)
+                return self._handler_error(feature, event, error)
             finally:
                 leave(token)
                 changes = transaction.close()
             if changes is not None:
-                workspace.keep(changes)
+                state.apply(changes)
                 return None
 
-    def _fault(self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError) -> Exception:
-        """What the handler is to be blamed for; whatever it is not is raised."""
+    def _handler_error(
+        self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError
+    ) -> Exception:
+        """Return the handler's own error; raise an error that is not its fault."""
         if isinstance(error, BackendUnavailableError):
-            raise error  # the batch is run again when the server is back
+            raise error  # the batch runs again when the server is available
         if isinstance(error, HandlerTimeoutError) and not feature.is_async:
             seconds = self._calls.deadline.seconds
             raise HungHandlerError(feature.name, event.entity_id, seconds) from error
@@ -122,12 +122,14 @@ class EventHandlers:
 
 
 def _undeclared(feature: str, now: datetime) -> Failure:
-    """The failure of a redriven event whose feature is gone: it must not be lost."""
-    return Failure(feature, "the feature is no longer declared, or not for this event", "", 1, now)
+    """Return the failure of a redriven event whose feature is gone: it must not be lost."""
+    return Failure(
+        feature, "no declared feature of this name is triggered by the event", "", 1, now
+    )
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """The error's frames from the user's function on, without those that led to it."""
+    """Return the traceback from the user's function on, without the frames that called it."""
     frames = error.__traceback__
     while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_HERE):
         frames = frames.tb_next
@@ -147,7 +149,7 @@ def _failure(
 
 
 def dead_letter(delivery: Delivery, partition: int, failure: Failure, now: datetime) -> DeadLetter:
-    """The dead letter of an event for the feature that failed; the store gives it its id."""
+    """Return the dead letter of an event for a failed feature; the store assigns its id."""
     return DeadLetter(
         id="",
         event=delivery.event,

@@ -53,7 +53,7 @@ class Frame(msgspec.Struct, frozen=True):
     def is_shareable(self) -> bool:
         """Whether results are the same for all readers.
 
-        A handler may have read its own writes, which nobody else sees before they are committed.
+        A handler may have read its own writes, which other readers see only after the commit.
         """
         return self.transaction is None and self.past is None and self.replay is None
 
@@ -84,7 +84,7 @@ class _Replaced:
 
 
 def tracking(reads: Reads) -> _Replaced:
-    """Track what is read inside; the tracker around does not see it."""
+    """Track the reads of the code inside; the tracker around does not see them."""
     return _Replaced(reads=reads)
 
 

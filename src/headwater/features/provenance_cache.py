@@ -1,4 +1,4 @@
-"""What kept values were made of, known for as long as they are kept."""
+"""The provenance of cached feature values."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import msgspec
 from headwater.core.values import Part
 from headwater.ports import Cache, Cached
 
-_MOST = 10_000
+_MAX_REMEMBERED = 10_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(frozenset[Part]).decode
 
 
 class ProvenanceCache:
-    """Goes with the values of on-demand features that are kept for a while.
+    """The provenance of on-demand values with a ttl; a process reads each one once.
 
-    A value is known by the moment at which it was written. Each is looked up once in a process;
-    of one whose origins the cache has lost, nothing is known.
+    A value is identified by the time at which it was written. The provenance is empty if the cache
+    has lost it.
     """
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._known: dict[tuple[str, str], tuple[int, frozenset[Part]]] = {}
 
-    async def keep(
+    async def put(
         self,
         feature: str,
         entity_id: str,
@@ -35,30 +35,31 @@ class ProvenanceCache:
         provenance: frozenset[Part],
         ttl: timedelta,
     ) -> None:
-        """Keeps what a value was made of, for as long as the value is."""
+        """Store the provenance of a value for as long as the value lives."""
         self._remember(feature, entity_id, written_at, provenance)
-        kept = Cached(_encode(provenance), written_at)
-        await self._cache.put(_key(feature, entity_id), kept, ttl)
+        cached = Cached(_encode(provenance), written_at)
+        await self._cache.put(_key(feature, entity_id), cached, ttl)
 
-    async def of(self, feature: str, entity_id: str, written_at: int) -> frozenset[Part]:
-        """What a value was made of."""
+    async def get(self, feature: str, entity_id: str, written_at: int) -> frozenset[Part]:
+        """Return the provenance of a value."""
         known_at, provenance = self._known.get((feature, entity_id), (None, frozenset[Part]()))
         if known_at == written_at:
             return provenance
-        kept = await self._cache.get(_key(feature, entity_id))
-        same = kept is not None and kept.kept_at == written_at
-        found = _decode(kept.value) if kept is not None and same else frozenset[Part]()
+        cached = await self._cache.get(_key(feature, entity_id))
+        found = frozenset[Part]()
+        if cached is not None and cached.kept_at == written_at:
+            found = _decode(cached.value)
         self._remember(feature, entity_id, written_at, found)
         return found
 
     def _remember(
         self, feature: str, entity_id: str, written_at: int, provenance: frozenset[Part]
     ) -> None:
-        if len(self._known) >= _MOST:
+        if len(self._known) >= _MAX_REMEMBERED:
             self._known.clear()
         self._known[feature, entity_id] = (written_at, provenance)
 
 
 def _key(feature: str, entity_id: str) -> str:
-    """Like no retriever's: a name has no slash."""
+    """Return a key that no retriever has: names have no slash."""
     return f"feature/{feature}:{sha256(entity_id.encode()).hexdigest()}"

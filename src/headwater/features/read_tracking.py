@@ -49,7 +49,7 @@ class TrackedRetrieval(NamedTuple):
 
 
 class TrackedContext(NamedTuple):
-    """A context as the function got it, and what was read for it."""
+    """A context as the function got it, and the reads behind it."""
 
     context: Context
     oldest: datetime | None

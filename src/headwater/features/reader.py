@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from headwater.core.clock import MICROSECOND, from_micros, to_micros
+from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.templates import as_text
 from headwater.core.values import Cell, Cells, FeatureValue, as_of_time
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
-from headwater.features.batch_state import make_cell, make_change
+from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.past import Past
 from headwater.features.provenance_cache import ProvenanceCache
@@ -24,7 +24,7 @@ from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
 from headwater.features.running_calls import Call
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
-from headwater.ports import PastValue, Point
+from headwater.ports import Point
 
 Row = dict[str, FeatureValue]
 """The values of one entity, by feature."""
@@ -110,7 +110,11 @@ class Reader:
         found = dict(zip(points, rows, strict=True))
         values = ([found[point][place] for place, point in enumerate(row)] for row in requested)
         return [
-            {f.name: _past_cell(f, value) for f, value in zip(plan.kept, row, strict=True) if value}
+            {
+                f.name: history_cell(f, value)
+                for f, value in zip(plan.kept, row, strict=True)
+                if value
+            }
             for row in values
         ]
 
@@ -138,7 +142,7 @@ class Reader:
         # The reads behind a value without a ttl, which a schedule replaces, were not tracked.
         if frame.reads is None or feature.ttl is None or frame.past is not None:
             return value
-        provenance = await self._provenance.of(feature.name, entity_id, cell.written_at)
+        provenance = await self._provenance.get(feature.name, entity_id, cell.written_at)
         return msgspec.structs.replace(value, provenance=provenance) if provenance else value
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
@@ -175,7 +179,7 @@ class Reader:
         if feature.kept and as_of is not None and current_frame().is_shareable:
             # Provenance first: a cached value is never without it.
             if provenance and feature.ttl is not None:
-                await self._provenance.keep(
+                await self._provenance.put(
                     feature.name, entity_id, cell.written_at, provenance, feature.ttl
                 )
             change = make_change(feature, entity_id, cell, "computed", authoritative=False)
@@ -194,13 +198,6 @@ def _abandoned(feature: FeatureDef, error: BaseException) -> None:
         feature=feature.name,
         error=type(error).__name__,
     )
-
-
-def _past_cell(feature: FeatureDef, past: PastValue) -> Cell:
-    """Return a value of history as a cell that expires as its feature declares."""
-    written_at = to_micros(past.written_at)
-    expires_at = None if feature.ttl is None else written_at + feature.ttl // MICROSECOND
-    return Cell(msgspec.Raw(past.value), to_micros(past.as_of), written_at, expires_at)
 
 
 async def _ready(value: FeatureValue) -> FeatureValue:

@@ -1,16 +1,17 @@
-"""Running a tick of a scheduled feature: SQL for all entities at once, code in bounded portions."""
+"""Running the tick of a scheduled feature: SQL for all entities, code page by page."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from headwater.core.batching import batched
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
@@ -26,7 +27,8 @@ from headwater.errors import (
     InvalidInputError,
 )
 from headwater.features import schedule as ticks
-from headwater.features.batch_state import HandlerTransaction, Workspace, make_cell, make_change
+from headwater.features.batch_state import BatchState, HandlerTransaction
+from headwater.features.cells import make_cell, make_change
 from headwater.features.frame import Frame, enter, leave
 from headwater.features.services import Services
 from headwater.ports import (
@@ -38,25 +40,25 @@ from headwater.ports import (
     Rows,
 )
 
-_PORTION = 500
+_PAGE = 500
 
 
 class Refreshed(msgspec.Struct, frozen=True):
-    """What a tick did, and the event with which it goes on if there is more to do."""
+    """The result of a tick, and the event that continues it if entities are left."""
 
     handled: Handled
     follow_up: ServiceEvent | None = None
 
 
 class _Run(NamedTuple):
-    """A run that has portions left, and the lease it was begun under."""
+    """A run that has pages left, and the lease under which it began."""
 
     epoch: int
     due: datetime
 
 
 class Refresh:
-    """Recomputes scheduled features; one that fails keeps its old value and comes up again."""
+    """Recomputes scheduled features; after a failure the old value stays until the next tick."""
 
     def __init__(self, services: Services) -> None:
         self._registry = services.registry
@@ -68,8 +70,8 @@ class Refresh:
         self._group = services.settings.worker.consumer_group
         self._running: dict[tuple[str, int], _Run] = {}
 
-    async def handle(self, workspace: Workspace, delivery: Delivery, lease: Lease) -> Refreshed:
-        """Runs a tick, or the next portion of one."""
+    async def handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
+        """Run a tick, or the next page of one."""
         began = time.perf_counter()
         tick, partition = ticks.due_of(delivery.event), lease.partition
         feature = self._registry.features.get(tick.feature)
@@ -81,12 +83,12 @@ class Refresh:
             try:
                 if feature.sql is None:
                     updated, failure, after = await self._run_code(
-                        workspace, feature, tick, partition, delivery.event.event_id
+                        state, feature, tick, partition, delivery.event.event_id
                     )
                 else:
                     updated = await self._run_sql(feature, delivery.event.event_id)
             except BackendError:
-                raise  # the batch is run again, as for any event
+                raise  # the batch runs again, as for any event
             except HeadwaterError as error:
                 failure = str(error)
                 log.error("refresh failed", feature=feature.name, error=failure)
@@ -107,9 +109,9 @@ class Refresh:
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
 
     def _overrun(self, tick: ticks.Due, lease: Lease) -> bool:
-        """Says whether an earlier run is still on its way through this partition's portions."""
+        """Return whether an earlier run still has pages of this partition left."""
         running = self._running.get((tick.feature, lease.partition))
-        # Of a run under another lease nobody here knows whether it has ended.
+        # A run that began under another lease may have ended in another worker.
         return (
             not tick.after
             and running is not None
@@ -119,17 +121,17 @@ class Refresh:
 
     async def _run_code(
         self,
-        workspace: Workspace,
+        state: BatchState,
         feature: FeatureDef,
         tick: ticks.Due,
         partition: int,
         cause: str,
     ) -> tuple[int, str, str | None]:
-        """Computes the feature for the next portion of this partition's entities."""
+        """Compute the feature for the next page of this partition's entities."""
         entity_ids = await self._online.entity_ids(
             feature.entity.name,
             after=tick.after,
-            limit=_PORTION,
+            limit=_PAGE,
             partition=partition,
             having=None if feature.materialize else feature.name,
         )
@@ -140,10 +142,10 @@ class Refresh:
             with self._calls.deadline.slot() as slot:
                 for entity_id in some:
                     try:
-                        await self._run_one(workspace, feature, entity_id, cause, slot)
+                        await self._run_one(state, feature, entity_id, cause, slot)
                         done.append(entity_id)
                     except BackendUnavailableError:
-                        raise  # the batch is run again, as for any event
+                        raise  # the batch runs again, as for any event
                     except FunctionRaisedError as error:
                         failed.append(entity_id)
                         _report(feature, entity_id, error.raised)
@@ -152,16 +154,16 @@ class Refresh:
                         _report(feature, entity_id, error)
 
         await share(entity_ids, run, self._concurrency)
-        after = entity_ids[-1] if len(entity_ids) == _PORTION else None
-        failure = f"it failed for {len(failed)} of {len(entity_ids)} entities" if failed else ""
+        after = entity_ids[-1] if len(entity_ids) == _PAGE else None
+        failure = f"failed for {len(failed)} of {len(entity_ids)} entities" if failed else ""
         return len(done), failure, after
 
     async def _run_one(
-        self, workspace: Workspace, feature: FeatureDef, entity_id: str, cause: str, slot: Slot
+        self, state: BatchState, feature: FeatureDef, entity_id: str, cause: str, slot: Slot
     ) -> None:
         now = self._clock.micros()
         while True:
-            transaction = HandlerTransaction(workspace, now, now, cause)
+            transaction = HandlerTransaction(state, now, now, cause)
             token = enter(Frame(transaction))
             try:
                 value = await self._calls.call(slot, feature, entity_id)
@@ -170,25 +172,25 @@ class Refresh:
                 leave(token)
                 changes = transaction.close()
             if changes is not None:
-                workspace.keep(changes)
+                state.apply(changes)
                 return
 
     async def _run_sql(self, feature: FeatureDef, cause: str) -> int:
-        """Runs the query once and writes every entity it gives, or those already online."""
+        """Run the query once and write every entity it returns, or only those already online."""
         rows = await self._offline.query(feature.sql or "", self._registry.sources)
         now = self._clock.now()
-        # Many rows take long to encode, and the event loop has others to serve.
+        # Encoding many rows takes long and would block the event loop.
         changes = await asyncio.to_thread(lambda: list(_changes(feature, rows, now, cause)))
         count = 0
-        for portion in _portions(changes):
-            kept = portion if feature.materialize else await self._already_online(portion)
-            await self._online.put(kept)
-            count += len(kept)
+        for page in batched(changes, _PAGE):
+            written = page if feature.materialize else await self._already_online(page)
+            await self._online.put(written)
+            count += len(written)
         return count
 
-    async def _already_online(self, changes: list[Change]) -> list[Change]:
+    async def _already_online(self, changes: Sequence[Change]) -> list[Change]:
         cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
-        return [change for change, own in zip(changes, cells, strict=True) if own]
+        return [change for change, values in zip(changes, cells, strict=True) if values]
 
 
 def _report(feature: FeatureDef, entity_id: str, error: Exception) -> None:
@@ -196,13 +198,8 @@ def _report(feature: FeatureDef, entity_id: str, error: Exception) -> None:
     log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
 
 
-def _portions(changes: list[Change]) -> Iterator[list[Change]]:
-    for start in range(0, len(changes), _PORTION):
-        yield changes[start : start + _PORTION]
-
-
 def _changes(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> Iterator[Change]:
-    """One change per row of the query: the entity's id, the value, and its time where given."""
+    """Yield one change per row of the query: entity id, value, and timestamp if there is one."""
     id_at, value_at, time_at = _columns(feature, rows)
     for row in rows.rows:
         if row[id_at] is None:
@@ -210,7 +207,7 @@ def _changes(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> Iter
         moment = _moment(feature, row[time_at]) if time_at is not None else now
         value = row[value_at]
         if isinstance(value, Decimal) and feature.codec.kind == "float":
-            value = float(value)  # what a database makes of an average, whatever it averages
+            value = float(value)  # databases return averages of integers as decimals
         cell = make_cell(feature, value, to_micros(min(moment, now)), to_micros(now))
         yield make_change(feature, str(row[id_at]), cell, cause)
 
@@ -220,15 +217,16 @@ def _columns(feature: FeatureDef, rows: Rows) -> tuple[int, int, int | None]:
     value = next((name for name in ("value", feature.name) if name in columns), None)
     if feature.entity.id_field not in columns or value is None:
         raise InvalidInputError(
-            f"the query of feature {feature.name!r} gives the columns {', '.join(columns)}; "
-            f"it must give {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
+            f"the query of feature {feature.name!r} returns the columns {', '.join(columns)}; "
+            f"it must return {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
         )
     time_at = columns.index("timestamp") if "timestamp" in columns else None
     return columns.index(feature.entity.id_field), columns.index(value), time_at
 
 
-def _moment(feature: FeatureDef, given: Any) -> datetime:
-    if not isinstance(given, datetime):
-        raise FeatureFailedError(feature.name, "*", f"its timestamp {given!r} is not a timestamp")
-    # A TIMESTAMP without a zone is what most files hold; the engine is set to UTC.
-    return given.replace(tzinfo=UTC) if given.tzinfo is None else given
+def _moment(feature: FeatureDef, timestamp: object) -> datetime:
+    if not isinstance(timestamp, datetime):
+        problem = f"the query returns {timestamp!r} as timestamp, which is not a date and time"
+        raise FeatureFailedError(feature.name, "*", problem)
+    # Most files hold timestamps without a time zone; the SQL engine is set to UTC.
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp

@@ -1,4 +1,4 @@
-"""Ticks: when a scheduled feature is due, and the event that says so. Pure."""
+"""When a scheduled feature is due, and the events of its ticks. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headwater.ports import Tick
 
 REFRESH = f"{INTERNAL}refresh"
 _SPREAD = 0.1
-_LONGEST_SPREAD = timedelta(seconds=30)
+_MAX_SPREAD = timedelta(seconds=30)
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What a tick's event carries: which feature, when, and after which entity to go on.
+    """The payload of a tick: the feature, its due time, and the last entity that is done.
 
-    A portion that goes on belongs to the consumer group that began the run.
+    A tick that continues a run belongs to the consumer group that began the run.
     """
 
     feature: str
@@ -30,31 +30,30 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def last_due(feature: FeatureDef, now: datetime) -> datetime:
-    """The latest moment, not after now, at which the feature was due.
+    """Return the latest due time that is not after now.
 
-    Due times are multiples of the interval, so every worker knows the same ones without asking,
-    moved by a share of the interval that the feature's name decides, so that not all are due at
-    once.
+    Due times are multiples of the interval, so that all workers compute the same ones. An offset
+    that depends on the feature's name spreads features with one interval.
     """
     interval = _interval(feature)
-    spread = min(interval * _SPREAD, _LONGEST_SPREAD)
+    spread = min(interval * _SPREAD, _MAX_SPREAD)
     offset = spread * (zlib.crc32(feature.name.encode()) / 2**32)
     return now - (now - EPOCH - offset) % interval
 
 
 def next_due(feature: FeatureDef, now: datetime) -> datetime:
-    """The first moment after now at which the feature is due."""
+    """Return the first due time after now."""
     return last_due(feature, now) + _interval(feature)
 
 
 def make_tick(feature: FeatureDef, now: datetime) -> Tick:
-    """The tick of the latest due time; ticks missed before it coalesce into this one."""
+    """Return the tick of the latest due time; missed ticks before it are skipped."""
     due = Due(feature.name, last_due(feature, now))
     return Tick(feature.name, due.due, _interval(feature), event_of(due, now), feature.sql is None)
 
 
 def event_of(due: Due, now: datetime) -> ServiceEvent:
-    """The event of a tick or of one of its portions, with the same id whoever makes it."""
+    """Return the event of a tick; its id is the same in every worker."""
     event_id = f"refresh:{due.feature}:{due.due.isoformat()}"
     if due.after:
         event_id += f":{due.group}:{due.after}"
@@ -62,7 +61,7 @@ def event_of(due: Due, now: datetime) -> ServiceEvent:
 
 
 def due_of(event: ServiceEvent) -> Due:
-    """What a tick's event carries."""
+    """Return the payload of a tick's event."""
     return msgspec.convert(event.payload, Due)
 
 

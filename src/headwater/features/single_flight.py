@@ -80,7 +80,7 @@ class SingleFlight(Generic[T]):
 
 
 async def _run(call: RunningCall, run: Run[T]) -> T:
-    enter(replace(current_frame(), call=call))  # the task has a context of its own to leave
+    enter(replace(current_frame(), call=call))  # ends with the task
     try:
         return await run()
     finally:

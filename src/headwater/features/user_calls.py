@@ -1,4 +1,4 @@
-"""Calling a user's function: sync or async, for a limited time, its failures its own."""
+"""Calling user functions, sync or async, with a time limit and our own errors."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ from headwater.errors import (
     ReplayWriteError,
 )
 
-_MISTAKES = (DeclarationError, InvalidInputError, NotFoundError)
+_USAGE_ERRORS = (DeclarationError, InvalidInputError, NotFoundError)
 
 
 def is_mistake(error: HeadwaterError) -> bool:
-    """Says whether code that uses the store did something wrong, such as to name what is not there.
+    """Return whether code used the store wrongly, for example named an unknown feature.
 
-    Inside of a function that is the function's doing, and the one who called it can do nothing
-    about it.
+    Inside a user function such an error is the function's fault, not its caller's.
     """
-    return isinstance(error, _MISTAKES) and not isinstance(error, ReplayWriteError)
+    return isinstance(error, _USAGE_ERRORS) and not isinstance(error, ReplayWriteError)
 
 
 class FeatureCalls:
-    """Runs feature functions with the entity's id in the type that its class annotates."""
+    """Runs feature functions with the entity id in the type that the entity annotates."""
 
     def __init__(self, offload: Offload, seconds: float) -> None:
         self._offload = offload
         self.deadline = Deadline(seconds)
 
     async def call(self, slot: Slot, feature: FeatureDef, entity_id: str, *rest: object) -> object:
-        """What the function returns; whatever it raises comes out as one of our own errors."""
+        """Return the function's result; raise its errors as errors of the feature."""
         native_id = feature.entity.native_id(entity_id)
         try:
             with slot:
@@ -55,21 +54,21 @@ class FeatureCalls:
                 self._offload.lose(slot.thread)
             raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:
-            if _from_outside(error):
+            if _is_cancelled_by_owner(error):
                 raise
             problem = f"it raised {type(error).__name__}"
             raise FeatureFailedError(feature.name, entity_id, problem) from error
-        except Exception as error:  # the user's own: whatever it is, it is told with its feature
+        except Exception as error:  # user code may raise anything
             if isinstance(error, HeadwaterError) and not is_mistake(error):
                 raise
             raise FunctionRaisedError(feature.name, entity_id, error) from error
 
 
-def _from_outside(error: BaseException) -> bool:
-    """Says whether the one who runs this task cancels it, as nobody else may.
+def _is_cancelled_by_owner(error: BaseException) -> bool:
+    """Return whether the owner of this task cancels it.
 
-    Whatever else a function lets through, such as the end of something that it awaited, would end
-    the worker or the server in its place, and the next one after it.
+    Any other CancelledError or SystemExit comes from the user function, for example from a task
+    that it awaited, and must not end the worker or the server.
     """
     task = asyncio.current_task()
     cancelled = task is not None and task.cancelling() > 0
@@ -77,27 +76,27 @@ def _from_outside(error: BaseException) -> bool:
 
 
 class Raising:
-    """Around a user's code: what it raises comes out as one of our own errors, ours as it is."""
+    """Turns errors of user code into errors of ours; our own errors pass unchanged."""
 
-    __slots__ = ("_ours",)
+    __slots__ = ("_translate",)
 
-    def __init__(self, ours: Callable[[Exception], HeadwaterError]) -> None:
-        self._ours = ours
+    def __init__(self, translate: Callable[[Exception], HeadwaterError]) -> None:
+        self._translate = translate
 
     def __enter__(self) -> None:
-        """Begins; nothing is needed for it."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, HeadwaterError):
-            raise self._ours(error) from error
+            raise self._translate(error) from error
 
 
-def _as_it_is(given: Any) -> Any:
-    return given
+def _unchanged(result: Any) -> Any:
+    return result
 
 
 class ContextCalls:
-    """Runs the functions of contexts and retrievers, each for as long as it may."""
+    """Runs the functions of contexts and retrievers, each with its time limit."""
 
     def __init__(self, offload: Offload, seconds: float) -> None:
         self._offload = offload
@@ -108,30 +107,30 @@ class ContextCalls:
         self,
         declared: ContextDef | RetrieverDef,
         bound: inspect.BoundArguments,
-        overdue: Callable[[str, float], HeadwaterError],
-        take: Callable[[Any], Any] = _as_it_is,
+        timeout_error: Callable[[str, float], HeadwaterError],
+        convert: Callable[[Any], Any] = _unchanged,
     ) -> Any:
-        """What the function returns, of whatever kind it is; ``overdue`` if that takes too long.
+        """Return the function's converted result; raise ``timeout_error`` if it takes too long.
 
-        ``take`` is what is done with it in the place where the function ran, and within its time.
+        ``convert`` runs where the function ran, and within its time limit.
         """
         deadline = self._deadline(declared)
         with deadline.slot() as slot:
             try:
                 with slot:
-                    return await self._run(slot, declared, bound, take)
+                    return await self._run(slot, declared, bound, convert)
             except DeadlineError as error:
                 if slot.thread:
                     self._offload.lose(slot.thread)
-                raise overdue(declared.name, deadline.seconds) from error
+                raise timeout_error(declared.name, deadline.seconds) from error
             except (asyncio.CancelledError, SystemExit) as error:
-                if _from_outside(error):
+                if _is_cancelled_by_owner(error):
                     raise
                 raise RuntimeError(f"the function raised {error!r}") from error
 
     def _deadline(self, declared: ContextDef | RetrieverDef) -> Deadline:
-        own = declared.timeout
-        seconds = self._seconds if own is None else own.total_seconds()
+        timeout = declared.timeout
+        seconds = self._seconds if timeout is None else timeout.total_seconds()
         deadline = self._deadlines.get(seconds)
         if deadline is None:
             deadline = self._deadlines[seconds] = Deadline(seconds)
@@ -142,18 +141,18 @@ class ContextCalls:
         slot: Slot,
         declared: ContextDef | RetrieverDef,
         bound: inspect.BoundArguments,
-        take: Callable[[Any], Any],
+        convert: Callable[[Any], Any],
     ) -> Any:
-        """Calls an async function here, any other in a thread."""
+        """Call an async function in this task, any other function in a thread."""
         function = declared.function
         if declared.is_async:
-            given = take(function(*bound.args, **bound.kwargs))
+            result = convert(function(*bound.args, **bound.kwargs))
         else:
             slot.pause()
-            given = await self._offload.call(
-                slot.run, lambda: take(function(*bound.args, **bound.kwargs))
+            result = await self._offload.call(
+                slot.run, lambda: convert(function(*bound.args, **bound.kwargs))
             )
-        # Decorators hide what they wrap: only what comes back says whether it is to be awaited.
-        while inspect.isawaitable(given):
-            given = take(await given)
-        return given
+        # A decorator may hide that the function is async; its result shows it.
+        while inspect.isawaitable(result):
+            result = convert(await result)
+        return result

@@ -24,7 +24,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
 from headwater.errors import InvalidInputError
-from headwater.features.batch_state import make_cell, make_change
+from headwater.features.cells import make_cell, make_change
 from headwater.features.frame import current_frame
 from headwater.features.reader import Row
 from headwater.ports import PublishResult

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.contexts.recorded import ContextPage, ContextQuery, check_not_replaying
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.declarations.feature_handles import Feature, feature_name
-from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Repair
+from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Reconciler
 from headwater.ports import ConsumerLag, DeadLetter, Health
 from headwater.records.diff import ContextDiff
 from headwater.records.lineage import ContextTrace
@@ -168,10 +168,10 @@ class AdminVerbs:
         """Compare online values with history; return at most ``limit`` differences."""
         return await (await self._repair()).audit(limit, progress)
 
-    async def _repair(self) -> Repair:
+    async def _repair(self) -> Reconciler:
         backends = (await self._runtime.open()).backends
         clock = self._runtime.clock
-        return Repair(self._runtime.registry, backends.online, backends.offline, clock)
+        return Reconciler(self._runtime.registry, backends.online, backends.offline, clock)
 
 
 class SyncRecordVerbs(Blocking[RecordVerbs]):

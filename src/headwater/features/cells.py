@@ -1,0 +1,47 @@
+"""Stored forms of a feature's value: the online cell and the history row."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.core.clock import MICROSECOND, to_micros
+from headwater.core.values import Cell
+from headwater.declarations.features import FeatureDef
+from headwater.ports import Change, PastValue
+
+
+def make_cell(feature: FeatureDef, value: object, as_of: int, now: int) -> Cell:
+    """Return the cell of a value; raise FeatureValueError if it does not fit the feature."""
+    return _cell(feature, feature.codec.encode(value), as_of, now)
+
+
+def history_cell(feature: FeatureDef, past: PastValue) -> Cell:
+    """Return a value of history as a cell that expires as the feature declares."""
+    return _cell(feature, past.value, to_micros(past.as_of), to_micros(past.written_at))
+
+
+def _cell(feature: FeatureDef, encoded: bytes, as_of: int, written_at: int) -> Cell:
+    expires_at = written_at + feature.ttl // MICROSECOND if feature.ttl else None
+    return Cell(msgspec.Raw(encoded), as_of, written_at, expires_at)
+
+
+def make_change(
+    feature: FeatureDef,
+    entity_id: str,
+    cell: Cell,
+    cause: str,
+    *,
+    online: bool = True,
+    authoritative: bool = True,
+) -> Change:
+    """Return the history row of a feature's new value."""
+    return Change(
+        feature.name,
+        feature.entity.name,
+        entity_id,
+        feature.codec.kind,
+        cell,
+        cause,
+        online,
+        authoritative,
+    )
