@@ -42,6 +42,13 @@ def _arguments(line: str) -> Iterator[list[str]]:
             yield list(command)
 
 
+def documented_arguments(page: str) -> Iterator[list[str]]:
+    """Yield the arguments of each ``headwater`` command on a page."""
+    for name, line in _commands():
+        if name == page:
+            yield from filter(None, _arguments(line))
+
+
 _CASES = [(page, line) for page, line in _commands() if list(_arguments(line))]
 
 

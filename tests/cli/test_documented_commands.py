@@ -1,0 +1,92 @@
+"""The commands of the reference run as they are shown."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore
+from headwater.store.loader import load_store
+from tests.cli.conftest import Run
+from tests.docs.pages import DOCS, ROOT
+from tests.docs.test_commands import documented_arguments
+
+FEATURES = """
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="purchase", max_retries=0, default=0.0)
+async def total_spend(user_id: str, event: ServiceEvent) -> float:
+    return await store.get_feature("total_spend", user_id) + event.payload["amount"]
+
+@feature(entity=User, trigger="visit", max_retries=0)
+async def last_page(user_id: str, event: ServiceEvent) -> str:
+    return event.payload["page"]
+
+@context(store, freshness_sla="5m")
+async def support(user_id: str, question: str) -> list[ContextItem]:
+    spent = await store.get_feature("total_spend", user_id)
+    return [ContextItem(question), ContextItem(f"{spent} spent"), *map(ContextItem, "abcd")]
+"""
+
+EVENT = '{"event_type": "purchase", "entity_id": "ada", "payload": {"amount": 1}}\n'
+REFERENCE = str((DOCS / "reference" / "cli.md").relative_to(ROOT))
+RECORD_HASH = "sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b39084404d8"
+RUNNING_UNTIL_CTRL_C = {"serve", "worker", "demo"}
+
+
+@pytest.fixture
+def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with everything that the commands name."""
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret of many letters")
+    (folder / "features.py").write_text(FEATURES)
+    (folder / "shop").mkdir()
+    (folder / "shop" / "features.py").write_text(FEATURES)
+    asyncio.run(_publish(load_store(folder / "features.py")))
+    return folder
+
+
+async def _publish(store: FeatureStore) -> None:
+    async with store:
+        await store.publish("purchase", "ada", {"amount": 40})
+        # Events without a payload become the dead letters 1 to 4.
+        for _ in range(3):
+            await store.publish("purchase", "ada")
+        await store.drain()
+        await store.publish("visit", "grace")
+        await store.drain()
+
+
+def _prepare(run: Run, arguments: list[str]) -> tuple[list[str], str]:
+    """Return the arguments with references of two new contexts, and the input of the command."""
+    if arguments[0] != "context":
+        return arguments, EVENT
+    first, second = (
+        run("context", "assemble", "support", "user_id=ada", f"question={n}?", "--json").json
+        for n in ("why", "how")
+    )
+    document = run("context", "export", first["context_id"]).out
+    Path("record.json").write_text(document)
+    references = {
+        "01a1de13-6731": first["context_id"],
+        "01a1de13-9f02": second["context_id"],
+        RECORD_HASH: first["record_hash"],
+    }
+    return [references.get(argument, argument) for argument in arguments], document
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_commands_of_the_reference_run(run: Run) -> None:
+    for arguments in documented_arguments(REFERENCE):
+        if arguments[0] in RUNNING_UNTIL_CTRL_C or "--watch" in arguments:
+            continue
+        words, stdin = _prepare(run, arguments)
+        if "redact" in words and "--yes" not in words:
+            words.append("--yes")  # there is no terminal to ask on
+        ran = run(*words, stdin=stdin)
+        assert ran.code == 0, f"{' '.join(words)}: {ran.err}"
