@@ -14,7 +14,7 @@ from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import ContextDef, annotations_of, overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.http.context_arguments import arguments_of, with_reference
-from headwater.http.contexts import assembled
+from headwater.http.context_bodies import assembled
 from headwater.http.json_values import plain
 from headwater.records.lineage import Context
 

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from headwater.engine.worker import Worker
 from headwater.http.access import Guard
 from headwater.http.contexts import Contexts
-from headwater.http.declarations import Declarations
+from headwater.http.declarations import DeclaredResponse, declarations_of
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.ingest import Ingest
@@ -51,20 +51,24 @@ def create_worker_app(store: FeatureStore, worker: Worker) -> App:
 
 def routes_of(store: FeatureStore, metrics: RequestMetrics) -> list[Route]:
     """Return the route table."""
-    routes = [
-        *Features(store).routes(),
-        *Ingest(store).routes(),
-        *Contexts(store).routes(),
-        *Records(store).routes(),
-        *Declarations(store).routes(),
-        *Probes(store, metrics).routes(),
-    ]
+
+    async def list_declarations() -> DeclaredResponse:
+        """List entities, features, retrievers and contexts, and their dependency graph."""
+        return declarations_of(store)
 
     async def openapi() -> ApiResponse:
         """Return this document."""
         return ApiResponse(described)
 
-    routes.append(Route("GET", "/openapi.json", openapi, documents=dict[str, Any]))
+    routes = [
+        *Features(store).routes(),
+        *Ingest(store).routes(),
+        *Contexts(store).routes(),
+        *Records(store).routes(),
+        *Probes(store, metrics).routes(),
+        Route("GET", "/api/store", list_declarations),
+        Route("GET", "/openapi.json", openapi, documents=dict[str, Any]),
+    ]
     described = msgspec.json.encode(document(routes))
     return routes
 

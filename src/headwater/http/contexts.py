@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -13,53 +12,15 @@ from headwater.core.codec import encode_custom
 from headwater.declarations import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.http.context_arguments import arguments_of, with_reference
+from headwater.http.context_bodies import AssembleBody, Assembled, AssembleNamedBody, assembled
 from headwater.http.json_values import plain
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
-from headwater.records.lineage import (
-    Context,
-    ContextLineage,
-    ContextTrace,
-    FreshnessStatus,
-    FreshnessViolation,
-    PastContext,
-)
+from headwater.records.lineage import ContextLineage, ContextTrace, FreshnessStatus, PastContext
 from headwater.store.feature_store import FeatureStore
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
-
-
-class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments of a context, and options that replace declared ones for this call."""
-
-    params: dict[str, Any] = {}
-    interaction_ref: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
-    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
-    freshness_sla: str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``AssembleBody`` with the name of the context."""
-
-    context: str
-
-
-class Assembled(msgspec.Struct, frozen=True, kw_only=True):
-    """An assembled context; ``cost`` is in nano-USD, or null if the price is unknown."""
-
-    context_id: str
-    record_hash: str
-    content_hash: str
-    content: str
-    tokens: int
-    cost: int | None
-    freshness_status: FreshnessStatus
-    freshness_violations: Sequence[FreshnessViolation]
-    freshness_sla_ms: int | None
-    interaction_ref: Mapping[str, Any] | None
-    lineage: ContextLineage
-    meta: Mapping[str, Any]
 
 
 class Contexts:
@@ -143,21 +104,3 @@ class Contexts:
 
 def _json(value: msgspec.Struct) -> ApiResponse:
     return ApiResponse(msgspec.json.encode(plain(value), enc_hook=encode_custom))
-
-
-def assembled(context: Context) -> Assembled:
-    """Return the response body of an assembled context."""
-    return Assembled(
-        context_id=context.context_id,
-        record_hash=context.record_hash,
-        content_hash=context.content_hash,
-        content=context.content,
-        tokens=context.tokens,
-        cost=context.cost_nano_usd,
-        freshness_status=context.freshness_status,
-        freshness_violations=context.freshness_violations,
-        freshness_sla_ms=context.freshness_sla_ms,
-        interaction_ref=context.interaction_ref,
-        lineage=context.lineage,
-        meta=context.meta,
-    )

@@ -1,4 +1,4 @@
-"""The route that lists the declarations: entities, features, retrievers and contexts."""
+"""Listings of the declarations: entities, features, retrievers and contexts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from headwater.declarations.features import EntityDef, FeatureDef, Mode
 from headwater.declarations.graph import Graph
 from headwater.declarations.runtime import runtime_of
 from headwater.http.json_values import plain
-from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -93,27 +92,16 @@ class DeclaredResponse(msgspec.Struct, frozen=True, kw_only=True):
     graph: Graph
 
 
-class Declarations:
-    """Lists the declarations of a store."""
-
-    def __init__(self, store: FeatureStore) -> None:
-        self._store = store
-
-    def routes(self) -> list[Route]:
-        return [Route("GET", "/api/store", self.list_declarations)]
-
-    async def list_declarations(self) -> DeclaredResponse:
-        """List entities, features, retrievers and contexts, and their dependency graph."""
-        registry = runtime_of(self._store).registry
-        return DeclaredResponse(
-            entities=[_entity(entity) for entity in registry.entities.values()],
-            features=[_feature(feature) for feature in registry.features.values()],
-            retrievers=[
-                declared_retriever(retriever) for retriever in registry.retrievers.values()
-            ],
-            contexts=[declared_context(context) for context in registry.contexts.values()],
-            graph=self._store.graph(),
-        )
+def declarations_of(store: FeatureStore) -> DeclaredResponse:
+    """Return all declarations of a store and their dependency graph."""
+    registry = runtime_of(store).registry
+    return DeclaredResponse(
+        entities=[_entity(entity) for entity in registry.entities.values()],
+        features=[_feature(feature) for feature in registry.features.values()],
+        retrievers=[declared_retriever(retriever) for retriever in registry.retrievers.values()],
+        contexts=[declared_context(context) for context in registry.contexts.values()],
+        graph=store.graph(),
+    )
 
 
 def _entity(entity: EntityDef) -> DeclaredEntity:
