@@ -1,1 +1,1 @@
-"""The conformance suites over every backend there is."""
+"""The conformance suites for every backend."""

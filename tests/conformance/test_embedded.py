@@ -25,7 +25,7 @@ from headwater.testing.conformance.suite import Suite
 
 
 class Embedded(Suite):
-    """One home, opened as often as a test likes."""
+    """Return a function that opens the same home each time."""
 
     @pytest.fixture
     async def connect(self, tmp_path: Path) -> AsyncIterator[Connect]:
@@ -56,7 +56,7 @@ class TestSqliteDeadLetters(Embedded, DeadLettersConformance):
 
 
 class TestSqliteOnlineStore(Embedded, OnlineStoreConformance):
-    """Present values in SQLite."""
+    """Current values in SQLite."""
 
 
 class TestDuckdbOfflineStore(Embedded, OfflineStoreConformance):

@@ -28,7 +28,7 @@ from tests.cluster import MASTERS, keys_of_masters
 
 
 class Production(Suite):
-    """One store on two servers, opened as often as a test likes."""
+    """Return a function that opens the same store each time."""
 
     @pytest.fixture
     async def connect(self, production: Settings) -> AsyncIterator[Connect]:
@@ -49,7 +49,7 @@ class TestRedisBus(Production, BusConformance):
 
 
 class TestRedisLeases(Production, LeasesConformance):
-    """Beats and leases."""
+    """Heartbeats and leases."""
 
 
 class TestRedisDeadLetters(Production, DeadLettersConformance):
@@ -57,7 +57,7 @@ class TestRedisDeadLetters(Production, DeadLettersConformance):
 
 
 class TestRedisOnlineStore(Production, OnlineStoreConformance):
-    """Present values, packed."""
+    """Current values, packed."""
 
 
 class TestPostgresOfflineStore(Production, OfflineStoreConformance):
@@ -85,7 +85,7 @@ class TestRedisCache(Production, CacheConformance):
 
 
 class Cluster(Production):
-    """The same with three masters in place of one server."""
+    """The same suites with a cluster of three masters."""
 
     @pytest.fixture
     def production(self, cluster_url: str, production: Settings) -> Settings:
@@ -105,7 +105,7 @@ class TestClusterBus(Cluster, BusConformance):
 
 
 class TestClusterLeases(Cluster, LeasesConformance):
-    """Beats and leases over three masters."""
+    """Heartbeats and leases over three masters."""
 
 
 class TestClusterDeadLetters(Cluster, DeadLettersConformance):
@@ -113,7 +113,7 @@ class TestClusterDeadLetters(Cluster, DeadLettersConformance):
 
 
 class TestClusterOnlineStore(Cluster, OnlineStoreConformance):
-    """Present values over three masters."""
+    """Current values over three masters."""
 
 
 class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
@@ -121,7 +121,7 @@ class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
 
 
 class TestClusterRecordLog(Cluster, RecordLogConformance):
-    """Records of contexts in Postgres, beside a cluster."""
+    """Records of contexts in Postgres, with a cluster."""
 
 
 class TestClusterCache(Cluster, CacheConformance):

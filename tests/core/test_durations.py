@@ -37,17 +37,17 @@ def test_a_number_and_a_unit_is_a_duration(text: str, milliseconds: int) -> None
 
 
 @pytest.mark.parametrize(
-    "given_",
+    "value",
     [
         *("", " ", "5", "m", "5 minutes", "5M", "1h 30m", "-5m", "+5m", "1e3s", ".5s", "5.s"),
         *("1,5h", "5  m", "5\nm", "\u0665m", "1_000ms", "nan s", "inf d", "9999999999999999d"),
         *(5, 5.0, None, True, b"5m", ["5m"]),
     ],
 )
-def test_anything_else_is_refused_with_what_was_given(given_: object) -> None:
+def test_anything_else_is_refused_and_the_value_is_named(value: object) -> None:
     with pytest.raises(DurationError) as caught:
-        parse_duration(given_)  # type: ignore[arg-type]
-    assert repr(given_) in str(caught.value)
+        parse_duration(value)  # type: ignore[arg-type]
+    assert repr(value) in str(caught.value)
     assert "'1.5h'" in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Which worker should have which partition: each has an owner, and all own as many."""
+"""Assignment of partitions to workers: each has one owner, and shares are equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_partitions_are_shared_evenly_and_each_has_one_owner(
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_most_partitions_stay_where_they_are_when_a_worker_comes() -> None:
+def test_most_partitions_stay_where_they_are_when_a_worker_joins() -> None:
     living = [f"host-{number}" for number in range(4)]
     before = {p: worker for worker in living for p in assigned_partitions(worker, living, 1_000)}
     more = sorted([*living, "host-9"])
@@ -29,6 +29,6 @@ def test_most_partitions_stay_where_they_are_when_a_worker_comes() -> None:
     assert 200 <= moved < 300
 
 
-def test_who_is_not_among_the_living_is_to_have_none() -> None:
+def test_a_worker_that_is_not_live_gets_no_partitions() -> None:
     assert assigned_partitions("a", ["b"], 5) == frozenset()
     assert assigned_partitions("a", [], 5) == frozenset()

@@ -1,4 +1,4 @@
-"""Templates: what is a reference, what is text, and what is refused."""
+"""Templates: references, literal text and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events and stored values: what makes one, and what is refused."""
+"""Events and stored values: construction and validation."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_new_ids_sort_by_time() -> None:
         ("\ud800", "cannot be printed"),
     ],
 )
-def test_a_name_or_id_that_is_not_one_is_refused(field: str, text: Any, problem: str) -> None:
+def test_an_invalid_name_or_id_is_refused(field: str, text: Any, problem: str) -> None:
     fields: dict[str, Any] = {"event_type": "purchase", "entity_id": "u1", field: text}
     with pytest.raises(EventError, match=f"{field} .*{problem}"):
         ServiceEvent(**fields)
 
 
-def test_the_longest_names_and_ids_are_taken() -> None:
+def test_the_longest_names_and_ids_are_accepted() -> None:
     ServiceEvent("x" * LONGEST_NAME, "y" * LONGEST_ID, event_id="z" * LONGEST_ID)
     with pytest.raises(EventError, match="event_type is longer than 256 characters"):
         ServiceEvent("x" * (LONGEST_NAME + 1), "u1")
@@ -134,7 +134,7 @@ def test_a_value_expires_at_the_end_of_its_time_to_live() -> None:
     assert not Cell(msgspec.Raw(b"1"), as_of=0, written_at=0).expired(2**60)
 
 
-def test_a_cell_knows_the_moment_it_speaks_of() -> None:
+def test_as_of_time_of_a_cell() -> None:
     moment = NOON + timedelta(microseconds=1)
     assert as_of_time(Cell(msgspec.Raw(b"1"), to_micros(moment), 0)) == moment
 

@@ -1,4 +1,4 @@
-"""The tree of errors, as the docstring of its module draws it."""
+"""The tree of errors in the docstring of its module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.errors import HeadwaterError
 
 
 def drawn() -> list[tuple[str, str]]:
-    """Each error of the drawing, with the one above whose branch it is."""
+    """Return each error of the tree with its parent."""
     found: list[tuple[str, str]] = []
     above = {0: "HeadwaterError"}
     for branch, name in re.findall(r"^([│ ]*[├└]── )(\w+) {2,}\S", errors.__doc__ or "", re.M):
@@ -19,7 +19,7 @@ def drawn() -> list[tuple[str, str]]:
     return found
 
 
-def test_the_drawing_has_every_error_under_its_parent_in_the_order_of_the_file() -> None:
+def test_the_tree_has_every_error_under_its_parent_in_the_order_of_the_file() -> None:
     assert drawn() == [
         (name, kind.__bases__[0].__name__)
         for name, kind in vars(errors).items()

@@ -1,4 +1,4 @@
-"""Settings: where they come from, what they may be and how they are shown."""
+"""Settings: loading, validation and display."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from headwater.settings.schema import SETTINGS, Settings
 
 
 def written(folder: Path, text: str) -> Path:
-    """The folder, with a headwater.toml of this text."""
+    """Write a headwater.toml with this text."""
     (folder / "headwater.toml").write_text(text, encoding="utf-8")
     return folder
 
 
 def listed(folder: Path, environ: dict[str, str]) -> dict[str, SettingInfo]:
-    """What `config show` lists, by path."""
+    """Return the list of `config show`, by path."""
     return {row.path: row for row in describe(load_with_origins(environ, folder))}
 
 

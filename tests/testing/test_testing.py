@@ -1,4 +1,4 @@
-"""What ``headwater.testing`` gives to users' own tests."""
+"""The public tools of ``headwater.testing``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_gone(folder: str) -> bool:
     return not Path(folder).exists()
 
 
-def test_a_manual_clock_stands_until_it_is_moved() -> None:
+def test_a_manual_clock_moves_only_when_advanced() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     clock = ManualClock(start)
     assert clock.now() == clock.now() == start
@@ -31,7 +31,7 @@ def test_a_manual_clock_stands_until_it_is_moved() -> None:
     assert clock.micros() == to_micros(clock.now())
 
 
-def test_a_manual_clock_starts_now_unless_told_otherwise() -> None:
+def test_a_manual_clock_starts_now_by_default() -> None:
     assert abs(ManualClock().now() - datetime.now(UTC)) < timedelta(minutes=1)
 
 
@@ -43,11 +43,11 @@ async def test_a_sleep_by_a_manual_clock_takes_no_time_but_moves_it() -> None:
     assert time.monotonic() - began < 60
 
 
-def test_a_manual_clock_cannot_be_moved_back_or_stand_in_no_time_zone() -> None:
+def test_a_manual_clock_cannot_be_moved_back_and_needs_a_time_zone() -> None:
     with pytest.raises(DurationError):
         ManualClock().advance(timedelta(seconds=-1))
     with pytest.raises(InvalidInputError, match="time zone"):
-        ManualClock(datetime(2026, 1, 1))  # noqa: DTZ001 - what is to be refused
+        ManualClock(datetime(2026, 1, 1))  # noqa: DTZ001 - the invalid argument
 
 
 async def test_a_temporary_store_is_empty_and_leaves_nothing_behind(
@@ -71,14 +71,14 @@ async def test_a_temporary_store_is_empty_and_leaves_nothing_behind(
     assert await store.get_feature("total", "u1") == 1
 
 
-async def test_a_temporary_store_gets_a_clock_for_as_long_as_it_lasts(store: FeatureStore) -> None:
+async def test_a_temporary_store_has_its_own_clock(store: FeatureStore) -> None:
     before, clock = store.clock, ManualClock()
     async with temporary(store, clock):
         assert store.clock is clock
     assert store.clock is before
 
 
-async def test_a_temporary_store_is_embedded_whatever_the_environment_says() -> None:
+async def test_a_temporary_store_is_always_embedded() -> None:
     store = FeatureStore(
         settings=Settings().replace(env="production", redis={"url": "redis://nowhere"})
     )
@@ -88,7 +88,7 @@ async def test_a_temporary_store_is_embedded_whatever_the_environment_says() -> 
     assert isinstance(store.clock, SystemClock)
 
 
-async def test_a_temporary_store_ends_also_when_the_test_fails(store: FeatureStore) -> None:
+async def test_a_temporary_store_is_restored_when_the_test_fails(store: FeatureStore) -> None:
     homes: list[str] = []
 
     async def fail() -> None:

@@ -1,4 +1,4 @@
-"""A real embedded home with its history, for tests that look behind the store."""
+"""An embedded home with its history, for tests of internals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds after the start of the story."""
+    """Return the time this many seconds after the start."""
     return START + timedelta(seconds=seconds)
 
 
@@ -43,7 +43,7 @@ class Embedded:
         self.history = self.over(self.tail)
 
     def over(self, tail: RecentHistory) -> DuckdbOfflineStore:
-        """A history over this home's segments and another view of its tail."""
+        """Return a history over this home's segments with another tail."""
         return DuckdbOfflineStore(
             tail, self.home.segments, self.home.scratch, self.clock, self.segment_rows, GRACE
         )
@@ -61,7 +61,7 @@ class Embedded:
 
 @contextmanager
 def embedded(path: Path, segment_rows: int) -> Iterator[Embedded]:
-    """Opens a home, and closes it."""
+    """Open a home, and close it afterwards."""
     home = Home(path, PARTITIONS)
     home.open()
     parts = Embedded(home, segment_rows)
@@ -82,12 +82,12 @@ def change(
     written_at: datetime | None = None,
     cause: str = "test",
 ) -> Change:
-    """A value that a feature took on."""
+    """Return a change of a feature."""
     raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
     times = to_micros(as_of), to_micros(written_at or as_of)
     return Change(feature, "User", entity_id, kind, Cell(msgspec.Raw(raw), *times), cause)
 
 
 def series(count: int) -> Sequence[Change]:
-    """Values 0, 1, 2, … of one feature, a second apart."""
+    """Return the values 0, 1, 2, … of one feature, a second apart."""
     return [change(number, as_of=after(number)) for number in range(count)]

@@ -1,4 +1,4 @@
-"""History in tail and segments: what was true then, and every row once whatever dies."""
+"""History in tail and segments: point-in-time reads, and every row once after any crash."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parts(tmp_path: Path) -> Iterator[Embedded]:
 
 
 async def values(parts: Embedded, feature: str = "clicks") -> list[Any]:
-    """All values of a feature in the order of their moments, straight from history."""
+    """Return all values of a feature in the order of as_of."""
     rows = await parts.history.query(
         f"SELECT value_int FROM feature_history WHERE feature = '{feature}' ORDER BY as_of", {}
     )
@@ -60,7 +60,7 @@ async def test_a_history_read_never_sees_the_future(parts: Embedded) -> None:
     assert await value_at(parts, after(2)) == b"2"
 
 
-async def test_answers_come_in_the_order_asked_and_equal_points_get_equal_answers(
+async def test_results_are_in_the_order_of_the_points_and_equal_for_equal_points(
     parts: Embedded,
 ) -> None:
     await parts.online.put(
@@ -77,7 +77,7 @@ async def test_answers_come_in_the_order_asked_and_equal_points_get_equal_answer
     ]
 
 
-async def test_nothing_asked_is_nothing_answered(parts: Embedded) -> None:
+async def test_an_empty_request_has_an_empty_result(parts: Embedded) -> None:
     assert await parts.history.as_of([], [Point("u1", START)]) == [[]]
     assert await parts.history.as_of(["clicks"], []) == []
 
@@ -369,7 +369,7 @@ async def test_a_home_without_its_scratch_folder_is_a_clear_error(parts: Embedde
         await value_at(parts, START)
 
 
-async def test_seen_ids_are_forgotten_when_their_window_is_over(parts: Embedded) -> None:
+async def test_event_ids_are_removed_after_the_dedup_window(parts: Embedded) -> None:
     now = to_micros(START)
     rows = [(f"old-{n:06}", now) for n in range(12_000)] + [("young", now + 1)]
     await parts.writer.run(lambda db: db.executemany("INSERT INTO seen VALUES (?, ?)", rows))
@@ -389,13 +389,13 @@ async def test_appending_again_changes_nothing(parts: Embedded) -> None:
     assert len(parts.live()) == 2
 
 
-async def test_what_was_put_is_not_appended(parts: Embedded) -> None:
+async def test_values_already_in_history_are_not_appended(parts: Embedded) -> None:
     await parts.online.put(series(3))
     await parts.history.append(series(3))
     assert await values(parts) == [0, 1, 2]
 
 
-async def test_appended_values_do_not_touch_the_present(parts: Embedded) -> None:
+async def test_appended_values_do_not_change_current_values(parts: Embedded) -> None:
     await parts.history.append(series(3))
     assert await parts.online.get("User", ["u1"]) == [{}]
 

@@ -71,20 +71,20 @@ async def test_the_event_log_can_be_queried(parts: Embedded) -> None:
     )
 
 
-async def test_events_of_our_own_and_redriven_ones_are_not_shown(parts: Embedded) -> None:
+async def test_internal_and_redriven_events_are_not_shown(parts: Embedded) -> None:
     await publish(parts, 1)
     await publish(parts, 2, kind="headwater.tick")
     await publish(parts, 1, only="total")
     assert await event_ids(parts) == ["e1"]
 
 
-async def test_events_leave_the_tail_when_every_group_is_done_with_them(parts: Embedded) -> None:
+async def test_events_leave_the_tail_when_every_group_has_committed_them(parts: Embedded) -> None:
     for number in range(1, 9):
         await publish(parts, number, partition=number % 2)
     all_ids = [f"e{number}" for number in range(1, 9)]
 
     await parts.history.maintain()
-    assert parts.tail_rows("events") == 8  # nobody has done anything
+    assert parts.tail_rows("events") == 8  # no group has committed anything
 
     await move_cursor(parts, "a", 0, 8)
     await parts.history.maintain()
@@ -93,11 +93,11 @@ async def test_events_leave_the_tail_when_every_group_is_done_with_them(parts: E
     await move_cursor(parts, "a", 1, 5)
     await move_cursor(parts, "b", 0, 4)
     await parts.history.maintain()
-    assert parts.tail_rows("events") == 8  # group b has done nothing of partition 1
+    assert parts.tail_rows("events") == 8  # group b has committed nothing of partition 1
 
     await move_cursor(parts, "b", 1, 8)
     await parts.history.maintain()
-    assert parts.tail_rows("events") == 4  # up to 5 is done by all; a segment takes four
+    assert parts.tail_rows("events") == 4  # all groups have committed up to 5; a segment takes four
     assert await event_ids(parts) == all_ids
 
     await move_cursor(parts, "a", 1, 8)
@@ -322,7 +322,7 @@ async def test_a_query_that_cannot_run_says_why_in_one_line(
     assert "\n" not in str(raised.value)
 
 
-async def test_trouble_outside_the_query_is_the_backends(parts: Embedded) -> None:
+async def test_a_failure_outside_the_query_is_a_backend_error(parts: Embedded) -> None:
     with pytest.raises(BackendError, match="IO Error"):
         await parts.history.query("SELECT * FROM read_parquet('/nowhere/a.parquet')", {})
 

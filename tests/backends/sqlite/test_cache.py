@@ -1,4 +1,4 @@
-"""The embedded cache: of bounded size, and cleared of what is over."""
+"""The embedded cache: bounded size and removal of expired values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def size(parts: Embedded) -> int:
     return int(total)
 
 
-async def test_values_that_are_over_are_removed(parts: Embedded) -> None:
+async def test_expired_values_are_removed(parts: Embedded) -> None:
     cache = opened(parts)
     for number in range(1_500):
         await cache.put(f"brief {number}", cached(parts.clock, b""), MINUTE)
@@ -58,7 +58,7 @@ async def test_values_that_are_over_are_removed(parts: Embedded) -> None:
     assert await cache.get("lasting") is not None
 
 
-async def test_maintenance_removes_what_is_over(tmp_path: Path) -> None:
+async def test_maintenance_removes_expired_values(tmp_path: Path) -> None:
     clock = ManualClock()
     backends = await connect(Settings().replace(home=tmp_path), clock)
     await backends.cache.put("a", cached(clock), MINUTE)
@@ -69,7 +69,7 @@ async def test_maintenance_removes_what_is_over(tmp_path: Path) -> None:
         assert database.execute("SELECT key FROM cache").fetchall() == []
 
 
-async def test_what_is_over_goes_where_nobody_maintains_the_store(parts: Embedded) -> None:
+async def test_a_put_removes_expired_values_without_maintenance(parts: Embedded) -> None:
     cache = opened(parts)
     for number in range(5):
         await cache.put(f"brief {number}", cached(parts.clock), MINUTE)
@@ -78,7 +78,7 @@ async def test_what_is_over_goes_where_nobody_maintains_the_store(parts: Embedde
     assert parts.tail_rows("cache") == 1
 
 
-async def test_the_size_is_bounded_and_what_ends_last_stays(parts: Embedded) -> None:
+async def test_the_size_is_bounded_and_values_that_expire_last_stay(parts: Embedded) -> None:
     cache = opened(parts, 100_000)
     for number in range(500):
         await cache.put(str(number), cached(parts.clock), (500 - number) * MINUTE)
@@ -87,7 +87,7 @@ async def test_the_size_is_bounded_and_what_ends_last_stays(parts: Embedded) -> 
     assert found[:90] == list(range(90))
 
 
-async def test_a_value_that_is_too_large_is_not_kept(parts: Embedded) -> None:
+async def test_a_value_that_is_too_large_is_not_stored(parts: Embedded) -> None:
     cache = opened(parts, 100_000)
     await cache.put("small", cached(parts.clock), MINUTE)
     await cache.put("large", cached(parts.clock, b"x" * 100_001), MINUTE / 2)
@@ -104,7 +104,7 @@ async def test_putting_a_value_again_does_not_count_twice(parts: Embedded) -> No
     assert size(parts) == 2_000
 
 
-async def test_values_are_over_by_the_clock_of_the_store(parts: Embedded) -> None:
+async def test_values_expire_by_the_clock_of_the_store(parts: Embedded) -> None:
     cache = opened(parts)
     kept = cached(parts.clock)
     await cache.put("a", kept, MINUTE)
@@ -114,7 +114,7 @@ async def test_values_are_over_by_the_clock_of_the_store(parts: Embedded) -> Non
     assert await cache.get("a") is None
 
 
-async def test_values_in_redis_are_over_by_the_clock_of_the_store(production: Settings) -> None:
+async def test_values_in_redis_expire_by_the_clock_of_the_store(production: Settings) -> None:
     clock = ManualClock(SystemClock().now())
     backends = await connect(production, clock)
     kept = cached(clock)
@@ -126,7 +126,7 @@ async def test_values_in_redis_are_over_by_the_clock_of_the_store(production: Se
     await backends.lifecycle.close()
 
 
-async def test_redis_forgets_a_value_when_its_time_to_live_is_over(production: Settings) -> None:
+async def test_redis_removes_expired_values(production: Settings) -> None:
     backends = await connect(production, SystemClock())
     searched_at = SystemClock().micros() - 50_000_000
     await backends.cache.put("a", Cached(b"found", searched_at), MINUTE)

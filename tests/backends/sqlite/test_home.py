@@ -26,7 +26,7 @@ from tests.processes.fleet import ROOT, environment
 
 @pytest.fixture
 def reachable() -> Iterator[Path]:
-    """A folder that another user of this machine can reach."""
+    """Return a folder that other users of this machine can access."""
     with TemporaryDirectory(prefix="hw-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -43,7 +43,7 @@ asyncio.run(FeatureStore().publish("note", "u1", {{"text": "x" * 100_000}}))
 
 
 def publish_with(handicap: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Publishes one event from a process that is kept from something first."""
+    """Publish one event from a process that runs ``handicap`` first."""
     return subprocess.run(
         [sys.executable, "-c", PUBLISH.format(handicap=handicap)],
         cwd=ROOT,
@@ -66,7 +66,7 @@ async def waiting(home: Path) -> int:
         return await backlog(store)
 
 
-async def test_a_home_is_made_private(home: Path) -> None:
+async def test_a_home_is_private(home: Path) -> None:
     await publish(home / "new")
     assert stat.S_IMODE((home / "new").stat().st_mode) == 0o700
 
@@ -76,7 +76,7 @@ async def test_a_home_that_is_read_only_says_so_and_loses_nothing(reachable: Pat
     await publish(home, 3)
     for path in (home, *home.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    # Root may write anywhere, so it becomes somebody else first.
+    # Root may write anywhere, so the process changes its user first.
     result = publish_with("os.getuid() or os.setuid(65534)", home)
     assert result.returncode == 1
     assert "HomeError" in result.stderr
@@ -87,7 +87,7 @@ async def test_a_home_that_is_read_only_says_so_and_loses_nothing(reachable: Pat
     assert await waiting(home) == 3
 
 
-async def test_a_home_that_cannot_be_made_says_so(home: Path) -> None:
+async def test_a_home_that_cannot_be_created_says_so(home: Path) -> None:
     (home / "file").touch()
     with pytest.raises(HomeError, match="set HEADWATER_HOME to one"):
         await publish(home / "file" / "home")
@@ -106,7 +106,7 @@ async def test_a_home_that_is_full_says_so_and_loses_nothing(home: Path) -> None
     assert await waiting(home) == 4
 
 
-async def test_a_write_that_is_refused_takes_none_of_the_others_with_it(home: Path) -> None:
+async def test_a_refused_write_does_not_affect_others(home: Path) -> None:
     async with FeatureStore(home=home, settings=Settings()) as store:
         await store.publish("note", "u1")
         engine = await runtime_of(store).open()

@@ -1,4 +1,4 @@
-"""Records in SQLite: found by an index, erased for good, and there after a kill."""
+"""Records in SQLite: found by an index, erased completely, and durable after a kill."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_neither_records_nor_the_cache_load_duckdb(tmp_path: Path) -> None:
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
-async def test_what_was_redacted_is_in_none_of_the_files(tmp_path: Path) -> None:
+async def test_redacted_values_are_in_no_file(tmp_path: Path) -> None:
     secrets = [b"4111-1111-1111-1111", b"large 4111-1111-1111-1111" * 2_000]
     with embedded(tmp_path / "home", 1_000) as parts:
         log = SqliteRecordLog(parts.home, parts.writer)
@@ -118,11 +118,11 @@ async def test_what_was_redacted_is_in_none_of_the_files(tmp_path: Path) -> None
 
 
 def files_with(home: Path, text: bytes) -> set[str]:
-    """The database's files in which a text stands."""
+    """Return the files of the database that contain a text."""
     return {file.name for file in home.glob("headwater.db*") if text in file.read_bytes()}
 
 
-async def test_what_was_redacted_is_in_none_of_the_files_while_the_store_is_open(
+async def test_redacted_values_are_in_no_file_while_the_store_is_open(
     parts: Embedded, log: SqliteRecordLog
 ) -> None:
     for secret in (b"4111-1111", b"large 4111-1111" * 2_000):
@@ -136,7 +136,7 @@ async def test_what_was_redacted_is_in_none_of_the_files_while_the_store_is_open
         assert files_with(parts.home.path, b"[note]") == {"headwater.db"}
 
 
-async def test_what_somebody_reads_while_it_is_redacted_is_erased_later_and_that_is_said(
+async def test_a_value_redacted_during_a_read_is_erased_later_with_a_warning(
     parts: Embedded,
     log: SqliteRecordLog,
     monkeypatch: pytest.MonkeyPatch,
@@ -168,7 +168,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def plan(parts: Embedded, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
-    """What SQLite does for the last query that was run."""
+    """Return the query plan of the last query."""
     read, queries = parts.home.read, list[tuple[str, Any]]()
 
     def noted(sql: str, arguments: Any = ()) -> list[Any]:
@@ -207,9 +207,7 @@ async def test_finding_reads_the_keys_in_order(
     assert "SCAN records" not in plan()
 
 
-async def test_keys_that_wait_are_put_in_their_places_when_they_are_many(
-    log: SqliteRecordLog, parts: Embedded
-) -> None:
+async def test_waiting_keys_are_moved_in_batches(log: SqliteRecordLog, parts: Embedded) -> None:
     kept = [record(at=START + timedelta(seconds=number)) for number in range(20)]
     for number, each in enumerate(kept):
         own = [b"every", b"odd" if number % 2 else b"even", *(os.urandom(16) for _ in range(50))]
