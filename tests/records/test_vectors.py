@@ -158,6 +158,15 @@ def test_a_signature_of_any_length_is_broken_and_no_error(tmp_path: Path) -> Non
     assert report.of("signature").ok is False
 
 
+def test_the_script_of_the_page_is_valid(tmp_path: Path) -> None:
+    script = tmp_path / "page.mjs"
+    script.write_text(
+        verifier_page().split('<script type="module">')[1].split("</script>")[0], encoding="utf-8"
+    )
+    checked = run("--check", script)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
 def test_the_page_needs_no_other_file_and_no_network() -> None:
     page = verifier_page()
     assert (VERIFIER / "verify.mjs").read_text(encoding="utf-8") in page

@@ -221,7 +221,7 @@ def _digest(text: str) -> bytes:
 @cache
 def _encoding(name: str) -> Any:
     # Imported on first use: loading takes a while, and most processes count no tokens.
-    with _loading:
+    with _loading:  # threads that start together load it once
         return _loaded(name)
 
 

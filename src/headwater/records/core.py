@@ -148,7 +148,7 @@ class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
     """A context that was assembled inside this one."""
 
     context_id: str
-    record_hash: str | None
+    record_hash: str
     name: str
     freshness_status: FreshnessStatus
 

@@ -51,7 +51,7 @@ class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
     """A context that was assembled inside another."""
 
     context_id: str
-    record_hash: str | None
+    record_hash: str
     name: str
     freshness_status: FreshnessStatus
 
