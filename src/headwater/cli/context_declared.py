@@ -9,7 +9,7 @@ from headwater.cli.output import cell_text, note, pluralize, print_json, print_t
 from headwater.core.durations import format_duration
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.http.declarations import DeclaredParameter, declared_context, declared_retriever
+from headwater.http.declarations import ParameterListing, declared_context, declared_retriever
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
@@ -53,10 +53,10 @@ def note_contexts(registry: Registry) -> None:
         note(f"The file also declares {' and '.join(counts)}: see `headwater context declared`.")
 
 
-def _parameters(parameters: Sequence[DeclaredParameter]) -> str:
+def _parameters(parameters: Sequence[ParameterListing]) -> str:
     return ", ".join(map(_parameter, parameters))
 
 
-def _parameter(parameter: DeclaredParameter) -> str:
+def _parameter(parameter: ParameterListing) -> str:
     typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
     return typed if parameter.required else f"{typed} = {cell_text(parameter.default)}"

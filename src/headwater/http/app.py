@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from headwater.engine.worker import Worker
 from headwater.http.access import Guard
 from headwater.http.contexts import Contexts
-from headwater.http.declarations import DeclaredResponse, declarations_of
+from headwater.http.declarations import StoreListing, declarations_of
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.ingest import Ingest
@@ -52,7 +52,7 @@ def create_worker_app(store: FeatureStore, worker: Worker) -> App:
 def routes_of(store: FeatureStore, metrics: RequestMetrics) -> list[Route]:
     """Return the route table."""
 
-    async def list_declarations() -> DeclaredResponse:
+    async def list_declarations() -> StoreListing:
         """List entities, features, retrievers and contexts, and their dependency graph."""
         return declarations_of(store)
 

@@ -49,17 +49,6 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
 
 def assembled(context: Context) -> Assembled:
     """Return the response body of an assembled context."""
-    return Assembled(
-        context_id=context.context_id,
-        record_hash=context.record_hash,
-        content_hash=context.content_hash,
-        content=context.content,
-        tokens=context.tokens,
-        cost=context.cost_nano_usd,
-        freshness_status=context.freshness_status,
-        freshness_violations=context.freshness_violations,
-        freshness_sla_ms=context.freshness_sla_ms,
-        interaction_ref=context.interaction_ref,
-        lineage=context.lineage,
-        meta=context.meta,
-    )
+    names = Assembled.__struct_fields__
+    same: dict[str, Any] = {name: getattr(context, name) for name in names if name != "cost"}
+    return Assembled(**same, cost=context.cost_nano_usd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,8 +18,10 @@ from headwater.store.feature_store import FeatureStore
 
 _MILLISECOND = timedelta(milliseconds=1)
 
+T = TypeVar("T", bound=msgspec.Struct)
 
-class DeclaredEntity(msgspec.Struct, frozen=True, kw_only=True):
+
+class EntityListing(msgspec.Struct, frozen=True, kw_only=True):
     """An entity and the field that identifies it."""
 
     name: str
@@ -27,7 +29,7 @@ class DeclaredEntity(msgspec.Struct, frozen=True, kw_only=True):
     id_type: str
 
 
-class DeclaredFeature(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     """A feature and how it is computed."""
 
     name: str
@@ -45,7 +47,7 @@ class DeclaredFeature(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
 
 
-class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
+class ParameterListing(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter of a retriever or a context."""
 
     name: str
@@ -54,24 +56,24 @@ class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
 
 
-class DeclaredRetriever(msgspec.Struct, frozen=True, kw_only=True):
+class RetrieverListing(msgspec.Struct, frozen=True, kw_only=True):
     """A retriever and its options."""
 
     name: str
     description: str
-    parameters: Sequence[DeclaredParameter]
+    parameters: Sequence[ParameterListing]
     cache_ttl_ms: int | None
     top_k: int | None
     timeout_ms: int | None
 
 
-class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
+class ContextListing(msgspec.Struct, frozen=True, kw_only=True):
     """A context and its options."""
 
     name: str
     version: str | None
     description: str
-    parameters: Sequence[DeclaredParameter]
+    parameters: Sequence[ParameterListing]
     max_tokens: int | None
     model: str | None
     freshness_sla_ms: int | None
@@ -82,20 +84,20 @@ class DeclaredContext(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None
 
 
-class DeclaredResponse(msgspec.Struct, frozen=True, kw_only=True):
+class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
     """All declarations of a features file."""
 
-    entities: Sequence[DeclaredEntity]
-    features: Sequence[DeclaredFeature]
-    retrievers: Sequence[DeclaredRetriever]
-    contexts: Sequence[DeclaredContext]
+    entities: Sequence[EntityListing]
+    features: Sequence[FeatureListing]
+    retrievers: Sequence[RetrieverListing]
+    contexts: Sequence[ContextListing]
     graph: Graph
 
 
-def declarations_of(store: FeatureStore) -> DeclaredResponse:
+def declarations_of(store: FeatureStore) -> StoreListing:
     """Return all declarations of a store and their dependency graph."""
     registry = runtime_of(store).registry
-    return DeclaredResponse(
+    return StoreListing(
         entities=[_entity(entity) for entity in registry.entities.values()],
         features=[_feature(feature) for feature in registry.features.values()],
         retrievers=[declared_retriever(retriever) for retriever in registry.retrievers.values()],
@@ -104,67 +106,46 @@ def declarations_of(store: FeatureStore) -> DeclaredResponse:
     )
 
 
-def _entity(entity: EntityDef) -> DeclaredEntity:
-    return DeclaredEntity(
-        name=entity.name, id_field=entity.id_field, id_type=entity.id_type.__name__
-    )
+def _entity(entity: EntityDef) -> EntityListing:
+    return _listing(EntityListing, entity, id_type=entity.id_type.__name__)
 
 
-def _feature(feature: FeatureDef) -> DeclaredFeature:
+def _feature(feature: FeatureDef) -> FeatureListing:
     template = feature.template
-    return DeclaredFeature(
-        name=feature.name,
+    references = template.references if template else ()
+    return _listing(
+        FeatureListing,
+        feature,
         entity=feature.entity.name,
         type=feature.codec.expected,
-        mode=feature.mode,
-        description=feature.description,
-        triggers=feature.triggers,
-        needs=list(dict.fromkeys(template.references)) if template else (),
-        refresh_ms=_millis(feature.refresh),
-        ttl_ms=_millis(feature.ttl),
-        materialize=feature.materialize,
-        sql=feature.sql,
-        template=template.render({name: f"{{{name}}}" for name in template.references})
-        if template
-        else None,
-        default=feature.default,
+        needs=list(dict.fromkeys(references)),
+        template=template and template.render({name: f"{{{name}}}" for name in references}),
     )
 
 
-def declared_retriever(retriever: RetrieverDef) -> DeclaredRetriever:
+def declared_retriever(retriever: RetrieverDef) -> RetrieverListing:
     """Return the listing of a retriever."""
-    return DeclaredRetriever(
-        name=retriever.name,
-        description=retriever.description,
-        parameters=_parameters(retriever),
-        cache_ttl_ms=_millis(retriever.cache_ttl),
-        top_k=retriever.top_k,
-        timeout_ms=_millis(retriever.timeout),
-    )
+    return _listing(RetrieverListing, retriever, parameters=_parameters(retriever))
 
 
-def declared_context(context: ContextDef) -> DeclaredContext:
+def declared_context(context: ContextDef) -> ContextListing:
     """Return the listing of a context."""
-    return DeclaredContext(
-        name=context.name,
-        version=context.version,
-        description=context.description,
-        parameters=_parameters(context),
-        max_tokens=context.max_tokens,
-        model=context.model,
-        freshness_sla_ms=_millis(context.freshness_sla),
-        freshness_strict=context.freshness_strict,
-        separator=context.separator,
-        on_overflow=context.on_overflow,
-        backfill=context.backfill,
-        timeout_ms=_millis(context.timeout),
-    )
+    return _listing(ContextListing, context, parameters=_parameters(context))
 
 
-def _parameters(declared: ContextDef | RetrieverDef) -> list[DeclaredParameter]:
+def _listing(kind: type[T], definition: object, **computed: Any) -> T:
+    """Return a listing with the attributes of a definition, durations in milliseconds."""
+    for name in kind.__struct_fields__:
+        if name not in computed:
+            value = getattr(definition, name.removesuffix("_ms"))
+            computed[name] = value // _MILLISECOND if isinstance(value, timedelta) else value
+    return kind(**computed)
+
+
+def _parameters(declared: ContextDef | RetrieverDef) -> list[ParameterListing]:
     hints = annotations_of(declared.function)
     return [
-        DeclaredParameter(
+        ParameterListing(
             name=parameter.name,
             type=inspect.formatannotation(hints[name]) if name in hints else None,
             required=parameter.default is parameter.empty,
@@ -183,7 +164,3 @@ def _json_default(default: Any) -> Any:
         return msgspec.to_builtins(plain(default))
     except TypeError:
         return repr(default)
-
-
-def _millis(span: timedelta | None) -> int | None:
-    return None if span is None else span // _MILLISECOND
