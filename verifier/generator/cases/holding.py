@@ -73,7 +73,7 @@ def holding() -> list[Case]:
             keys=ED25519_PUBLIC,
             signed=True,
         ),
-        case("signed-unchecked", "signed, but there is no key", SIGNED, "+.+++"),
+        case("signed-unchecked", "signed, and verified without a key", SIGNED, "+.+++"),
         case(
             "signed-unknown-key",
             "signed with an unknown key",

@@ -207,7 +207,7 @@ def broken_signatures() -> list[Case]:
         ),
         case(
             "signature-made-up",
-            "a signature was required, and there is no key to check it",
+            "a signature was required, and no key was passed",
             made_up,
             "+x+++",
             "evil",
