@@ -7,6 +7,7 @@ import sys
 import msgspec
 
 from bench.case import Effort, Figure
+from headwater.core.logging import log
 
 
 def main() -> None:
@@ -14,6 +15,7 @@ def main() -> None:
     module, name, where, effort = sys.argv[1:]
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    log.configure("info", "json")  # as `headwater serve` and `headwater worker` do
     measuring = importlib.import_module(module).MEASURES[name]
     with measuring(where, msgspec.json.decode(effort, type=Effort)) as measure:
         for _ in sys.stdin:

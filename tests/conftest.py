@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings as hypothesis
 
 from headwater import FeatureStore, entity
+from headwater.core.logging import log
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.cluster import cluster
@@ -48,6 +49,14 @@ def _repeats_on_servers(item: pytest.Item) -> bool:
         return False
     # Only the fixture of this file has the parameter.
     return "callspec" in vars(item) and item.callspec.params.get("settings") == "production"
+
+
+@pytest.fixture(autouse=True)
+def log_to_stderr() -> Iterator[None]:
+    """Write log records to standard error, as the command line does."""
+    log.configure("info", "auto")
+    yield
+    log.use_logging()
 
 
 @pytest.fixture(scope="session")

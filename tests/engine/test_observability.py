@@ -14,7 +14,6 @@ from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.ports import Cache
 from headwater.settings.schema import Settings
-from headwater.testing import ManualClock
 from tests.engine.support import metric, records, until
 
 pytestmark = pytest.mark.both_environments
@@ -150,19 +149,6 @@ async def test_an_event_that_was_run_again_is_counted_once(
     assert metric("headwater_events_processed_total", event_type="disturbed") == before + 1
     assert len(records(capsys.readouterr().err, "event processed")) == 1
     assert await store.get_feature("total", "u1") == 2
-
-
-async def test_the_log_level_is_a_setting(
-    store: FeatureStore,
-    user: type,
-    settings: Settings,
-    clock: ManualClock,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    await runtime_of(store).rebind(settings.replace(log={"level": "error"}), clock)
-    await store.publish("buy", "u1")
-    await store.drain()
-    assert capsys.readouterr().err == ""
 
 
 async def test_a_worker_that_runs_other_features_than_another_says_so(

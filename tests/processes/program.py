@@ -100,4 +100,5 @@ async def publish() -> None:
 
 
 if __name__ == "__main__":
+    log.configure("info", "json")
     run_long({"work": work, "roll": roll, "publish": publish}[sys.argv[1]]())

@@ -216,7 +216,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest(
     assert load({"HEADWATER_WORKER_BATCHSIZE": "5"}, tmp_path) == Settings()
     line = logged.getvalue()
     assert '"level":"warning","event":"unknown environment variable"' in line
-    assert '"name":"HEADWATER_WORKER_BATCHSIZE"' in line
+    assert '"variable":"HEADWATER_WORKER_BATCHSIZE"' in line
     assert "HEADWATER_WORKER_BATCH_SIZE" in line
 
 

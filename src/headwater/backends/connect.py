@@ -14,7 +14,6 @@ import msgspec
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
-from headwater.core.logging import log
 from headwater.errors import BackendUnavailableError, ConfigError, MissingExtraError
 from headwater.ports import Backends, Change, Health, LogKind, OfflineStore, PastValue, Point, Rows
 from headwater.settings.schema import Settings
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 async def connect(settings: Settings, clock: Clock) -> Backends:
     """Open the backends of the chosen environment, with metrics and logs."""
-    log.configure(settings.log.level, settings.log.format)
     is_on_servers = on_servers(settings)
     backends = await _servers(settings, clock) if is_on_servers else _embedded(settings, clock)
     if not settings.record.include_content:

@@ -60,7 +60,8 @@ def headwater(
         ),
     ] = False,
 ) -> None:
-    """Accept the options that come before a command."""
+    """Accept the options that come before a command; log to standard error from here on."""
+    import_module("headwater.core.logging").log.configure("info", "auto")
 
 
 def _placeholder() -> None:

@@ -37,6 +37,7 @@ def run(
 
     Raise HomeError if the embedded store does not exist, unless ``create`` is set.
     """
+    log.configure(store.settings.log.level, store.settings.log.format)
     note_if_new = new_store_notice(store.settings)
     if not create:
         _check_home(store.settings)

@@ -12,6 +12,7 @@ from headwater.cli.options import AsJson, FileArgument, command_group, features_
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
 from headwater.cli.runner import new_store_notice, run_long
+from headwater.core.logging import log
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
@@ -67,6 +68,7 @@ def serve(
         else:
             _print_welcome(store, path, url, worker=worker)
 
+    log.configure(store.settings.log.level, store.settings.log.format)
     run_long(serve_http(store, host=host, port=port, worker=worker, on_ready=ready))
 
 

@@ -42,6 +42,7 @@ def worker(
     store = load_store(path)
     settings = store.settings
     port = settings.worker.metrics_port if metrics_port is None else metrics_port
+    log.configure(settings.log.level, settings.log.format)
     run_long(_work(store, port, str(path), as_json=as_json))
 
 

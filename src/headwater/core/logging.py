@@ -1,18 +1,20 @@
-"""Structured logs: one JSON object, or one readable line on a terminal, per record.
+"""Structured logs: through Python's logging in a library, as lines on a stream in a server.
 
-Records are buffered and written at the borders of a batch, because a write for each event costs
-more than the event. A warning or an error is written at once.
+As a library Headwater logs to ``logging.getLogger("headwater")`` and writes to no stream. The
+command line installs a faster sink: it formats records itself, as JSON or for a terminal, buffers
+them, and writes once per batch, because one write per event costs more than the event.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol, TextIO
 
 import msgspec
 
@@ -23,74 +25,102 @@ Format = Literal["auto", "json", "console"]
 
 _RANK: dict[Level, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _BUFFERED_RECORDS = 512
-# Longer than anybody waits before trying again; who is silent for longer has stopped trying.
-_FORGOTTEN_SECONDS = 60.0
+# Longer than any pause between retries: a part that is silent for longer has stopped trying.
+_FORGET_SECONDS = 60.0
+# Frames between the call of `log.info` and that of the logger.
+_CALLER_LEVEL = 4
+_LOGGER = logging.getLogger("headwater")
+_LOGGER.addHandler(logging.NullHandler())
 _encode_lines = msgspec.json.Encoder(enc_hook=str).encode_lines
 
 
 class LogRecord(msgspec.Struct, frozen=True, gc=False):
-    """What every record begins with; a kind that is written often adds fields of its own."""
+    """The first fields of every record; frequent kinds of records add their own."""
 
     timestamp: str
     level: Level
     event: str
 
 
-class Log:
-    """Collects records as finished lines and hands them to a stream."""
+class Sink(Protocol):
+    """A destination of log records."""
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
+    def is_enabled(self, level: Level) -> bool: ...
+
+    def write(self, level: Level, event: str, fields: Mapping[str, Any]) -> None: ...
+
+    def write_each(self, records: Iterable[LogRecord]) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class LoggingSink:
+    """Passes records to ``logging.getLogger("headwater")``, with their fields as attributes."""
+
+    def is_enabled(self, level: Level) -> bool:
+        return _LOGGER.isEnabledFor(_RANK[level])
+
+    def write(self, level: Level, event: str, fields: Mapping[str, Any]) -> None:
+        extra = {"event": event, **fields}
+        message = _Message(event, fields)
+        _LOGGER.log(_RANK[level], message, extra=extra, stacklevel=_CALLER_LEVEL)
+
+    def write_each(self, records: Iterable[LogRecord]) -> None:
+        for record in records:
+            fields = msgspec.structs.asdict(record)
+            level, event = fields.pop("level"), fields.pop("event")
+            self.write(level, event, fields)
+
+    def flush(self) -> None:
+        """Do nothing: handlers of logging flush themselves."""
+
+
+class _Message:
+    """The text of a record, formatted only if a handler needs it."""
+
+    def __init__(self, event: str, fields: Mapping[str, Any]) -> None:
+        self._event = event
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return " ".join([self._event, *(f"{name}={value}" for name, value in self._fields.items())])
+
+
+class StreamSink:
+    """Collects records as formatted lines and writes them to a stream.
+
+    Without a stream, records go to standard error. A warning or an error is written at once.
+    """
+
+    def __init__(self, level: Level, style: Format, stream: TextIO | None) -> None:
+        self._lines: list[str] = []
         self._lock = threading.Lock()
-        self._stream: TextIO | None = None
-        self._rank = _RANK["info"]
-        self._render = _as_json
-
-    def configure(self, level: Level, style: Format, stream: TextIO | None = None) -> None:
-        """Chooses level, form and stream; without a stream, records go to standard error."""
-        self.flush()
-        terminal = (stream or sys.stderr).isatty()
-        self._rank = _RANK[level]
-        self._render = (
-            _as_text if style == "console" or (style == "auto" and terminal) else _as_json
-        )
         self._stream = stream
+        self._rank = _RANK[level]
+        is_terminal = (stream or sys.stderr).isatty()
+        is_text = style == "console" or (style == "auto" and is_terminal)
+        self._render = _as_text if is_text else _as_json
 
-    def debug(self, event: str, **fields: Any) -> None:
-        self._record("debug", event, fields)
+    def is_enabled(self, level: Level) -> bool:
+        return _RANK[level] >= self._rank
 
-    def info(self, event: str, **fields: Any) -> None:
-        self._record("info", event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        self._record("warning", event, fields)
-
-    def error(self, event: str, **fields: Any) -> None:
-        self._record("error", event, fields)
-
-    def info_each(self, records: Iterable[LogRecord]) -> None:
-        """Records many at once, which are made only if they are wanted."""
-        if self._rank > _RANK["info"]:
-            return
-        text = self._render(list(records))
-        with self._lock:
-            self._texts.append(text)
-
-    def _record(self, level: Level, event: str, fields: dict[str, Any]) -> None:
-        rank = _RANK[level]
-        if rank < self._rank:
-            return
+    def write(self, level: Level, event: str, fields: Mapping[str, Any]) -> None:
         record = {"timestamp": timestamp(), "level": level, "event": event, **fields}
         text = self._render([record])
         with self._lock:
-            self._texts.append(text)
-        if rank >= _RANK["warning"] or len(self._texts) >= _BUFFERED_RECORDS:
+            self._lines.append(text)
+        if _RANK[level] >= _RANK["warning"] or len(self._lines) >= _BUFFERED_RECORDS:
             self.flush()
 
-    def flush(self) -> None:
-        """Writes what is buffered."""
+    def write_each(self, records: Iterable[LogRecord]) -> None:
+        text = self._render(list(records))
         with self._lock:
-            text, self._texts = "".join(self._texts), []
+            self._lines.append(text)
+
+    def flush(self) -> None:
+        """Write the buffered lines."""
+        with self._lock:
+            text, self._lines = "".join(self._lines), []
             if not text:
                 return
             stream = self._stream or sys.stderr
@@ -98,13 +128,55 @@ class Log:
                 stream.write(text)
                 stream.flush()
             except (OSError, ValueError):
-                # Whoever read the log has gone (closed pipe, closed file), or its disk is full:
-                # the work that is being logged must not stop for that.
+                # The pipe or file is closed, or the disk is full. A log that cannot be written
+                # must not stop the work that is logged.
                 return
 
 
+class Log:
+    """The log of this process."""
+
+    def __init__(self) -> None:
+        self._sink: Sink = LoggingSink()
+
+    def configure(self, level: Level, style: Format, stream: TextIO | None = None) -> None:
+        """Write records to a stream, or to standard error, instead of to ``logging``."""
+        self.flush()
+        self._sink = StreamSink(level, style, stream)
+
+    def use_logging(self) -> None:
+        """Pass records to ``logging.getLogger("headwater")``, which is the default."""
+        self.flush()
+        self._sink = LoggingSink()
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write("error", event, fields)
+
+    def info_each(self, records: Iterable[LogRecord]) -> None:
+        """Log many records, which are created only if the level is enabled."""
+        if self._sink.is_enabled("info"):
+            self._sink.write_each(records)
+
+    def _write(self, level: Level, event: str, fields: Mapping[str, Any]) -> None:
+        if self._sink.is_enabled(level):
+            self._sink.write(level, event, fields)
+
+    def flush(self) -> None:
+        """Write the buffered records."""
+        self._sink.flush()
+
+
 def timestamp() -> str:
-    """The present moment as records carry it."""
+    """Return the current time in the format of records."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -127,16 +199,16 @@ atexit.register(log.flush)
 
 
 class Outage:
-    """Says once that a server is away and once that it is back, however many try it how often.
+    """Logs the start and the end of an outage once, although many callers retry many times.
 
-    Those who share one are known by name; it lasts until all of them have come through.
+    Callers that share an outage have names; it lasts until all of them have succeeded.
     """
 
     def __init__(self, part: str) -> None:
         self._part = part
         self._since = 0.0
-        self._trying: dict[str | int, float] = {}
-        self._said: set[str] = set()
+        self._failed_at: dict[str | int, float] = {}
+        self._logged: set[str] = set()
 
     def tell(
         self,
@@ -146,27 +218,27 @@ class Outage:
         who: str | int,
         **fields: Any,
     ) -> None:
-        """Records what somebody could not do, unless the reason is known."""
+        """Log the failure of a caller, unless this outage's log has its reason already."""
         now = time.monotonic()
-        if not self._lasts(now):
+        if not self._is_ongoing(now):
             self._since = now
-            self._trying.clear()
-            self._said.clear()
-        self._trying[who] = now
+            self._failed_at.clear()
+            self._logged.clear()
+        self._failed_at[who] = now
         reason = "away" if isinstance(error, BackendUnavailableError) else f"{problem}: {error}"
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
             write = log.error if level == "error" else log.warning
             write(problem, error=str(error), **fields)
 
     def over(self, who: str | int) -> None:
-        """Takes note that somebody came through."""
-        if self._trying.pop(who, None) is None:
+        """Note the success of a caller; log the end of the outage after the last one."""
+        if self._failed_at.pop(who, None) is None:
             return
         now = time.monotonic()
-        if not self._lasts(now):
+        if not self._is_ongoing(now):
             log.info("back after an outage", part=self._part, seconds=round(now - self._since, 1))
             log.flush()
 
-    def _lasts(self, now: float) -> bool:
-        return any(now - tried < _FORGOTTEN_SECONDS for tried in self._trying.values())
+    def _is_ongoing(self, now: float) -> bool:
+        return any(now - failed_at < _FORGET_SECONDS for failed_at in self._failed_at.values())

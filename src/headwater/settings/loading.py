@@ -98,5 +98,5 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             if text or setting.of(Settings()) != "":
                 values[setting.path] = setting.check_text(text, name)
         elif name.startswith(PREFIX) and not name.startswith(_TESTS):
-            log.warning("unknown environment variable", name=name, hint=nearest(name, known))
+            log.warning("unknown environment variable", variable=name, hint=nearest(name, known))
     return values

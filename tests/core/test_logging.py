@@ -1,0 +1,124 @@
+"""Logs: through Python's logging as a library, to standard error from the command line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, feature
+from headwater.cli.runner import run
+from headwater.core.logging import Log, LogRecord, log
+from headwater.settings.schema import Settings
+
+SOURCE = Path(__file__).parents[2] / "src"
+RESERVED = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+SILENT = """
+import asyncio
+from headwater import FeatureStore
+from headwater.testing import temporary
+store = FeatureStore()
+@store.entity
+class User:
+    user_id: str
+@store.feature(User, trigger="buy", max_retries=0)
+def broken(user_id: str, event: object) -> int:
+    raise ValueError("broken")
+async def main() -> None:
+    async with temporary(store):
+        await store.publish("buy", "ada")
+        await store.drain()
+        assert len(await store.dead_letters.list()) == 1
+asyncio.run(main())
+"""
+
+
+class Processed(LogRecord, frozen=True):
+    entity_id: str
+
+
+async def fail_once(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        raise ValueError("broken")
+
+    await store.publish("buy", "ada")
+    await store.drain()
+
+
+async def test_a_library_logs_through_logging_with_fields_as_attributes(
+    store: FeatureStore,
+    user: type,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    log.use_logging()
+    with caplog.at_level("INFO", logger="headwater"):
+        await fail_once(store, user)
+    by_event = {vars(record)["event"]: record for record in caplog.records}
+    failed = by_event["event failed"]
+    assert (failed.name, failed.levelname) == ("headwater", "INFO")
+    assert vars(failed)["entity_id"] == "ada"
+    assert failed.getMessage().startswith("event failed ")
+    assert "entity_id=ada" in failed.getMessage()
+    started = by_event["worker started"]
+    assert Path(started.pathname).name == "worker.py"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_library_writes_to_no_stream() -> None:
+    done = subprocess.run([sys.executable, "-c", SILENT], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_records_are_not_created_for_a_level_that_is_disabled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = Log()
+    created: list[str] = []
+
+    def records() -> Iterator[LogRecord]:
+        created.append("record")
+        yield Processed("2026-01-01T00:00:00+00:00", "info", "event processed", "ada")
+
+    with caplog.at_level("WARNING", logger="headwater"):
+        own.info_each(records())
+    assert created == []
+    with caplog.at_level("INFO", logger="headwater"):
+        own.info_each(records())
+    (record,) = caplog.records
+    assert vars(record)["entity_id"] == "ada"
+
+
+def test_the_command_line_logs_at_the_level_of_the_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for level, expected in (("error", set()), ("info", {"worker started", "worker stopped"})):
+        settings = Settings().replace(home=tmp_path / level, log={"level": level, "format": "json"})
+        run(FeatureStore(settings=settings), FeatureStore.drain, create=True)
+        log.flush()
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+        assert {json.loads(line)["event"] for line in lines} >= expected
+        assert bool(lines) == bool(expected)
+
+
+def test_no_field_has_the_name_of_an_attribute_of_a_log_record() -> None:
+    methods = {"debug", "info", "warning", "error", "tell"}
+    names = {
+        keyword.arg
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in methods
+        for keyword in node.keywords
+    }
+    assert "error" in names
+    assert not names & RESERVED
