@@ -1,4 +1,4 @@
-"""Headwater: events keep features fresh, and what a model saw can later be proved."""
+"""Headwater: features kept fresh by events, and contexts that can be verified later."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headwater.declarations.graph import Graph
     from headwater.engine.worker import Worker
     from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
+    from headwater.features.reader import FeatureRow
     from headwater.features.reconcile import AuditReport, RebuildReport
     from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult, RecordSummary
     from headwater.records.diff import ContextDiff
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     )
     from headwater.records.record import Record
     from headwater.records.verify import VerificationReport
+    from headwater.settings.schema import Settings
     from headwater.store.feature_store import FeatureStore
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "DeadLetter",
     "Feature",
     "FeatureLineage",
+    "FeatureRow",
     "FeatureStore",
     "FeatureValue",
     "FreshnessSLAError",
@@ -64,6 +67,7 @@ __all__ = [
     "Replay",
     "RetrieverLineage",
     "ServiceEvent",
+    "Settings",
     "TokenBudgetError",
     "VerificationReport",
     "Worker",
@@ -87,6 +91,7 @@ _HOMES = {
     "ContextDiff": "records.diff",
     "Feature": "declarations.feature_handles",
     "FeatureLineage": "records.lineage",
+    "FeatureRow": "features.reader",
     "FeatureStore": "store.feature_store",
     "FeatureValue": "core.values",
     "FreshnessSLAError": "errors",
@@ -107,6 +112,7 @@ _HOMES = {
     "VerificationReport": "records.verify",
     "RetrieverLineage": "records.lineage",
     "ServiceEvent": "core.values",
+    "Settings": "settings.schema",
     "TokenBudgetError": "errors",
     "Worker": "engine.worker",
     "context": "declarations",
@@ -119,7 +125,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used: `headwater --help` needs none of them."""
+    """Import a public name when it is first used: `headwater --help` needs none of them."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

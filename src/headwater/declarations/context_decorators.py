@@ -1,4 +1,4 @@
-"""The decorators `context` and `retriever`: what is wrong with a declaration is said at once."""
+"""The decorators ``context`` and ``retriever``, which report errors with file and line."""
 
 from __future__ import annotations
 
@@ -51,19 +51,25 @@ def context(
     timeout: Duration | None = None,
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], ContextFunction[P]]:
-    """Declares a function that returns items as a context, assembled under a token budget.
+    """Declare a function that returns items as a context, assembled under a token budget.
 
-    The function gives a list of items, one item, or a text, which is a required item. Required
-    items are always kept; of the others those of the highest priority, as far as ``max_tokens``
-    reach. Everything that the function reads becomes lineage, and must be no older than
-    ``freshness_sla``. It may run for ``timeout``, or as long as the settings say.
+    The function returns a list of items, one item, or a text, which is a required item. Required
+    items are always kept; the others by priority, as far as ``max_tokens`` allows. Everything that
+    the function reads becomes lineage, and must not be older than ``freshness_sla``. It may run for
+    ``timeout``; the default is in the settings.
+
+    >>> @store.context(max_tokens=100)
+    ... async def greeting(user_id: str) -> list[ContextItem]:
+    ...     return [ContextItem("You are a support agent.", required=True)]
+    >>> (await greeting("ada")).content
+    'You are a support agent.'
     """
     _check_called_with_store(context, store)
 
     def declare(function: Callable[P, Any]) -> ContextFunction[P]:
-        declaring = _Declaring(context, function, name)
-        declaring.check_known(unknown)
-        check = declaring.check
+        checks = _Checks(context, function, name)
+        checks.check_known(unknown)
+        check = checks.check
         check("max_tokens", _A_COUNT, holds=max_tokens is None or is_number(max_tokens))
         check("freshness_strict", _A_BOOLEAN, holds=type(freshness_strict) is bool)
         check("backfill", _A_BOOLEAN, holds=type(backfill) is bool)
@@ -72,24 +78,24 @@ def context(
         check("version", _A_TEXT, holds=version is None or is_text(version))
         check("on_overflow", "'error' or 'flag'", holds=on_overflow in get_args(OnOverflow))
         signature = inspect.signature(function)
-        declaring.check_parameters(function, signature)
+        checks.check_parameters(function, signature)
         definition = ContextDef(
-            name=declaring.name,
+            name=checks.name,
             version=version,
             function=function,
             is_async=_is_async(function),
             signature=signature,
             definition=_source_hash(function),
-            location=declaring.location,
+            location=checks.location,
             description=inspect.getdoc(function) or "",
             max_tokens=max_tokens,
-            freshness_sla=declaring.span("freshness_sla", freshness_sla, sla_of),
+            freshness_sla=checks.span("freshness_sla", freshness_sla, sla_of),
             freshness_strict=freshness_strict,
             model=model,
             separator=separator,
             on_overflow=on_overflow,
             backfill=backfill,
-            timeout=declaring.span("timeout", timeout, to_timedelta),
+            timeout=checks.span("timeout", timeout, to_timedelta),
         )
         runtime_of(store).registry.add_context(definition)
         return ContextFunction(runtime_of(store), definition)
@@ -106,32 +112,37 @@ def retriever(
     timeout: Duration | None = None,
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], RetrieverFunction[P]]:
-    """Declares a function that searches; it gives texts, mappings with ``text``, or chunks.
+    """Declare a function that searches and returns texts, mappings with ``text``, or chunks.
 
-    It may also give them one by one, as a generator. An empty body is refused: nothing searches.
-    With ``cache_ttl``, the same arguments within that time give the same results, in all
-    processes; at most ``top_k`` are kept. It may run for ``timeout``, or as long as the settings
-    say.
+    It may also be a generator of them. With ``cache_ttl``, calls with the same arguments within
+    that time return the same results, in all processes. At most ``top_k`` results are kept. It may
+    run for ``timeout``; the default is in the settings.
+
+    >>> @store.retriever(cache_ttl="5m")
+    ... def find_pages(query: str) -> list[str]:
+    ...     return [f"A page about {query}"]
+    >>> [chunk.text for chunk in await find_pages("parcels")]
+    ['A page about parcels']
     """
     _check_called_with_store(retriever, store)
 
     def declare(function: Callable[P, Any]) -> RetrieverFunction[P]:
-        declaring = _Declaring(retriever, function, name)
-        declaring.check_known(unknown)
-        declaring.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
-        declaring.check("its body", _A_SEARCH, holds=not _is_empty(function))
+        checks = _Checks(retriever, function, name)
+        checks.check_known(unknown)
+        checks.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
+        checks.check("its body", _A_SEARCH, holds=not _is_empty(function))
         signature = inspect.signature(function)
-        declaring.check_parameters(function, signature)
+        checks.check_parameters(function, signature)
         definition = RetrieverDef(
-            name=declaring.name,
+            name=checks.name,
             function=function,
             is_async=_is_async(function),
             signature=signature,
-            location=declaring.location,
+            location=checks.location,
             description=inspect.getdoc(function) or "",
-            cache_ttl=declaring.span("cache_ttl", cache_ttl, to_timedelta),
+            cache_ttl=checks.span("cache_ttl", cache_ttl, to_timedelta),
             top_k=top_k,
-            timeout=declaring.span("timeout", timeout, to_timedelta),
+            timeout=checks.span("timeout", timeout, to_timedelta),
         )
         runtime_of(store).registry.add_retriever(definition)
         return RetrieverFunction(runtime_of(store), definition)
@@ -147,13 +158,13 @@ _ALTERNATIVES: dict[type, str] = {
     tuple: "take a plain tuple or a dataclass",
     PydanticModel: "take a dataclass, or the dict that its model_dump() returns",
 }
-_A_SEARCH = "a search: it is empty, and would never find anything"
+_A_SEARCH = "a search; it is empty and would never return results"
 _A_BOOLEAN = "True or False"
 _A_TEXT = "a text that UTF-8 can hold"
 
 
-class _Declaring:
-    """A declaration that is being checked; what is wrong with it is said with file and line."""
+class _Checks:
+    """A declaration that is being checked; its errors have file and line."""
 
     def __init__(
         self, decorator: Callable[..., Any], function: Callable[..., Any], name: str | None
@@ -168,12 +179,12 @@ class _Declaring:
 
     def check(self, option: str, wanted: str, *, holds: bool) -> None:
         if not holds:
-            raise self._wrong(f"{option} must be {wanted}")
+            raise self._error(f"{option} must be {wanted}")
 
     def check_known(self, unknown: Mapping[str, object]) -> None:
         known = list(inspect.signature(self._decorator).parameters)[:-1]
         for option in unknown:
-            raise self._wrong(f"unknown option {option!r}; {nearest(option, known)}")
+            raise self._error(f"unknown option {option!r}; {nearest(option, known)}")
 
     def span(
         self, option: str, given: Duration | None, read: Callable[[Duration], timedelta]
@@ -181,7 +192,7 @@ class _Declaring:
         try:
             return None if given is None else read(given)
         except InvalidInputError as error:
-            raise self._wrong(f"{option}: {error}") from error
+            raise self._error(f"{option}: {error}") from error
 
     def check_parameters(self, function: Callable[..., Any], signature: inspect.Signature) -> None:
         """Refuse parameters that no record can restore, because every call would be refused."""
@@ -193,24 +204,24 @@ class _Declaring:
                 try:
                     to_tagged(parameter.default)
                 except RecordValueError as error:
-                    raise self._wrong(f"the default of {name!r}: {error.problem}") from error
+                    raise self._error(f"the default of {name!r}: {error.problem}") from error
 
     def _check_restorable(self, name: str, kind: type) -> None:
         for unsupported, alternative in _ALTERNATIVES.items():
             if issubclass(kind, unsupported) and kind is not tuple:
-                raise self._wrong(
+                raise self._error(
                     f"parameter {name!r} is a {kind.__qualname__}, which records do not support; "
                     f"{alternative}"
                 )
 
-    def _wrong(self, problem: str) -> DeclarationError:
+    def _error(self, problem: str) -> DeclarationError:
         return DeclarationError(
             f"{self._decorator.__name__} {self.name!r}: {problem}", self.location
         )
 
 
 def _check_called_with_store(decorator: Callable[..., Any], store: object) -> None:
-    """Refuses a decorator that was written without its store."""
+    """Refuse a decorator that was written without its store."""
     if inspect.isfunction(store):
         name = decorator.__name__
         raise DeclarationError(
@@ -220,7 +231,7 @@ def _check_called_with_store(decorator: Callable[..., Any], store: object) -> No
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function; none where they name what exists for a type checker alone."""
+    """Return the annotations of a function; none if they name types of a type checker only."""
     try:
         return get_type_hints(inspect.unwrap(function))
     except (NameError, TypeError):
@@ -228,7 +239,7 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _classes(hint: object) -> Iterator[type]:
-    """The classes that an annotation names, also inside of others."""
+    """Return the classes that an annotation names, at any depth."""
     inner = get_args(hint)
     for each in inner:
         yield from _classes(each)
@@ -237,33 +248,36 @@ def _classes(hint: object) -> Iterator[type]:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Says whether a function is to be called on the event loop, be it wrapped by a plain one."""
+    """Return whether a function, or the function that it wraps, is async."""
     return any(
         inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
         for each in (function, inspect.unwrap(function))
     )
 
 
-def _blank() -> None: ...
+def _empty() -> None: ...
 
 
-async def _async_blank() -> None: ...
+async def _async_empty() -> None: ...
 
 
 def _is_empty(function: Callable[..., Any]) -> bool:
-    """Says whether a function does nothing and gives nothing, such as one whose body is ``...``."""
+    """Return whether a function has nothing but a docstring, ``...`` or ``pass``."""
     inner = inspect.unwrap(function)
-    return inspect.isfunction(inner) and _steps(inner) in (_steps(_blank), _steps(_async_blank))
+    return inspect.isfunction(inner) and _instructions(inner) in (
+        _instructions(_empty),
+        _instructions(_async_empty),
+    )
 
 
-def _steps(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+def _instructions(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     # A NOP only marks the line of a statement that does nothing.
     steps = dis.get_instructions(function)
     return [(step.opname, step.argval) for step in steps if step.opname != "NOP"]
 
 
 def _source_hash(function: Callable[..., Any]) -> str | None:
-    """The hash of a function's text, where there is one: not in every notebook."""
+    """Return the hash of a function's source; None without source, as in some notebooks."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):

@@ -81,7 +81,7 @@ def feature(
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
-    ...     return store.sync.get_feature("purchases", user_id) or 0 + 1
+    ...     return (store.sync.get_feature("purchases", user_id) or 0) + 1
     """
     options = _Options(
         entity=entity,

@@ -26,7 +26,7 @@ from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.ports import Point
 
-Row = dict[str, FeatureValue]
+FeatureRow = dict[str, FeatureValue]
 """The values of one entity, by feature."""
 
 _MISSING = FeatureValue(None, None, "missing")
@@ -77,7 +77,7 @@ class Reader:
         packed = await self._online.get_packed(plan.entity.name, ids)
         return [plan.view.values(state, now) for state in packed]
 
-    async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[Row]:
+    async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[FeatureRow]:
         """Return the values of features with age and source for each entity, in that order."""
         plan, frame = self._plans.plan(names), current_frame()
         ids = list(map(plan.entity.text_id, entity_ids))
@@ -118,7 +118,7 @@ class Reader:
             for row in values
         ]
 
-    async def _compute_row(self, plan: Plan, entity_id: str, cells: Cells, now: int) -> Row:
+    async def _compute_row(self, plan: Plan, entity_id: str, cells: Cells, now: int) -> FeatureRow:
         row = {feature.name: _stored(feature, cells, now) for feature in plan.stored}
         for level in plan.computed:
             values = await asyncio.gather(
@@ -128,7 +128,7 @@ class Reader:
         return {feature.name: row[feature.name] for feature in plan.requested}
 
     def _compute(
-        self, feature: FeatureDef, entity_id: str, row: Row, cells: Cells, now: int
+        self, feature: FeatureDef, entity_id: str, row: FeatureRow, cells: Cells, now: int
     ) -> Awaitable[FeatureValue]:
         if feature.template is not None:
             return _ready(_rendered(feature, entity_id, row))
@@ -221,7 +221,7 @@ def _absent(feature: FeatureDef) -> FeatureValue:
     )
 
 
-def _rendered(feature: FeatureDef, entity_id: str, row: Row) -> FeatureValue:
+def _rendered(feature: FeatureDef, entity_id: str, row: FeatureRow) -> FeatureValue:
     """Return a template's text, as old as its oldest input; missing if one of them is."""
     if feature.template is None:
         return _MISSING

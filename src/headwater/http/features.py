@@ -12,7 +12,7 @@ import msgspec
 from headwater.core.values import FeatureValue, Source
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
-from headwater.features.reader import Row
+from headwater.features.reader import FeatureRow
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
@@ -105,7 +105,7 @@ class Features:
 
     async def _rows(
         self, names: tuple[str, ...], entity_ids: Sequence[str]
-    ) -> AsyncIterator[tuple[str, Row]]:
+    ) -> AsyncIterator[tuple[str, FeatureRow]]:
         for start in range(0, len(entity_ids), _ENTITIES_AT_ONCE):
             if start:
                 await asyncio.sleep(0)

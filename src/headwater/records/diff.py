@@ -115,6 +115,10 @@ class ContextDiff(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None
     """A unified diff; None if one of the texts is withheld."""
 
+    def __repr__(self) -> str:
+        text = "same text" if self.same_content else "other text"
+        return f"<ContextDiff {self.before} → {self.after}: {text}, {self.tokens_delta:+} tokens>"
+
 
 def diff(before: Core, after: Core) -> ContextDiff:
     """Compare two contexts by the opened cores of their records."""

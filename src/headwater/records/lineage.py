@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.records.notebook import context_html
+
 FreshnessStatus = Literal["guaranteed", "degraded"]
 Decision = Literal["kept", "truncated", "dropped"]
 ViolationReason = Literal["stale", "missing", "default"]
@@ -119,6 +121,10 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
         """True if everything that the context read was as fresh as its SLA requires."""
         return self.freshness_status == "guaranteed"
 
+    def __repr__(self) -> str:
+        kind, state = type(self).__name__, self.freshness_status
+        return f"<{kind} {self.name!r} {self.context_id}: {self.tokens} tokens, {state}>"
+
 
 class RecordFacts(ContextFacts, frozen=True, kw_only=True):
     """The fields that only a stored record can fill."""
@@ -141,6 +147,17 @@ class Context(ContextFacts, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.content
+
+    def _repr_html_(self) -> str:
+        """Return the context as HTML, which notebooks display."""
+        return context_html(
+            title=self.name,
+            content=self.content,
+            tokens=self.tokens,
+            max_tokens=self.lineage.max_tokens,
+            freshness=f"freshness {self.freshness_status}",
+            violations=[f"{each.name}: {each.reason}" for each in self.freshness_violations],
+        )
 
 
 class PastContext(RecordFacts, frozen=True, kw_only=True):

@@ -61,6 +61,9 @@ class VerificationReport(msgspec.Struct, frozen=True):
     checks: tuple[Check, ...]
     signed: bool
 
+    def __repr__(self) -> str:
+        return f"<VerificationReport {'ok' if self.ok else 'failed'}: {self.verdict}>"
+
     @property
     def ok(self) -> bool:
         """True if no check failed."""

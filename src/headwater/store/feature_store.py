@@ -8,10 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headwater.backends.connect import on_servers
 from headwater.contexts.recorded import ContextPage, ExternalContext, check_not_replaying
 from headwater.contexts.recorded.replay import Mode, Replay
-from headwater.core.clock import Clock, SystemClock, to_micros
-from headwater.core.values import OUT_OF_RANGE, ServiceEvent, has_supported_year
+from headwater.core.clock import Clock, SystemClock
+from headwater.core.values import ServiceEvent
 from headwater.declarations import (
     Overrides,
     context_decorators,
@@ -20,14 +21,9 @@ from headwater.declarations import (
     graph,
 )
 from headwater.declarations.feature_handles import Feature, feature_name
-from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
-from headwater.errors import InvalidInputError
-from headwater.features.cells import make_cell, make_change
-from headwater.features.frame import current_frame
-from headwater.features.reader import Row
-from headwater.ports import PublishResult
+from headwater.features.reader import FeatureRow
 from headwater.records.lineage import Context, PastContext
 from headwater.records.record import Record
 from headwater.settings.loading import load
@@ -35,40 +31,20 @@ from headwater.settings.schema import Settings
 from headwater.store.groups import (
     AdminVerbs,
     DeadLetterVerbs,
+    EventBus,
     RecordVerbs,
     SyncAdminVerbs,
     SyncDeadLetterVerbs,
+    SyncEventBus,
     SyncRecordVerbs,
 )
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, T, blocking
-from headwater.store.validation import check_events, check_sequences, payload_of
+from headwater.store.validation import check_sequences, payload_of
+from headwater.store.writing import set_value
 
 Id = TypeVar("Id", str, int)
 FeatureRef = str | Feature[Any]
-
-
-class EventBus:
-    """``store.bus``: publish events that were built beforehand."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-
-    async def publish(self, event: ServiceEvent) -> PublishResult:
-        """Publish an event; when this returns, the event is durable."""
-        (published,) = await self.publish_many([event])
-        return published
-
-    async def publish_many(
-        self, events: Sequence[ServiceEvent], *, dedup: bool = True
-    ) -> list[PublishResult]:
-        """Publish events, all or none; a repeated event id within the window counts once."""
-        check_not_replaying("publish")
-        ingest, clock = self._runtime.settings.ingest, self._runtime.clock
-        check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
-        engine = await self._runtime.open()
-        window = ingest.dedup_window if dedup else None
-        return await engine.backends.bus.publish(events, dedup_window=window)
 
 
 class FeatureStore:
@@ -76,6 +52,10 @@ class FeatureStore:
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
     environment and over headwater.toml.
+
+    >>> store = FeatureStore()
+    >>> store
+    <FeatureStore in '.headwater': 0 features, 0 contexts>
     """
 
     def __init__(
@@ -101,6 +81,12 @@ class FeatureStore:
     retriever = context_decorators.retriever
     context = context_decorators.context
 
+    def __repr__(self) -> str:
+        registry, settings = self._runtime.registry, self.settings
+        where = "on Redis and Postgres" if on_servers(settings) else f"in {settings.home!r}"
+        counts = f"{len(registry.features)} features, {len(registry.contexts)} contexts"
+        return f"<FeatureStore {where}: {counts}>"
+
     @property
     def settings(self) -> Settings:
         """The settings that the store uses."""
@@ -112,25 +98,46 @@ class FeatureStore:
         return self._runtime.clock
 
     def source(self, name: str, location: str | Path) -> None:
-        """Name a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB."""
+        """Name a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB.
+
+        >>> store.source("orders", "orders.csv")
+        """
         self._runtime.registry.add_source(name, str(location))
 
     def graph(self) -> graph.Graph:
-        """Return all declarations and their dependencies."""
+        """Return all declarations and their dependencies.
+
+        >>> print(store.graph().to_mermaid())
+        flowchart LR
+            ...
+        """
         registry = self._runtime.registry
         graph.check(registry.features)
         return graph.draw(registry.features, registry.sources)
 
     async def open(self) -> None:
-        """Open the backends now; otherwise the first verb opens them."""
+        """Open the backends now; otherwise the first verb opens them.
+
+        >>> await store.open()
+        """
         await self._runtime.open()
 
     async def close(self) -> None:
-        """Close the backends; acknowledged events and values are safe without it."""
+        """Close the backends; acknowledged events and values are safe without it.
+
+        >>> await store.close()
+        """
         await self._runtime.close()
 
     async def drain(self) -> None:
-        """Handle every waiting event and due schedule here, then return; for tests and scripts."""
+        """Handle every waiting event and due schedule here, then return; for tests and scripts.
+
+        >>> await store.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
+        ServiceEvent(...)
+        >>> await store.drain()
+        >>> await store.get_feature("total_spend", "ada")
+        30.0
+        """
         check_not_replaying("drain")
         await (await self._runtime.open()).backends.lifecycle.check_store()
         await Worker(self).drain()
@@ -156,12 +163,17 @@ class FeatureStore:
         timestamp: datetime | None = None,
         event_id: str | None = None,
     ) -> ServiceEvent:
-        """Publishes what happened to an entity; when this returns, the event is durable."""
-        given: dict[str, Any] = {"timestamp": timestamp or self.clock.now()}
+        """Publish an event about an entity; when this returns, the event is durable.
+
+        >>> event = await store.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
+        >>> event.entity_id
+        'ada'
+        """
+        fields: dict[str, Any] = {"timestamp": timestamp or self.clock.now()}
         if event_id is not None:
-            given["event_id"] = event_id
-        text: Any = str(entity_id) if type(entity_id) is int else entity_id
-        event = ServiceEvent(event_type, text, payload_of(payload), **given)
+            fields["event_id"] = event_id
+        text_id: Any = str(entity_id) if type(entity_id) is int else entity_id
+        event = ServiceEvent(event_type, text_id, payload_of(payload), **fields)
         await self.bus.publish_many([event], dedup=event_id is not None)
         return event
 
@@ -169,6 +181,9 @@ class FeatureStore:
         """Return one feature's value for one entity, in its annotated type; None if there is none.
 
         ``name`` is the feature's name or its handle, here and in the other verbs.
+
+        >>> await store.get_feature("total_spend", "ada")
+        25.0
         """
         # The verb that handlers call most: an open store returns the reader's coroutine itself.
         if name.__class__ is not str:
@@ -185,7 +200,11 @@ class FeatureStore:
     async def get_features(
         self, names: Sequence[FeatureRef], entity_ids: Sequence[Id]
     ) -> dict[Id, dict[str, Any]]:
-        """Return many features of many entities in one round trip, by entity id, then by name."""
+        """Return many features of many entities in one round trip, by entity id, then by name.
+
+        >>> await store.get_features(["total_spend"], ["ada", "bob"])
+        {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
+        """
         names = check_sequences(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         rows = await engine.reader.values(names, entity_ids)
@@ -193,8 +212,13 @@ class FeatureStore:
 
     async def get_feature_values(
         self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
-    ) -> list[Row]:
-        """Return values with age and origin, one row per entity in the order of ``entity_ids``."""
+    ) -> list[FeatureRow]:
+        """Return values with age and source, one row per entity in the order of ``entity_ids``.
+
+        >>> (row,) = await store.get_feature_values(["total_spend"], ["ada"])
+        >>> row["total_spend"].source
+        'online'
+        """
         names = check_sequences(names, entity_ids)
         engine = await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
@@ -207,52 +231,27 @@ class FeatureStore:
         *,
         as_of: datetime | None = None,
     ) -> None:
-        """Write a value, online and to history; with an ``as_of`` in the past to history only.
+        """Write a value, online and to history; one older than the stored value to history only.
 
         Inside a handler the write is part of the handler's transaction: it becomes durable
         together with the event's own value.
+
+        >>> await store.set_feature("total_spend", "bob", 7.5)
+        >>> await store.get_feature("total_spend", "bob")
+        7.5
         """
         check_not_replaying("set_feature")
         feature = self._runtime.registry.feature(feature_name(name))
-        if not feature.kept:
-            remedy = "set those" if feature.template else "give it a ttl, a trigger or a refresh"
-            made = "composed of others" if feature.template else "made anew"
-            raise InvalidInputError(
-                f"feature {feature.name!r} is {made} at every read and cannot be set; {remedy}"
-            )
-        entity_id = feature.entity.text_id(entity_id)
-        turn = current_frame().transaction
-        if turn is not None:
-            if as_of is not None:
-                raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
-            await turn.set(feature, entity_id, value)
-            return
-        engine = await self._runtime.open()
-        now = self.clock.micros()
-        moment = await self._moment(feature, entity_id) if as_of is None else self._given(as_of)
-        change = make_change(feature, entity_id, make_cell(feature, value, moment, now), "set")
-        await engine.backends.online.put([change])
-
-    async def _moment(self, feature: FeatureDef, entity_id: str) -> int:
-        """Now, or the moment of the value that is replaced if that is later."""
-        engine = await self._runtime.open()
-        (cells,) = await engine.backends.online.get(feature.entity.name, [entity_id])
-        before = cells.get(feature.name)
-        return max(self.clock.micros(), before.as_of if before else 0)
-
-    def _given(self, as_of: datetime) -> int:
-        if as_of.tzinfo is None:
-            raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
-        if not has_supported_year(as_of):
-            raise InvalidInputError(f"as_of {as_of.isoformat()} is {OUT_OF_RANGE}")
-        if as_of > self.clock.now() + self.settings.ingest.future_tolerance:
-            raise InvalidInputError(f"as_of {as_of.isoformat()} lies in the future")
-        return to_micros(as_of)
+        await set_value(self._runtime, feature, entity_id, value, as_of)
 
     async def assemble(
         self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
     ) -> Context:
-        """Assembles the context of that name with these arguments."""
+        """Assemble a declared context by its name; calling the decorated function does the same.
+
+        >>> await store.assemble("support", {"user_id": "ada", "question": "Where is it?"})
+        <Context 'support' ...: ... tokens, guaranteed>
+        """
         definition = self._runtime.registry.context(name)
         return await self._runtime.assemble(definition, (), params, overrides or Overrides())
 
@@ -266,14 +265,22 @@ class FeatureStore:
         version: str | None = None,
         interaction_ref: Mapping[str, Any] | None = None,
     ) -> Context:
-        """Records a text that was assembled elsewhere, as if it had been assembled here."""
+        """Record a text that was assembled elsewhere, like a context that was assembled here.
+
+        >>> recorded = await store.record_external(name="answer", content="Hello Ada")
+        >>> (await store.get_context_at(recorded.context_id)).content
+        'Hello Ada'
+        """
         evidence = (await self._runtime.open()).evidence
-        given = {} if inputs is None else inputs
-        receipt = ExternalContext(name, content, given, model, version, interaction_ref)
-        return await evidence.record(receipt)
+        external = ExternalContext(name, content, inputs or {}, model, version, interaction_ref)
+        return await evidence.record(external)
 
     async def get_context_at(self, context_id: str) -> PastContext:
-        """A context that was recorded, with its lineage; what the record withholds is None."""
+        """Return a recorded context with its lineage; withheld values are None.
+
+        >>> (await store.get_context_at(ctx.context_id)).content == ctx.content
+        True
+        """
         return await (await self._runtime.open()).evidence.context(context_id)
 
     async def list_contexts(
@@ -286,19 +293,30 @@ class FeatureStore:
         freshness_status: str | None = None,
         cursor: str | None = None,
     ) -> ContextPage:
-        """Recorded contexts from ``start`` on and before ``end``, the newest first.
+        """Return the recorded contexts from ``start`` to before ``end``, newest first.
 
-        A page goes on where ``cursor`` of the one before says; new contexts move nothing.
+        ``cursor`` is the ``next_cursor`` of the previous page; new contexts do not shift pages.
+
+        >>> await store.list_contexts(limit=10)
+        <ContextPage: 1 contexts, the last page>
         """
         evidence = (await self._runtime.open()).evidence
         return await evidence.contexts(start, end, limit, name, freshness_status, cursor)
 
     async def get_record(self, ref: str) -> Record:
-        """Return the record of a context: by context id, its first 8 characters or record hash."""
+        """Return the record of a context: by context id, its first 8 characters or record hash.
+
+        >>> (await store.get_record(ctx.context_id)).record_hash == ctx.record_hash
+        True
+        """
         return await self.records.get(ref)
 
     async def replay(self, ref: str, mode: Mode = "show") -> Replay:
-        """Replay a recorded context; ``store.records.replay`` describes the modes."""
+        """Replay a recorded context; ``store.records.replay`` describes the modes.
+
+        >>> await store.replay(ctx.context_id, "reassemble")
+        <Replay 'reassemble' of ...: same text>
+        """
         return await self.records.replay(ref, mode)
 
 
@@ -331,17 +349,13 @@ class SyncStore(Blocking[FeatureStore]):
     open = blocking(FeatureStore.open)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run the call of a context or a retriever: ``store.sync.run(search("shoes"))``."""
+        """Run the call of a context, a retriever or a feature handle.
+
+        ``store.sync.run(search("shoes"))``, ``store.sync.run(total_spend.get("ada"))``
+        """
         return self._loop.run(call)
 
     def close(self) -> None:
         """Close the store and end the thread that the verbs ran on."""
         self._loop.run(self._verbs.close())
         self._loop.stop()
-
-
-class SyncEventBus(Blocking[EventBus]):
-    """``store.sync.bus``."""
-
-    publish = blocking(EventBus.publish)
-    publish_many = blocking(EventBus.publish_many)

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 from headwater.contexts.recorded import ContextPage, ContextQuery, check_not_replaying
 from headwater.contexts.recorded.replay import Mode, Replay
+from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import Feature, feature_name
 from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Reconciler
-from headwater.ports import ConsumerLag, DeadLetter, Health
+from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult
 from headwater.records.diff import ContextDiff
 from headwater.records.lineage import ContextTrace
 from headwater.records.record import Record
 from headwater.records.verify import VerificationReport
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
+from headwater.store.validation import check_events
+
+
+class EventBus:
+    """``store.bus``: publish events that were built beforehand."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def publish(self, event: ServiceEvent) -> PublishResult:
+        """Publish an event; when this returns, the event is durable.
+
+        >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
+        >>> await store.bus.publish(event)
+        PublishResult(event_id='...', duplicate=False)
+        """
+        (published,) = await self.publish_many([event])
+        return published
+
+    async def publish_many(
+        self, events: Sequence[ServiceEvent], *, dedup: bool = True
+    ) -> list[PublishResult]:
+        """Publish events, all or none; a repeated event id within the window counts once.
+
+        >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
+        >>> [result.duplicate for result in await store.bus.publish_many([event, event])]
+        [False, True]
+        """
+        check_not_replaying("publish")
+        ingest, clock = self._runtime.settings.ingest, self._runtime.clock
+        check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
+        engine = await self._runtime.open()
+        window = ingest.dedup_window if dedup else None
+        return await engine.backends.bus.publish(events, dedup_window=window)
 
 
 class RecordVerbs:
@@ -29,7 +64,12 @@ class RecordVerbs:
         self._runtime = runtime
 
     async def get(self, ref: str) -> Record:
-        """Return the record of a context."""
+        """Return the record of a context.
+
+        >>> record = await store.records.get(ctx.context_id)
+        >>> record.record_hash == ctx.record_hash
+        True
+        """
         return await (await self._runtime.open()).evidence.record_of(ref)
 
     async def find(
@@ -46,6 +86,9 @@ class RecordVerbs:
 
         Indirect use counts: the inputs of computed features, of searches and of inner contexts.
         ``entity`` names the kind of entity that ``entity_id`` belongs to.
+
+        >>> await store.records.find(entity="User", entity_id="ada")
+        <ContextPage: 1 contexts, the last page>
         """
         evidence = (await self._runtime.open()).evidence
         name = None if feature is None else feature_name(feature)
@@ -58,11 +101,19 @@ class RecordVerbs:
 
         ``expect`` is the record hash that was handed out with the answer. With ``signed``, a
         missing signature is a failure, as it is where ``signature_mode`` requires one.
+
+        >>> (await store.records.verify(ctx.context_id, expect=ctx.record_hash)).ok
+        True
         """
         return await (await self._runtime.open()).evidence.verify(ref, expect, signed=signed)
 
     async def explain(self, ref: str) -> ContextTrace:
-        """Explain a context: which items were kept and why, ages, latencies, tokens and cost."""
+        """Explain a context: which items were kept and why, ages, latencies, tokens and cost.
+
+        >>> trace = await store.records.explain(ctx.context_id)
+        >>> [item.decision for item in trace.items]
+        ['kept', 'kept']
+        """
         return await (await self._runtime.open()).evidence.explain(ref)
 
     async def replay(self, ref: str, mode: Mode = "show") -> Replay:
@@ -71,11 +122,19 @@ class RecordVerbs:
         ``show`` returns the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
         the function with the feature values of that time, ``live`` with those of now. The last two
         are not recorded, and a function that would write is refused.
+
+        >>> await store.records.replay(ctx.context_id, "as_of")
+        <Replay 'as_of' of ...: same text>
         """
         return await (await self._runtime.open()).evidence.replay(ref, mode)
 
     async def diff(self, before: str, after: str) -> ContextDiff:
-        """Return the differences between two recorded contexts."""
+        """Return the differences between two recorded contexts.
+
+        >>> other = await support("bob", "Where is my parcel?")
+        >>> await store.records.diff(ctx.context_id, other.context_id)
+        <ContextDiff ... → ...: other text, ... tokens>
+        """
         return await (await self._runtime.open()).evidence.diff(before, after)
 
     async def redact(
@@ -90,6 +149,12 @@ class RecordVerbs:
 
         With ``everywhere``, also erase them in every other place of the record that discloses one
         of them, as a whole or inside a text.
+
+        >>> record = await store.records.redact(
+        ...     ctx.context_id, "/inputs/question", reason="requested by the customer"
+        ... )
+        >>> (await store.get_context_at(ctx.context_id)).inputs["question"] is None
+        True
         """
         check_not_replaying("redact")
         evidence = (await self._runtime.open()).evidence
@@ -113,7 +178,12 @@ class DeadLetterVerbs:
         before: datetime | None = None,
         limit: int = 100,
     ) -> list[DeadLetter]:
-        """Return dead letters, oldest first, each with its error."""
+        """Return dead letters, oldest first, each with its error.
+
+        >>> for letter in await store.dead_letters.list():
+        ...     print(letter.feature, letter.error)
+        last_item KeyError: 'item'
+        """
         engine = await self._runtime.open()
         return await engine.backends.dead_letters.letters(
             ids=ids,
@@ -126,13 +196,21 @@ class DeadLetterVerbs:
         )
 
     async def redrive(self, *ids: str) -> None:
-        """Run dead letters again, each for the failed feature only; all or none."""
+        """Run dead letters again, each for the failed feature only; all or none.
+
+        >>> (letter,) = await store.dead_letters.list(feature="last_item")
+        >>> await store.dead_letters.redrive(letter.id)
+        """
         check_not_replaying("redrive")
         engine = await self._runtime.open()
         await engine.backends.dead_letters.redrive(ids)
 
     async def discard(self, *ids: str) -> None:
-        """Delete dead letters permanently; all or none."""
+        """Delete dead letters permanently; all or none.
+
+        >>> (letter,) = await store.dead_letters.list(feature="last_item")
+        >>> await store.dead_letters.discard(letter.id)
+        """
         check_not_replaying("discard")
         engine = await self._runtime.open()
         await engine.backends.dead_letters.discard(ids)
@@ -145,11 +223,19 @@ class AdminVerbs:
         self._runtime = runtime
 
     async def health(self) -> list[Health]:
-        """Return the health of each part of the store."""
+        """Return the health of each part of the store.
+
+        >>> all(part.ok for part in await store.admin.health())
+        True
+        """
         return await (await self._runtime.open()).backends.lifecycle.health()
 
     async def lag(self) -> list[ConsumerLag]:
-        """Return for each partition its worker, its waiting events and the age of the oldest."""
+        """Return for each partition its worker, its waiting events and the time of the oldest.
+
+        >>> sum(partition.waiting for partition in await store.admin.lag())
+        0
+        """
         return await (await self._runtime.open()).backends.bus.lag()
 
     async def rebuild(
@@ -158,6 +244,9 @@ class AdminVerbs:
         """Restore online values from history; newer ones stay, so workers may be running.
 
         The history of another store is refused unless ``adopt`` is true.
+
+        >>> (await store.admin.rebuild()).values
+        3
         """
         check_not_replaying("rebuild")
         engine = await self._runtime.open()
@@ -165,13 +254,24 @@ class AdminVerbs:
             return await (await self._repair()).rebuild(progress)
 
     async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> AuditReport:
-        """Compare online values with history; return at most ``limit`` differences."""
+        """Compare online values with history; return at most ``limit`` differences.
+
+        >>> (await store.admin.audit()).differences
+        []
+        """
         return await (await self._repair()).audit(limit, progress)
 
     async def _repair(self) -> Reconciler:
         backends = (await self._runtime.open()).backends
         clock = self._runtime.clock
         return Reconciler(self._runtime.registry, backends.online, backends.offline, clock)
+
+
+class SyncEventBus(Blocking[EventBus]):
+    """``store.sync.bus``."""
+
+    publish = blocking(EventBus.publish)
+    publish_many = blocking(EventBus.publish_many)
 
 
 class SyncRecordVerbs(Blocking[RecordVerbs]):

@@ -32,6 +32,10 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     context: Context | None = None
     differences: ContextDiff | None = None
 
+    def __repr__(self) -> str:
+        result = {True: "same text", False: "other text", None: "text unknown"}[self.matches]
+        return f"<Replay {self.mode!r} of {self.context_id}: {result}>"
+
 
 def show(core: Core) -> Replay:
     """Return the stored text."""

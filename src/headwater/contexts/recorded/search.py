@@ -28,6 +28,10 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
     contexts: Sequence[RecordSummary]
     next_cursor: str | None
 
+    def __repr__(self) -> str:
+        more = "the last page" if self.next_cursor is None else "more follow"
+        return f"<ContextPage: {len(self.contexts)} contexts, {more}>"
+
 
 class ContextQuery(NamedTuple):
     """The provenance to search for: contexts must match all fields that are not None."""

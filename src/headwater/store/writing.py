@@ -1,0 +1,69 @@
+"""Write a feature's value from outside of its function: ``set_feature``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from headwater.core.clock import to_micros
+from headwater.core.values import OUT_OF_RANGE, has_supported_year
+from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
+from headwater.features.cells import make_cell, make_change
+from headwater.features.frame import current_frame
+from headwater.store.runtime import Runtime
+
+
+async def set_value(
+    runtime: Runtime,
+    feature: FeatureDef,
+    entity_id: str | int,
+    value: object,
+    as_of: datetime | None,
+) -> None:
+    """Write a value; inside a handler as part of the handler's transaction."""
+    _check_stored(feature)
+    text_id = feature.entity.text_id(entity_id)
+    transaction = current_frame().transaction
+    if transaction is not None:
+        if as_of is not None:
+            raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
+        await transaction.set(feature, text_id, value)
+        return
+    engine = await runtime.open()
+    micros = (
+        await _after_stored(runtime, feature, text_id)
+        if as_of is None
+        else _checked_micros(runtime, as_of)
+    )
+    cell = make_cell(feature, value, micros, runtime.clock.micros())
+    await engine.backends.online.put([make_change(feature, text_id, cell, "set")])
+
+
+def _check_stored(feature: FeatureDef) -> None:
+    if not feature.kept:
+        how, remedy = (
+            ("composed of other features", "set those")
+            if feature.template
+            else ("computed", "give it a ttl, a trigger or a refresh")
+        )
+        raise InvalidInputError(
+            f"feature {feature.name!r} is {how} at every read and cannot be set; {remedy}"
+        )
+
+
+async def _after_stored(runtime: Runtime, feature: FeatureDef, entity_id: str) -> int:
+    """Return the current time, or that of the stored value if it is later."""
+    engine = await runtime.open()
+    (cells,) = await engine.backends.online.get(feature.entity.name, [entity_id])
+    stored = cells.get(feature.name)
+    return max(runtime.clock.micros(), stored.as_of if stored else 0)
+
+
+def _checked_micros(runtime: Runtime, as_of: datetime) -> int:
+    if as_of.tzinfo is None:
+        raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
+    if not has_supported_year(as_of):
+        raise InvalidInputError(f"as_of {as_of.isoformat()} is {OUT_OF_RANGE}")
+    if as_of > runtime.clock.now() + runtime.settings.ingest.future_tolerance:
+        raise InvalidInputError(f"as_of {as_of.isoformat()} is in the future")
+    return to_micros(as_of)

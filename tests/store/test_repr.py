@@ -1,0 +1,53 @@
+"""The short forms of a store and its results, and a context's form in a notebook."""
+
+from __future__ import annotations
+
+from headwater import ContextItem, FeatureStore
+from headwater.settings.schema import Settings
+from headwater.testing import temporary
+
+store = FeatureStore(settings=Settings())
+
+
+@store.entity
+class User:
+    user_id: str
+
+
+@store.feature(User, ttl="5m", default=0)
+def visits(user_id: str) -> int:
+    return 1
+
+
+@store.context(max_tokens=400, freshness_sla="1h")
+async def page(user_id: str) -> list[ContextItem]:
+    await visits.get(user_id)
+    return [ContextItem(f"<b>{user_id}</b> & co", required=True)]
+
+
+async def test_a_store_and_its_results_have_a_short_repr() -> None:
+    assert repr(store) == f"<FeatureStore in {store.settings.home!r}: 1 features, 1 contexts>"
+    async with temporary(store):
+        made = await page("ada")
+        ref, tokens = made.context_id, made.tokens
+        state = f"{tokens} tokens, guaranteed"
+        assert repr(made) == f"<Context 'page' {ref}: {state}>"
+        assert repr(await store.get_context_at(ref)) == f"<PastContext 'page' {ref}: {state}>"
+        assert repr(await store.records.explain(ref)) == f"<ContextTrace 'page' {ref}: {state}>"
+        assert repr(await store.list_contexts()) == "<ContextPage: 1 contexts, the last page>"
+        assert repr(await store.replay(ref)) == f"<Replay 'show' of {ref}: same text>"
+        assert repr(await store.records.verify(ref)).startswith("<VerificationReport ok: ")
+        difference = await store.records.diff(ref, ref)
+        assert repr(difference) == f"<ContextDiff {ref} → {ref}: same text, +0 tokens>"
+
+
+async def test_a_notebook_shows_the_escaped_text_the_budget_and_the_freshness() -> None:
+    async with temporary(store):
+        made = await page("ada")
+        html = made._repr_html_()
+        assert "&lt;b&gt;ada&lt;/b&gt; &amp; co" in html
+        assert "<b>ada</b>" not in html
+        assert f"{made.tokens} of 400 tokens" in html
+        assert "freshness guaranteed" in html
+        unlimited = await page.options(max_tokens=None)("ada")
+        assert f"{unlimited.tokens} tokens" in unlimited._repr_html_()

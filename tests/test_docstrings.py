@@ -1,0 +1,92 @@
+"""Every public verb has an example in its docstring, and the examples give what they show."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater import ContextItem, Feature, FeatureStore, ServiceEvent
+from headwater.settings.schema import Settings
+from headwater.testing import temporary
+
+STORE = FeatureStore(settings=Settings())
+GROUPS = (STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.admin)
+VERBS = {
+    f"{kind.__name__}.{name}": verb
+    for kind in (*map(type, GROUPS), Feature)
+    for name, verb in vars(kind).items()
+    if not name.startswith("_") and inspect.isfunction(verb)
+} | {"FeatureStore": FeatureStore, "entity": headwater.entity, "feature": headwater.feature}
+
+
+def declare() -> dict[str, Any]:
+    """Return the names that the examples use: a store and its declarations."""
+    store = FeatureStore(settings=Settings())
+
+    @store.entity
+    class User:
+        user_id: str
+
+    @store.feature(User, trigger="purchase")
+    async def total_spend(user_id: str, event: ServiceEvent) -> float:
+        before: float = await store.get_feature("total_spend", user_id) or 0.0
+        return before + float(event.payload["amount"])
+
+    @store.feature(User, trigger="purchase", max_retries=0)
+    def last_item(user_id: str, event: ServiceEvent) -> str:
+        return str(event.payload["item"])
+
+    @store.retriever(top_k=3)
+    def search(query: str) -> list[str]:
+        return ["Parcels arrive within 3 days."]
+
+    @store.context(max_tokens=200)
+    async def support(user_id: str, question: str) -> list[ContextItem]:
+        (found,) = await search(question)
+        return [ContextItem(found.text), ContextItem.template("Spent: {total_spend}")]
+
+    return {name: getattr(headwater, name) for name in headwater.__all__} | {
+        "store": store,
+        "User": User,
+        "total_spend": total_spend,
+        "search": search,
+        "support": support,
+    }
+
+
+async def execute(source: str, names: dict[str, Any]) -> Any:
+    """Run one example, as in a REPL that can await; return the value of an expression."""
+    (statement,) = ast.parse(source).body
+    kind = "eval" if isinstance(statement, ast.Expr) else "exec"
+    code = compile(source, "<docstring>", kind, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    value = eval(code, names)
+    return await value if isinstance(value, Awaitable) else value
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+async def test_the_example_of_a_verb_gives_what_it_shows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.csv").write_text("user_id\nada\n")
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(VERBS[name]) or "")
+    assert examples, f"{name} has no example in its docstring"
+    names = declare()
+    async with temporary(names["store"]) as store:
+        await store.publish("purchase", "ada", {"amount": 25.0, "item": "book"})
+        await store.publish("purchase", "eve", {"amount": 5.0})
+        await store.drain()
+        names["ctx"] = await names["support"]("ada", "Where is my parcel?")
+        capsys.readouterr()
+        for example in examples:
+            value = await execute(example.source, names)
+            got = capsys.readouterr().out + ("" if value is None else f"{value!r}\n")
+            flags = doctest.ELLIPSIS
+            assert doctest.OutputChecker().check_output(example.want, got, flags), got
