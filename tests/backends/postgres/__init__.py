@@ -1,1 +1,1 @@
-"""The production past, on a real Postgres."""
+"""The Postgres backends on a real server."""

@@ -1,4 +1,4 @@
-"""A schema for each test, in the Postgres that all of them share."""
+"""Fixtures: a schema for each test in a shared Postgres."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.backends.postgres.story import Open
 
 @pytest.fixture
 async def settings(postgres_url: str) -> AsyncIterator[Settings]:
-    """Settings that name a schema of the test's own."""
+    """Settings with a schema for the test."""
     schema = f"test_{new_id()[-12:]}"
     yield Settings().replace(postgres={"url": postgres_url, "schema": schema, "pool_size": 5})
     connection = await asyncpg.connect(postgres_url)
@@ -34,7 +34,7 @@ def outbox() -> MemoryOutbox:
 
 @pytest.fixture
 async def opening(settings: Settings, outbox: MemoryOutbox) -> AsyncIterator[Open]:
-    """Opens the test's schema, as often as it likes, each time as another process would."""
+    """Open the schema of the test, each time as another process would."""
     opened: list[PostgresEnvironment] = []
 
     async def open_one(**changes: Any) -> PostgresEnvironment:
@@ -54,7 +54,7 @@ async def past(opening: Open) -> PostgresEnvironment:
 
 @pytest.fixture
 async def database(settings: Settings) -> AsyncIterator[Connection]:
-    """A connection beside the store's, which sees its tables."""
+    """A separate connection that sees the tables of the store."""
     connection = await asyncpg.connect(
         settings.postgres.url, server_settings={"search_path": f"{settings.postgres.schema},public"}
     )

@@ -105,7 +105,7 @@ def value_row(
     kind: Kind = "int",
     cause: str = "test",
 ) -> Row:
-    """A row of history, of so many seconds after the start."""
+    """Return a row of history, so many seconds after the start."""
     moment = to_micros(after(second))
     return (feature, entity, entity_id, kind, value, moment, moment, cause)
 
@@ -117,7 +117,7 @@ def event_row(
     event_type: str = "click",
     entity_id: str = "u1",
 ) -> Row:
-    """A row of events; its number is its position, its id and its second."""
+    """Return a row of events; its number is its position, its id and its second."""
     timestamp = to_micros(after(number))
     received_at = to_micros(START) + number
     body = {"n": number} if payload is None else payload

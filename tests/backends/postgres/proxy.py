@@ -1,4 +1,4 @@
-"""A server that can be taken away and given back: a door in front of the real one."""
+"""A proxy in front of a server, to make it unavailable and available again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Door:
-    """Passes bytes on to a server while it is open; closing it breaks every connection."""
+    """A proxy that forwards bytes while it is open; closing it breaks every connection."""
 
     def __init__(self, url: str) -> None:
         self._there = urlsplit(url)
@@ -23,7 +23,7 @@ class Door:
 
     @property
     def url(self) -> str:
-        """The server's URL by way of the door."""
+        """Return the URL of the server through the proxy."""
         there = self._there
         netloc = f"{there.username}:{there.password}@127.0.0.1:{self._port}"
         return there._replace(netloc=netloc).geturl()

@@ -1,4 +1,4 @@
-"""The small things these tests are made of."""
+"""Helpers of these tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def change(
     written: float | None = None,
     cause: str = "test",
 ) -> Change:
-    """A past value; bytes are its JSON text as it is."""
+    """Return a past value; bytes are taken as its JSON text."""
     text = value if isinstance(value, bytes) else msgspec.json.encode(value)
     as_of, written_at = after(second), after(second if written is None else written)
     cell = Cell(msgspec.Raw(text), to_micros(as_of), to_micros(written_at))
@@ -47,7 +47,7 @@ def change(
 async def value_at(
     past: PostgresEnvironment, second: float, *, entity_id: str = "u1", known: bool = False
 ) -> Any:
-    """The value of ``clicks`` at a moment, decoded."""
+    """Return the decoded value of ``clicks`` at a moment."""
     points = [Point(entity_id, after(second))]
     [[found]] = await past.offline.as_of(["clicks"], points, known=known)
     return None if found is None else msgspec.json.decode(found.value)
@@ -58,13 +58,13 @@ async def rows(past: PostgresEnvironment, sql: str) -> Sequence[Sequence[Any]]:
 
 
 async def values(past: PostgresEnvironment, order: str = "as_of") -> list[int]:
-    """All numbers in history, in some order."""
+    """Return all numbers in history, in some order."""
     found = await rows(past, f"SELECT value_int FROM feature_history ORDER BY {order}")
     return [value for (value,) in found]
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Waits for a condition, as long as a slow machine may need."""
+    """Wait for a condition, as long as a slow machine may need."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while not await condition():  # noqa: ASYNC110 - it comes true in another process
             await asyncio.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""One run for all who ask at the same time."""
+"""Concurrent callers share one run of a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.backends.postgres.coalesced_task import CoalescedTask
 
 
 class Work:
-    """Work that goes on when it is told to, and counts its runs."""
+    """Work that waits for a signal and counts its runs."""
 
     def __init__(self) -> None:
         self.begun = 0

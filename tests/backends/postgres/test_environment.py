@@ -1,4 +1,4 @@
-"""Opening Postgres: its tables are made once, and what is wrong is said with its remedy."""
+"""Opening Postgres: tables are created once, and errors name the remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WELL = Health("postgres", ok=True)
 
 
 async def refused(settings: Settings, kind: type[Exception] = BackendError) -> str:
-    """What is said when the store is opened."""
+    """Return the error of opening the store."""
     with pytest.raises(kind) as raised:
         await open_postgres(settings, SystemClock(), MemoryOutbox())
     assert "\n" not in str(raised.value)
@@ -38,7 +38,7 @@ async def refused(settings: Settings, kind: type[Exception] = BackendError) -> s
 
 
 async def said_when_used(settings: Settings) -> str:
-    """What is said when the store is used whose server is away: it is opened all the same."""
+    """Return the error of using a store whose server is unavailable; opening it succeeds."""
     past = await open_postgres(settings, SystemClock(), MemoryOutbox())
     with pytest.raises(BackendUnavailableError) as raised:
         await past.offline.query("SELECT 1", {})
@@ -148,7 +148,7 @@ async def test_tables_that_were_dropped_meanwhile_are_missed_in_words(
 
 
 def with_url(settings: Settings, **parts: str) -> Settings:
-    """The settings with another URL."""
+    """Return the settings with another URL."""
     there = urlsplit(settings.postgres.url)
     given = {
         "user": there.username or "",
@@ -223,7 +223,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(
 
 @pytest.fixture
 async def clerk(settings: Settings, database: Connection) -> AsyncIterator[Settings]:
-    """Settings that name a user who may use the tables, but not make any."""
+    """Settings with a user who may use the tables but not create any."""
     schema, role = settings.postgres.schema, f"clerk_{settings.postgres.schema}"
     await migrate(settings)
     await database.execute(

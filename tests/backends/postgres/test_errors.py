@@ -1,4 +1,4 @@
-"""What the driver and the server report, in our words."""
+"""Translation of errors of the driver and the server."""
 
 from __future__ import annotations
 

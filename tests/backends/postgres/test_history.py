@@ -1,4 +1,4 @@
-"""History in Postgres: the same answers as the embedded store's, by index, however large."""
+"""History in Postgres: the same answers as the embedded store, by index, at any size."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WHERE inhparent = '_history_ahead'::regclass
 
 @pytest.fixture
 def twin(tmp_path: Path) -> Iterator[Embedded]:
-    """The embedded store, whose answers are the measure."""
+    """The embedded store, as the reference."""
     with embedded(tmp_path / "home", 50) as opened:
         yield opened
 
 
 def story(seed: int, count: int = 400) -> list[Change]:
-    """Values of a few features and entities, many of one moment, some of them late or repeated."""
+    """Values of a few features and entities, many of one moment, some late or repeated."""
     dice = random.Random(seed)
     told = [
         change(

@@ -1,4 +1,4 @@
-"""Months of the calendar, as the partitions of Postgres are cut."""
+"""Calendar months, the ranges of the partitions in Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draining: every row arrives, once, in order and letter for letter."""
+"""The outbox consumer: every row arrives once, in order and unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ODD = [
 
 
 class StoppedError(Exception):
-    """What a test raises where a process might die."""
+    """Raised by a test where a process might die."""
 
 
 # Each row arrives

@@ -1,4 +1,4 @@
-"""The monthly partitions: made ahead, and in nobody's way."""
+"""Monthly partitions are created ahead of time, without blocking other processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def past(
 
 
 async def months(database: Connection, table: str = "_history") -> list[str]:
-    """The names of a table's partitions, without its own."""
+    """Return the names of a table's partitions, without the prefix."""
     found = await database.fetch(
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass", table
     )
@@ -42,7 +42,7 @@ async def months(database: Connection, table: str = "_history") -> list[str]:
 
 
 def put(outbox: MemoryOutbox, *moments: datetime) -> None:
-    """A value and an event of each moment."""
+    """Add a value and an event of each moment."""
     for number, moment in enumerate(moments):
         micros = to_micros(moment)
         outbox.put(("clicks", "User", "u1", "int", number, micros, micros, "test"))

@@ -1,4 +1,4 @@
-"""Records in Postgres: one commit for all who wait, found by an index, and said when it is away."""
+"""Records in Postgres: shared commits, lists by index, and outages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.stored import START, record
 
 
 async def transactions(database: Connection) -> int:
-    """In how many transactions the records that are there were written."""
+    """Return the number of transactions that wrote the records."""
     count: int = await database.fetchval("SELECT count(DISTINCT xmin::text) FROM _records")
     return count
 
@@ -65,7 +65,7 @@ async def test_appends_that_come_while_a_commit_is_under_way_share_the_next_one(
 
 
 async def until_waiting(database: Connection) -> None:
-    """Waits until somebody waits for a lock on the records."""
+    """Wait until a statement waits for a lock on the records."""
 
     async def waiting() -> bool:
         count: int = await database.fetchval(
@@ -314,7 +314,7 @@ async def test_closing_waits_for_what_is_being_appended(past: PostgresEnvironmen
 
 
 def some(number: int) -> StoredRecord:
-    """One of many, a few of which are rare."""
+    """Return one of many records, a few of which are rare."""
     kind = "rare" if number % 100 == 0 else "common"
     return record(at=START + timedelta(seconds=number), name=kind, freshness_status=kind)
 
@@ -326,7 +326,7 @@ async def many(past: PostgresEnvironment, database: Connection) -> None:
 
 
 async def plan(database: Connection, sql: str, *wanted: Any) -> str:
-    """What Postgres does for a list."""
+    """Return the query plan of a list."""
     lines = await database.fetch(f"EXPLAIN {sql}", START + timedelta(days=1), "", 10, *wanted)
     return "\n".join(line for (line,) in lines)
 

@@ -22,7 +22,7 @@ OpenFor = Callable[[MemoryOutbox], Awaitable[PostgresEnvironment]]
 
 @pytest.fixture
 async def opening_for(settings: Settings) -> AsyncIterator[OpenFor]:
-    """Opens the test's schema as a process of a store would."""
+    """Open the schema of the test as a process of a store would."""
     opened: list[PostgresEnvironment] = []
 
     async def open_one(outbox: MemoryOutbox) -> PostgresEnvironment:

@@ -1,4 +1,4 @@
-"""Queries of our users in Postgres: one statement that reads, and clear words for all others."""
+"""Queries of users in Postgres: one statement that reads; others are refused clearly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.backends.postgres.story import START, Open, after, change, rows, valu
 
 @pytest.fixture
 async def orders(past: PostgresEnvironment, database: Connection) -> str:
-    """A table of the user's, in the schema of Headwater."""
+    """A table of the user in the schema of Headwater."""
     await database.execute(
         "CREATE TABLE orders AS SELECT * FROM"
         " (VALUES ('u1', 3.50, 1::bigint), ('u2', 4, 2)) AS t (user_id, amount, n)"

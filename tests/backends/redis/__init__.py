@@ -1,1 +1,1 @@
-"""Redis and Postgres as the engine meets them in real life."""
+"""The engine on real Redis and Postgres servers."""

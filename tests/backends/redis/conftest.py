@@ -1,4 +1,4 @@
-"""A store on real servers for every test, by the machine's clock."""
+"""Fixtures: a store on real servers for each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.settings.schema import Settings
 
 @pytest.fixture(params=["server", "cluster"])
 def settings(request: pytest.FixtureRequest, production: Settings) -> Settings:
-    """The settings of a store of its own, on one Redis and on a cluster of three."""
+    """Settings of a separate store, on a single Redis and on a cluster of three."""
     if request.param == "cluster":
         url = request.getfixturevalue("cluster_url")
         return production.replace(redis={"url": url}, partitions=4)
@@ -28,7 +28,7 @@ async def store(settings: Settings) -> AsyncIterator[FeatureStore]:
 
 @pytest.fixture
 def user(store: FeatureStore) -> type:
-    """The entity that most tests are about."""
+    """The entity of most tests."""
 
     @entity(store)
     class User:

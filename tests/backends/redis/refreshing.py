@@ -1,4 +1,4 @@
-"""A features file with a schedule, and its worker as a process of its own.
+"""A features file with a schedule, and its worker as a separate process.
 
 Run as ``python -m tests.backends.redis.refreshing work``; where the store is, the environment says.
 """
@@ -25,7 +25,7 @@ class User:
 
 @feature(entity=User, refresh="1h")
 def checked(user_id: str) -> int:
-    """Shows by a file that it has begun with the last entity, and waits until it is removed."""
+    """Create a file when the last entity starts, and wait until the file is removed."""
     sign = Path(store.settings.home) / "refreshing"
     if user_id == LAST:
         sign.write_text(str(os.getpid()))
@@ -35,7 +35,7 @@ def checked(user_id: str) -> int:
 
 
 async def work() -> None:
-    """Runs a worker until SIGTERM."""
+    """Run a worker until SIGTERM."""
     worker = Worker(store)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     await worker.run()

@@ -1,4 +1,4 @@
-"""Reading history takes all that was committed before, however many pages it is."""
+"""A read of history first copies all committed rows, over any number of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One master of a cluster fails, stands still or moves: others go on, and nothing stays behind."""
+"""One master of a cluster fails, hangs or moves: the others continue, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUSY_SECONDS = 1
 
 
 class Masters:
-    """The masters of a cluster, and which of them has what."""
+    """The masters of a cluster and their slots."""
 
     def __init__(self, url: str, keys: Keys) -> None:
         self._keys = keys
@@ -34,7 +34,7 @@ class Masters:
         return int(self.ask(self._port, "CLUSTER", "KEYSLOT", key))
 
     def with_slot(self, slot: int) -> int:
-        """The port of the master that has a slot."""
+        """Return the port of the master that has a slot."""
         (port,) = [own[1] for first, last, own, *_ in self._ranges if first <= slot <= last]
         return int(port)
 
@@ -76,7 +76,7 @@ def masters(settings: Settings) -> Masters:
 
 @pytest.fixture
 def apart(masters: Masters) -> tuple[str, str]:
-    """Two entities of different masters."""
+    """Two entities on different masters."""
     first, *others = [f"u{number}" for number in range(100)]
     home = masters.with_entity(first)
     return first, next(other for other in others if masters.with_entity(other) != home)

@@ -1,4 +1,4 @@
-"""From settings to servers: what is missing is said, with the remedy."""
+"""Missing settings and extras are reported with the remedy."""
 
 from __future__ import annotations
 

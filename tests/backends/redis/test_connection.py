@@ -1,4 +1,4 @@
-"""A shared connection: answers in order, nothing sent twice, trouble told in words."""
+"""The shared connection: replies in order, nothing sent twice, clear errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 @asynccontextmanager
 async def pretending(handle: Handler) -> AsyncIterator[int]:
-    """A server that answers as the test says; it leaves when its clients have left."""
+    """A server that replies as the test says and ends when its clients have left."""
     ends: list[asyncio.Future[None]] = []
 
     async def handle_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Contexts on real servers: assembled and proved over HTTP, looked up on the command line."""
+"""Contexts on real servers: assembled and verified over HTTP, read on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters that several redrive at the same time."""
+"""Dead letters that several processes redrive at the same time."""
 
 from __future__ import annotations
 

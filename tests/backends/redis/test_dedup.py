@@ -1,4 +1,4 @@
-"""Event ids are remembered by the clocks of those who publish, and nobody's alone."""
+"""The dedup window with publishers whose clocks differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the engine on Redis has: entries from elsewhere, trimming, lost data, other groups."""
+"""Behaviour that only Redis has: foreign entries, trimming, lost data, other groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def keys(settings: Settings) -> Keys:
 
 @pytest.fixture
 async def redis(settings: Settings) -> AsyncIterator[Redis]:
-    """A connection of the test's own."""
+    """A connection for the test."""
     client = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await client.open()
     yield client
@@ -184,7 +184,7 @@ async def spend_five(store: FeatureStore, user: type) -> None:
 
 
 async def lose(store: FeatureStore, redis: Redis, keys: Keys) -> None:
-    """Removes the store and its values from Redis, when its history has been taken."""
+    """Remove the store and its values from Redis, after its history was copied."""
     await (await runtime_of(store).open()).backends.offline.maintain()
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
         await redis.call(command(key, "DEL", key))

@@ -1,4 +1,4 @@
-"""The HTTP API on real servers: what it takes, refuses, and says when a server is gone."""
+"""The HTTP API on real servers, and while one of them is unavailable."""
 
 from __future__ import annotations
 

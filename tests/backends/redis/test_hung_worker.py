@@ -1,4 +1,4 @@
-"""A worker whose handler hangs ends, whatever else is wrong at that moment."""
+"""A worker with a hung handler exits, even during other failures."""
 
 from __future__ import annotations
 

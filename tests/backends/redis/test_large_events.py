@@ -1,4 +1,4 @@
-"""Large events travel in portions that a connection carries."""
+"""Large events are read in pages of limited size."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_fetch_gives_a_few_large_changes_likewise(redis: RedisEnvironmen
 
 
 async def fetched(redis: RedisEnvironment, kind: LogKind, limit: int = 1_000) -> list[int]:
-    """How many rows each fetch from the partition that has any brings, until the last."""
+    """Return the number of rows of each fetch, until there are no more."""
     counts: list[int] = []
     for partition in range(redis.outbox.partitions):
         after, more = "", True

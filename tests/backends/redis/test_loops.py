@@ -1,4 +1,4 @@
-"""Stores that are used by one event loop after the other, as scripts and notebooks do."""
+"""Stores that are used by one event loop after another, as in scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shop(settings: Settings) -> FeatureStore:
 
 
 async def connections(settings: Settings) -> tuple[int, int]:
-    """How many there are to Redis, besides the one that asks, and to the store's own tables."""
+    """Return the number of connections to Redis and to the tables of the store."""
     redis = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await redis.open()
     clients = await redis.call(command("any", "CLIENT", "LIST"))
@@ -51,7 +51,7 @@ async def connections(settings: Settings) -> tuple[int, int]:
 
 
 async def at_most(settings: Settings, before: tuple[int, int]) -> None:
-    """Waits until there are no more connections than before."""
+    """Wait until the number of connections is back to the one before."""
 
     async def gone() -> bool:
         now = await connections(settings)
@@ -62,7 +62,7 @@ async def at_most(settings: Settings, before: tuple[int, int]) -> None:
 
 @pytest.fixture
 def _uncollected() -> Iterator[None]:
-    """Nothing is tidied up by chance."""
+    """Disable garbage collection, so that nothing is closed by chance."""
     gc.disable()
     yield
     gc.enable()

@@ -1,4 +1,4 @@
-"""Redis at its limit of memory: what frees some goes on, what takes more is refused."""
+"""Redis at its memory limit: publishing is refused, processing continues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shop(settings: Settings) -> FeatureStore:
 
 
 async def fill(store: FeatureStore) -> int:
-    """Publishes an event of each user until that is refused; says how often it was not."""
+    """Publish events of each user until one is refused; return how many were accepted."""
     for rounds in count():
         events = [ServiceEvent("buy", f"u{n}", {"pad": "y" * 1_000}) for n in range(USERS)]
         try:
@@ -47,7 +47,7 @@ async def fill(store: FeatureStore) -> int:
 
 @pytest.fixture
 async def full(production: Settings) -> AsyncIterator[tuple[FeatureStore, int]]:
-    """A store whose Redis takes no more events, and how many of each user it has taken."""
+    """A store whose Redis accepts no more events, and the number of accepted ones per user."""
     with valkey_node() as port:
         url = f"redis://127.0.0.1:{port}/0"
         redis = Redis(url, timeout=5, connect_timeout=5)

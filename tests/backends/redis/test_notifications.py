@@ -1,4 +1,4 @@
-"""A worker is woken, or looks for itself, whatever becomes of its subscription."""
+"""A worker is woken or polls, even if its subscription fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANNEL = "test:wake"
 
 @pytest.fixture
 async def redis() -> AsyncIterator[Redis]:
-    """A client of a server of its own."""
+    """A client of a separate server."""
     with valkey_node() as port:
         client = Redis(f"redis://127.0.0.1:{port}/0", timeout=0.3, connect_timeout=5)
         await client.open()
@@ -65,7 +65,7 @@ async def test_everything_is_looked_at_again_also_while_others_keep_waking_us(
 
 
 class Between:
-    """Passes on what is said between clients and a server, until told to keep silent."""
+    """Forward bytes between clients and a server, until it is muted."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""A server that is away is told of in few words."""
+"""An outage is logged once, not for every attempt."""
 
 from __future__ import annotations
 

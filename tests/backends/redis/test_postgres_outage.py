@@ -1,4 +1,4 @@
-"""Postgres comes and goes; events are handled meanwhile, and history catches up."""
+"""During an outage of Postgres events are handled, and history catches up later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers as processes on real servers: killed, stopped or cut off, and their work goes on."""
+"""Worker processes on real servers that are killed, stopped or cut off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.processes.fleet import Fleet, Process
 
 @asynccontextmanager
 async def seen_from_here(store: FeatureStore, settings: Settings) -> AsyncIterator[FeatureStore]:
-    """The store of a program whose processes are killed, in this process."""
+    """The store of the worker processes, opened in this process."""
     before = store.settings
     await runtime_of(store).rebind(settings, SystemClock())
     yield store
@@ -39,7 +39,7 @@ async def shared(settings: Settings) -> AsyncIterator[FeatureStore]:
 
 @pytest.fixture
 def variables(settings: Settings) -> dict[str, Any]:
-    """What makes processes open the same store as this one."""
+    """Return the environment with which processes open the same store."""
     return {
         "partitions": settings.partitions,
         "redis_url": settings.redis.url,

@@ -1,4 +1,4 @@
-"""A partition that is under suspicion stays so until its events have had an outcome."""
+"""A suspect partition stays suspect until its events have an outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that could not reach Redis for longer than a lease, and live."""
+"""Workers that could not reach Redis for longer than a lease, and are alive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Opened = tuple[Machine, Sequence[FeatureStore]]
 
 @pytest.fixture
 async def opened(production: Settings) -> AsyncIterator[Opened]:
-    """A Redis that may be ended, and one store as three processes see it."""
+    """A Redis that can be stopped, and one store opened by three processes."""
     with mortal_valkey() as (url, machine):
         settings = production.replace(
             redis={"url": url}, partitions=4, worker={"lease_ttl": LEASE_TTL}
@@ -43,7 +43,7 @@ async def backends_of(stores: Sequence[FeatureStore]) -> list[Backends]:
 
 
 async def hold(backends: Backends, worker: str, partitions: Sequence[int]) -> list[Lease]:
-    """Lets a worker join and claim partitions as soon as they are free."""
+    """Register a worker and claim partitions as soon as they are free."""
     await backends.leases.register(worker)
     claimed: list[Lease] = []
 
@@ -58,7 +58,7 @@ async def hold(backends: Backends, worker: str, partitions: Sequence[int]) -> li
 
 
 async def outlast_a_lease(machine: Machine, *beating: tuple[Backends, str]) -> None:
-    """Ends Redis, lets workers beat in vain for longer than a lease, and starts it again."""
+    """Stop Redis, let heartbeats fail for longer than a lease, and start it again."""
     machine.kill()
     end = time.monotonic() + 1.25 * LEASE_TTL
 

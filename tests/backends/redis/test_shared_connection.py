@@ -1,4 +1,4 @@
-"""What a shared connection does when a call cannot be sent, is slow, or meets no master."""
+"""The shared connection when a call cannot be sent, is slow, or reaches a replica."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.servers import valkey_node
 
 @pytest.fixture
 async def redis() -> AsyncIterator[Redis]:
-    """A client of a server of its own."""
+    """A client of a separate server."""
     with valkey_node() as port:
         client = Redis(f"redis://127.0.0.1:{port}/0", timeout=5, connect_timeout=5)
         await client.open()

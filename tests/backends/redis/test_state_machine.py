@@ -1,4 +1,4 @@
-"""Whoever dies, stalls, is cut off or comes back: each event takes effect once, in order.
+"""Workers die, stall, are cut off and return: each event takes effect once, in order.
 
 Two workers share a real Redis. They read, commit, crash, lose their leases and commit all the
 same, and lose their connections before or after a commit has arrived.
@@ -41,7 +41,7 @@ workers = st.sampled_from((0, 1))
 
 
 class Worker:
-    """One connection to the store, the leases it believes in, and the batches in its hands."""
+    """One connection to the store, with the leases and batches that it holds."""
 
     def __init__(self, number: int, opened: RedisEnvironment) -> None:
         self.opened = opened
@@ -51,7 +51,7 @@ class Worker:
 
 
 class Engine(RuleBasedStateMachine):
-    """A Redis that is used as the workers use it, and what should be in it."""
+    """Redis as workers use it, and a model of its contents."""
 
     url: ClassVar[str]
 
@@ -135,7 +135,7 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: any(worker.batches for worker in self.workers))
     @rule(number=workers, arrives=st.booleans())
     def commit_and_be_cut_off(self, number: int, *, arrives: bool) -> None:
-        """The connection breaks; whether the commit arrived, the worker cannot know."""
+        """The connection breaks, and the worker cannot know whether the commit arrived."""
         worker = self.workers[number]
         for partition, batch in list(worker.batches.items()):
             del worker.batches[partition]
@@ -147,13 +147,13 @@ class Engine(RuleBasedStateMachine):
 
     @rule(number=workers)
     def crash(self, number: int) -> None:
-        """A worker is gone, with its leases in its name and its batches in its hands."""
+        """A worker dies while it holds leases and batches."""
         self.run(self.workers[number].opened.close())
         self.workers[number] = self.hire(number)
 
     @rule(partition=st.integers(0, PARTITIONS - 1))
     def expire(self, partition: int) -> None:
-        """A lease's time to live is over, as when its worker is stopped; it does not know."""
+        """A lease expires, as when its worker was stopped, and the worker does not know."""
         key = self.observer.keys.parts[partition].lease
         self.run(self.observer.redis.call(command(key, "DEL", key)))
 
@@ -190,7 +190,7 @@ class Engine(RuleBasedStateMachine):
         assert sorted(letter.event.payload["number"] for letter in letters) == sorted(self.dead)
 
     def outcome(self, batch: Batch) -> Outcome:
-        """What the handler of a journal makes of a batch."""
+        """Return the outcome of a batch with a journal handler."""
         cells: dict[EntityKey, Cells] = {key: state.cells for key, state in batch.states.items()}
         changes: list[Change] = []
         dead = []
@@ -223,7 +223,7 @@ class Engine(RuleBasedStateMachine):
                 self.journals[entity_id].append(number)
 
     def is_next(self, batch: Batch) -> bool:
-        """Says whether a batch could be committed: its lease is good and it comes next."""
+        """Return whether a batch can be committed: its lease is valid and it is the next."""
         return self.holds(batch.lease) and _numbers(batch) == [
             n for _, n in self.waiting[batch.lease.partition][: len(batch.deliveries)]
         ]
@@ -254,7 +254,7 @@ class Engine(RuleBasedStateMachine):
 async def _cut(
     worker: Worker, observer: RedisEnvironment, outcome: Outcome, *, arrives: bool
 ) -> None:
-    """Commits over a connection that breaks before the commit, or only its answer, has arrived."""
+    """Commit over a connection that breaks before the commit or its reply has arrived."""
     await worker.opened.redis.call(command("k", "PING"))  # there is a connection to break
     (connection,) = worker.opened.redis.connections.values()
 

@@ -28,7 +28,7 @@ LOST = "Redis lost its data"
 
 @pytest.fixture
 async def redis(settings: Settings) -> AsyncIterator[Redis]:
-    """A connection of the test's own."""
+    """A connection for the test."""
     client = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await client.open()
     yield client
@@ -42,7 +42,7 @@ def keys(settings: Settings) -> Keys:
 
 @pytest.fixture
 async def shop(settings: Settings) -> AsyncIterator[Shop]:
-    """Opens the store as another process would, with settings of its own."""
+    """Open the store as another process would, with changed settings."""
     async with AsyncExitStack() as opened:
 
         async def open_one(**changes: object) -> FeatureStore:
@@ -63,7 +63,7 @@ async def shop(settings: Settings) -> AsyncIterator[Shop]:
 
 
 async def buy(store: FeatureStore, amount: int, user_id: str = "u1") -> None:
-    """Lets a user buy something; Postgres has it, too."""
+    """Let a user buy something, and copy it to Postgres."""
     await store.publish("buy", user_id, {"amount": amount})
     await store.drain()
     await maintain(store)
@@ -74,7 +74,7 @@ async def maintain(store: FeatureStore) -> None:
 
 
 async def lose(redis: Redis, keys: Keys) -> None:
-    """Removes the store and its values from Redis."""
+    """Remove the store and its values from Redis."""
     for key in [keys.meta, *(part.entity + "User:u1" for part in keys.parts)]:
         await redis.call(command(key, "DEL", key))
 
@@ -110,7 +110,7 @@ async def test_postgres_that_is_back_says_that_the_store_was_lost_meanwhile(
 
 
 async def is_refused(store: FeatureStore) -> bool:
-    """Whether Postgres could be asked, and holds another store's history."""
+    """Return whether Postgres was reached and holds the history of another store."""
     try:
         await maintain(store)
     except StoreMismatchError:
@@ -340,7 +340,7 @@ async def test_a_new_store_that_was_shown_anothers_tables_is_well_with_its_own(
 
 
 async def copied(redis: Redis, keys: Keys) -> dict[str, bytes]:
-    """A snapshot of the store with its user u1."""
+    """Return a snapshot of the store with its user u1."""
     names = [keys.meta]
     for part in keys.parts:
         prefixes = {part.entity, part.ids}

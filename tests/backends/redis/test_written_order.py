@@ -1,4 +1,4 @@
-"""Of values of one moment history serves the one that is online, whoever began first."""
+"""Of values of one moment, history serves the one that is online."""
 
 from __future__ import annotations
 
