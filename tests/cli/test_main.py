@@ -29,7 +29,7 @@ def test_every_verb_has_help(run: Run, verb: str) -> None:
 
 
 def test_help_loads_nothing_that_it_does_not_need() -> None:
-    heavy = {"msgspec", "rich", "starlette", "uvicorn", "duckdb", "asyncio", "sqlite3"}
+    heavy = {"msgspec", "rich", "starlette", "uvicorn", "duckdb", "asyncio", "sqlite3", "yaml"}
     script = "import sys; here = set(sys.modules); import headwater.cli; "
     script += "sys.stdout.write(' '.join(set(sys.modules) - here))"
     shown = subprocess.run([PYTHON_M[0], "-c", script], capture_output=True, text=True, check=True)
