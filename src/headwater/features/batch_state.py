@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headwater.core.values import Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
-from headwater.features.cells import make_cell, make_change
+from headwater.features.cells import make_cell
 from headwater.ports import Change, EntityState, OnlineStore
 
 
@@ -112,8 +112,11 @@ class HandlerTransaction:
                 f"a handler set {feature.name!r} after its run had ended; await the tasks that it "
                 "starts"
             )
-        name, key = feature.name, (feature.entity.name, entity_id)
-        entity, before = self._state.entities[key], self.loaded(key).get(name)
+        name, kind = feature.name, feature.entity.name
+        key = (kind, entity_id)
+        entity = self._state.entities[key]
+        cells = self.loaded(key) if self._staged else self._seen.setdefault(entity, entity.cells)
+        before = cells.get(name)
         as_of, now, online = self._moment, self.now, True
         if before is not None and before.as_of >= as_of:
             online = before.as_of == as_of or feature.order == "stream"
@@ -122,8 +125,8 @@ class HandlerTransaction:
                 # of the worker that wrote the other may be ahead.
                 as_of, now = before.as_of, max(now, before.written_at + 1)
         cell = make_cell(feature, value, as_of, now)
-        self._staged[entity, name] = make_change(
-            feature, entity_id, cell, self._cause, online=online
+        self._staged[entity, name] = Change(
+            name, kind, entity_id, feature.codec.kind, cell, self._cause, online
         )
 
     def close(self) -> StagedChanges | None:

@@ -12,17 +12,15 @@ from headwater.ports import Change, PastValue
 
 def make_cell(feature: FeatureDef, value: object, as_of: int, now: int) -> Cell:
     """Return the cell of a value; raise FeatureValueError if it does not fit the feature."""
-    return _cell(feature, feature.codec.encode(value), as_of, now)
+    expires_at = now + feature.ttl // MICROSECOND if feature.ttl else None
+    return Cell(msgspec.Raw(feature.codec.encode(value)), as_of, now, expires_at)
 
 
 def history_cell(feature: FeatureDef, past: PastValue) -> Cell:
     """Return a value of history as a cell that expires as the feature declares."""
-    return _cell(feature, past.value, to_micros(past.as_of), to_micros(past.written_at))
-
-
-def _cell(feature: FeatureDef, encoded: bytes, as_of: int, written_at: int) -> Cell:
+    written_at = to_micros(past.written_at)
     expires_at = written_at + feature.ttl // MICROSECOND if feature.ttl else None
-    return Cell(msgspec.Raw(encoded), as_of, written_at, expires_at)
+    return Cell(msgspec.Raw(past.value), to_micros(past.as_of), written_at, expires_at)
 
 
 def make_change(

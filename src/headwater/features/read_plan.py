@@ -28,12 +28,9 @@ def live_cell(feature: FeatureDef, cells: Cells, now: int) -> Cell | None:
     return None if cell is None or cell.expired(now) else cell
 
 
-def bare_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
-    """Return the stored value of a feature, or its default."""
-    cell = cells.get(feature.name)
-    if cell is None or cell.expired(now):
-        return feature.fallback()
-    return feature.codec.decode(cell.value)
+def _bare_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
+    cell = live_cell(feature, cells, now)
+    return feature.fallback() if cell is None else feature.codec.decode(cell.value)
 
 
 class View:
@@ -59,7 +56,7 @@ class View:
         except msgspec.ValidationError:
             # A stored value does not fit an edited annotation; this way the error names it.
             stored = decode_cells(packed)
-            return {f.name: bare_value(f, stored, now) for f in self._features}
+            return {f.name: _bare_value(f, stored, now) for f in self._features}
         return {
             feature.name: feature.fallback() if cell is None or cell.expired(now) else cell.value
             for feature, cell in zip(self._features, cells, strict=False)

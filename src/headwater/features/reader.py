@@ -19,7 +19,7 @@ from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.past import Past
 from headwater.features.provenance_cache import ProvenanceCache
-from headwater.features.read_plan import Plan, Plans, bare_value, live_cell
+from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
 from headwater.features.running_calls import Call
 from headwater.features.services import Services
@@ -62,7 +62,10 @@ class Reader:
             cells = transaction.loaded(key)
         except KeyError:
             cells = await transaction.cells(key)
-        return bare_value(feature, cells, transaction.now)
+        cell = cells.get(name)
+        if cell is None or cell.expired(transaction.now):
+            return feature.fallback()
+        return feature.codec.decode(cell.value)
 
     async def values(
         self, names: Sequence[str], entity_ids: Iterable[object]
