@@ -94,7 +94,9 @@ async def test_what_would_not_come_back_is_refused_by_its_place(
     async def search() -> list[Any]:
         return ["fine", chunk]
 
-    with pytest.raises(RetrieverFailedError, match=f"result 1 cannot be kept as it is: {problem}"):
+    with pytest.raises(
+        RetrieverFailedError, match=f"result 1 cannot be stored in a record: {problem}"
+    ):
         await search()
 
 
@@ -162,7 +164,7 @@ async def test_a_mapping_that_is_no_chunk_is_refused(
     async def search() -> list[dict[str, Any]]:
         return [given]
 
-    with pytest.raises(RetrieverFailedError, match=f"result 0, of type dict, is no .*{problem}"):
+    with pytest.raises(RetrieverFailedError, match=f"result 0 of type dict is not .*{problem}"):
         await search()
 
 

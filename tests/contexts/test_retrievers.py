@@ -91,7 +91,7 @@ async def test_what_is_no_chunk_is_refused(store: FeatureStore, given: object) -
     async def search() -> object:
         return [given]
 
-    with pytest.raises(RetrieverFailedError, match=r"result 0, of type \w+, is no chunk"):
+    with pytest.raises(RetrieverFailedError, match=r"result 0 of type \w+ is not a chunk"):
         await search()
 
 

@@ -1,4 +1,4 @@
-"""What a search gives, as chunks: taken where it runs, kept and copied without any change."""
+"""Chunks: converted from a search's results, packed for the cache, copied for callers."""
 
 from __future__ import annotations
 
@@ -17,67 +17,68 @@ from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.declarations import Chunk
 from headwater.errors import InvalidInputError
 
-Packed = tuple[str, str | None, str | None, Any]
-"""A chunk as it is kept: its text, its id, the digits of its score, its tagged metadata."""
+PackedChunk = tuple[str, str | None, str | None, Any]
+"""A chunk in the cache: text, id, decimal digits of the score, tagged metadata."""
 
 _FIELDS = frozenset(Chunk.__struct_fields__)
-_UNCHANGEABLE = frozenset({str, int, float, bool, NoneType})
-_WANTED = "texts, mappings with 'text', or headwater.Chunk"
+_IMMUTABLE = frozenset({str, int, float, bool, NoneType})
+_EXPECTED = "texts, mappings with 'text', or headwater.Chunk"
 
 
-def taken(given: Any, most: int | None) -> Any:
-    """The chunks in what a search gave, at most so many, or what is to be awaited for them.
+def to_chunks(results: Any, limit: int | None) -> Any:
+    """Return at most ``limit`` results as chunks, or an awaitable of the results.
 
-    Whatever is made one by one is made here.
+    Iterators and generators run here.
     """
-    if inspect.isawaitable(given):
-        return given
-    if isinstance(given, AsyncGenerator):
-        return _gathered(given, most)
-    if given is None:
+    if inspect.isawaitable(results):
+        return results
+    if isinstance(results, AsyncGenerator):
+        return _collect(results, limit)
+    if results is None:
         return []
-    if isinstance(given, str | Mapping | Chunk) or not isinstance(given, Iterable):
-        raise TypeError(f"it must return a list of {_WANTED}, not {type(given).__name__}")
-    return [_chunk(place, item) for place, item in enumerate(islice(given, most))]
+    if isinstance(results, str | Mapping | Chunk) or not isinstance(results, Iterable):
+        raise TypeError(f"it must return a list of {_EXPECTED}, not {type(results).__name__}")
+    return [_chunk(place, item) for place, item in enumerate(islice(results, limit))]
 
 
-async def _gathered(given: AsyncGenerator[object, None], most: int | None) -> list[object]:
+async def _collect(results: AsyncGenerator[object, None], limit: int | None) -> list[object]:
     items: list[object] = []
-    async with aclosing(given):
-        async for item in given:
+    async with aclosing(results):
+        async for item in results:
             items.append(item)
-            if len(items) == most:
+            if len(items) == limit:
                 break
     return items
 
 
 def _chunk(place: int, item: object) -> Chunk:
     try:
-        chunk = _made(item)
+        chunk = _convert(item)
     except (InvalidInputError, msgspec.ValidationError) as error:
         raise ValueError(
-            f"result {place}, of type {type(item).__name__}, is no chunk: {error}; return {_WANTED}"
+            f"result {place} of type {type(item).__name__} is not a chunk: {error}; "
+            f"return {_EXPECTED}"
         ) from error
     try:
         to_tagged(chunk.text, "/text")
         _tagged(chunk.metadata)
     except InvalidInputError as error:
-        raise ValueError(f"result {place} cannot be kept as it is: {error}") from error
+        raise ValueError(f"result {place} cannot be stored in a record: {error}") from error
     return chunk
 
 
-def _made(item: object) -> Chunk:
+def _convert(item: object) -> Chunk:
     if isinstance(item, Chunk):
         return item
     if isinstance(item, str):
         return Chunk(text=item)
     if isinstance(item, Mapping):
-        return _of_mapping(item)
+        return _from_mapping(item)
     return msgspec.convert(item, Chunk, from_attributes=True)
 
 
-def _of_mapping(item: Mapping[Any, Any]) -> Chunk:
-    """A chunk whose metadata has everything that no other field has."""
+def _from_mapping(item: Mapping[Any, Any]) -> Chunk:
+    """Return a chunk whose metadata has the items that are not fields of a chunk."""
     if "text" not in item:
         raise InvalidInputError("it has no 'text'")
     if item.keys() <= _FIELDS:
@@ -93,33 +94,33 @@ def _of_mapping(item: Mapping[Any, Any]) -> Chunk:
 
 
 def _tagged(metadata: dict[str, Any]) -> Any:
-    """Metadata as it is kept, refused where it would come back as something else."""
+    """Return tagged metadata; raise InvalidInputError for a value that would change its type."""
     if not metadata:
         return metadata
     tagged = to_tagged(metadata, "/metadata")
     for name, value in metadata.items():
-        if type(value) not in _UNCHANGEABLE:
+        if type(value) not in _IMMUTABLE:
             _check_fields(value, name)
     return tagged
 
 
 def _check_fields(value: object, name: object) -> None:
-    """Refuses what a record holds as a mapping of its fields."""
+    """Raise InvalidInputError for an object that a record stores as a dict of its fields."""
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
         raise InvalidInputError(
             f"/metadata/{name}: a {type(value).__qualname__} would come back as a dict; pass a "
             "dict of its fields"
         )
     if isinstance(value, dict):
-        for part in (*value, *value.values()):
-            _check_fields(part, name)
+        for item in (*value, *value.values()):
+            _check_fields(item, name)
     elif isinstance(value, list | tuple | set | frozenset):
-        for part in value:
-            _check_fields(part, name)
+        for item in value:
+            _check_fields(item, name)
 
 
-def pack(chunks: Iterable[Chunk]) -> list[Packed]:
-    """Chunks as they are kept."""
+def pack(chunks: Iterable[Chunk]) -> list[PackedChunk]:
+    """Return chunks as they are cached."""
     return [
         (
             chunk.text,
@@ -131,8 +132,8 @@ def pack(chunks: Iterable[Chunk]) -> list[Packed]:
     ]
 
 
-def unpack(kept: Iterable[Packed]) -> list[Chunk]:
-    """The chunks that were kept; raises ValueError or InvalidInputError for what are none."""
+def unpack(packed: Iterable[PackedChunk]) -> list[Chunk]:
+    """Return cached chunks; raise ValueError or InvalidInputError if they are invalid."""
     return [
         Chunk(
             text=text,
@@ -140,12 +141,12 @@ def unpack(kept: Iterable[Packed]) -> list[Chunk]:
             score=None if score is None else float(score),
             metadata=from_tagged(metadata) if metadata else {},
         )
-        for text, chunk_id, score, metadata in kept
+        for text, chunk_id, score, metadata in packed
     ]
 
 
 def copied(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The same chunks for another one, who may change their metadata."""
+    """Return chunks whose metadata the caller may change."""
     return [
         msgspec.structs.replace(chunk, metadata=_copy(chunk.metadata)) if chunk.metadata else chunk
         for chunk in chunks
@@ -154,6 +155,6 @@ def copied(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 def _copy(metadata: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: value if type(value) in _UNCHANGEABLE else deepcopy(value)
+        name: value if type(value) in _IMMUTABLE else deepcopy(value)
         for name, value in metadata.items()
     }

@@ -1,4 +1,4 @@
-"""Running retrievers: results kept for a while, shared by all who ask the same, and noted."""
+"""Running retrievers: results are cached, shared by concurrent callers, and tracked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.contexts.chunks import Packed, copied, pack, taken, unpack
+from headwater.contexts.chunks import PackedChunk, copied, pack, to_chunks, unpack
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
@@ -28,138 +28,138 @@ from headwater.features.user_calls import Raising
 from headwater.ports import Cached
 
 
-class _Results(msgspec.Struct, frozen=True):
-    """What a search found, what it rests on, and the moment of the oldest of that; None if none."""
+class _CachedResults(msgspec.Struct, frozen=True):
+    """Search results in the cache; ``oldest`` is None if a read behind them has no moment."""
 
-    chunks: list[Packed]
+    chunks: list[PackedChunk]
     oldest: int | None
     provenance: frozenset[Part]
 
 
-class _Found(NamedTuple):
-    """Results, since when they are known, and what was read for them just now."""
+class _Results(NamedTuple):
+    """Search results, the time of the search, and its reads; None if they come from the cache."""
 
     chunks: list[Chunk]
     oldest: int | None
     provenance: frozenset[Part]
     searched_at: int
-    read: ReadTracker | None
+    reads: ReadTracker | None
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Results).decode
+_decode = msgspec.json.Decoder(_CachedResults).decode
 
 
 class Retrievers:
-    """Searches by the user's own functions."""
+    """Runs the functions of retrievers."""
 
     def __init__(self, services: Services) -> None:
         self._cache = services.backends.cache
         self._calls = services.context_calls
         self._clock = services.clock
-        self._flights: SingleFlight[_Found] = SingleFlight()
+        self._flights: SingleFlight[_Results] = SingleFlight()
 
     async def run(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
-        """What the retriever finds, or found not longer ago than its cache keeps."""
+        """Return the retriever's results, or cached ones that are not older than its cache_ttl."""
         bound = bind(retriever, arguments, named)
-        asked = recordable(bound.arguments, "/arguments")
-        searched_at, began = self._clock.micros(), time.perf_counter()
-        note = partial(_note, retriever, asked, began)
-        nothing = _Found([], None, frozenset(), searched_at, ReadTracker())
-        missed = OnFailure(lambda: current_reads().track_failure(note(nothing, failed=True)))
-        failed = Raising(partial(RetrieverFailedError, retriever.name))
-        with missed, failed:
-            found = await self._found(retriever, bound, asked)
+        arguments_used = recordable(bound.arguments, "/arguments")
+        tracked = partial(_tracked, retriever, arguments_used, time.perf_counter())
+        none = _Results([], None, frozenset(), self._clock.micros(), ReadTracker())
+        track_failure = OnFailure(lambda: current_reads().track_failure(tracked(none, failed=True)))
+        translate_error = Raising(partial(RetrieverFailedError, retriever.name))
+        with track_failure, translate_error:
+            results = await self._results(retriever, bound, arguments_used)
         reads = current_reads()
-        if found.read is not None:
-            reads.track_all(found.read)
-        reads.track_retrieval(note(found))
-        return copied(found.chunks)
+        if results.reads is not None:
+            reads.track_all(results.reads)
+        reads.track_retrieval(tracked(results))
+        return copied(results.chunks)
 
-    async def _found(
-        self, retriever: RetrieverDef, bound: inspect.BoundArguments, asked: Mapping[str, Any]
-    ) -> _Found:
-        call, frame = Call(retriever, asked), current_frame()
+    async def _results(
+        self, retriever: RetrieverDef, bound: inspect.BoundArguments, arguments: Mapping[str, Any]
+    ) -> _Results:
+        call, frame = Call(retriever, arguments), current_frame()
         # A replay searches again, and its results may be of the past: they are not for others.
         if retriever.cache_ttl is None or frame.is_isolated:
             with calling(call):
                 return await self._search(retriever, bound)
-        key = _key(retriever, asked)
-        kept = await self._kept(retriever, key)
-        if kept is not None:
-            return kept
-        search = partial(self._search_and_keep, retriever, bound, key)
+        key = _key(retriever, arguments)
+        cached = await self._cached(retriever, key)
+        if cached is not None:
+            return cached
+        search = partial(self._search_and_cache, retriever, bound, key)
         if frame.is_shareable:
             return await self._flights.do(key, call, search, partial(_abandoned, retriever))
         with calling(call):
             return await search()
 
-    async def _kept(self, retriever: RetrieverDef, key: str) -> _Found | None:
-        """Results of before; without a cache, or with one that another version wrote, none."""
+    async def _cached(self, retriever: RetrieverDef, key: str) -> _Results | None:
+        """Return cached results; None if there are none or the cache cannot be read."""
         try:
             cached = await self._cache.get(key)
             if cached is None:
                 return None
-            kept = _decode(cached.value)
-            return _Found(unpack(kept.chunks), kept.oldest, kept.provenance, cached.kept_at, None)
+            results = _decode(cached.value)
+            chunks = unpack(results.chunks)
+            return _Results(chunks, results.oldest, results.provenance, cached.kept_at, None)
         except (HeadwaterError, ValueError) as error:
             log.warning(
                 "could not read cached search results", retriever=retriever.name, error=str(error)
             )
             return None
 
-    async def _search_and_keep(
+    async def _search_and_cache(
         self, retriever: RetrieverDef, bound: inspect.BoundArguments, key: str
-    ) -> _Found:
-        found = await self._search(retriever, bound)
+    ) -> _Results:
+        results = await self._search(retriever, bound)
         if retriever.cache_ttl is None or (
-            not current_frame().is_shareable and _reads_features(found)
+            not current_frame().is_shareable and _has_read_features(results)
         ):
-            return found
-        value = _encode(_Results(pack(found.chunks), found.oldest, found.provenance))
+            return results
+        value = _encode(_CachedResults(pack(results.chunks), results.oldest, results.provenance))
         try:
-            await self._cache.put(key, Cached(value, found.searched_at), retriever.cache_ttl)
+            await self._cache.put(key, Cached(value, results.searched_at), retriever.cache_ttl)
         except HeadwaterError as error:
             log.warning(
                 "could not cache search results", retriever=retriever.name, error=str(error)
             )
-        return found
+        return results
 
-    async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Found:
+    async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Results:
         searched_at = self._clock.micros()
-        take = partial(taken, most=retriever.top_k)
-        read = ReadTracker()
-        with OnFailure(lambda: current_reads().track_all(read)), tracking(read):
-            chunks = await self._calls.call(retriever, bound, RetrieverTimeoutError, take)
-        oldest, provenance = _oldest(read, searched_at), frozenset(read.provenance)
-        return _Found(chunks, oldest, provenance, searched_at, read)
+        convert = partial(to_chunks, limit=retriever.top_k)
+        reads = ReadTracker()
+        with OnFailure(lambda: current_reads().track_all(reads)), tracking(reads):
+            chunks = await self._calls.call(retriever, bound, RetrieverTimeoutError, convert)
+        oldest, provenance = _oldest(reads, searched_at), frozenset(reads.provenance)
+        return _Results(chunks, oldest, provenance, searched_at, reads)
 
 
-def _note(
+def _tracked(
     retriever: RetrieverDef,
-    asked: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     began: float,
-    found: _Found,
+    results: _Results,
     *,
     failed: bool = False,
 ) -> TrackedRetrieval:
     return TrackedRetrieval(
         retriever=retriever.name,
-        arguments=asked,
-        chunks=found.chunks,
-        searched_at=from_micros(found.searched_at),
-        oldest=None if found.oldest is None else from_micros(found.oldest),
-        provenance=found.provenance,
-        cache_hit=found.read is None,
+        arguments=arguments,
+        chunks=results.chunks,
+        searched_at=from_micros(results.searched_at),
+        oldest=None if results.oldest is None else from_micros(results.oldest),
+        provenance=results.provenance,
+        cache_hit=results.reads is None,
         latency_us=round((time.perf_counter() - began) * 1_000_000),
         failed=failed,
     )
 
 
-def _reads_features(found: _Found) -> bool:
-    return any(kind == "feature" for kind, *_ in found.provenance)
+def _has_read_features(results: _Results) -> bool:
+    return any(kind == "feature" for kind, *_ in results.provenance)
 
 
 def _abandoned(retriever: RetrieverDef, error: BaseException) -> None:
@@ -170,13 +170,13 @@ def _abandoned(retriever: RetrieverDef, error: BaseException) -> None:
     )
 
 
-def _oldest(read: ReadTracker, searched_at: int) -> int | None:
-    if read.incomplete:
+def _oldest(reads: ReadTracker, searched_at: int) -> int | None:
+    if reads.incomplete:
         return None
-    return searched_at if read.oldest is None else min(searched_at, to_micros(read.oldest))
+    return searched_at if reads.oldest is None else min(searched_at, to_micros(reads.oldest))
 
 
-def _key(retriever: RetrieverDef, asked: Mapping[str, Any]) -> str:
-    """The same for the same retriever and arguments, in every process."""
-    question = canonical([retriever.name, retriever.top_k, to_tagged(dict(asked))])
-    return f"{retriever.name}:{sha256(question).hexdigest()}"
+def _key(retriever: RetrieverDef, arguments: Mapping[str, Any]) -> str:
+    """Return a cache key: equal for equal retrievers and arguments, in every process."""
+    call = canonical([retriever.name, retriever.top_k, to_tagged(dict(arguments))])
+    return f"{retriever.name}:{sha256(call).hexdigest()}"

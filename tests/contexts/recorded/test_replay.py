@@ -214,7 +214,7 @@ async def test_a_function_that_is_gone_or_takes_other_inputs_says_so(opens: Open
     runtime_of(later.store).registry.contexts["plain"] = msgspec.structs.replace(
         definition, signature=other.signature
     )
-    with pytest.raises(InvalidInputError, match="'text', which its function no longer takes"):
+    with pytest.raises(InvalidInputError, match="'text', but its function has no such parameter"):
         await later.store.replay(made.context_id, "live")
 
 

@@ -224,13 +224,13 @@ async def test_an_object_that_has_changed_takes_what_was_recorded(shop: Shop) ->
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"text": str, "of": Narrow}, "it has no 'when' any more; let it take that again"),
-        ({"mood": str}, "it needs 'mood', which was not there; give that a default"),
-        ({"when": datetime}, "its 'when' was recorded as str and is datetime; let it take both"),
-        ({"when": int}, "its 'when' was recorded as str and is int; let it take both"),
-        ({"when": list[str]}, "its 'when' was recorded as str and is list[str]; let it take both"),
-        ({"of": Wider}, "in its 'of', it needs 'mood', which was not there; give that a default"),
-        ({"of": Checked}, "in its 'of', 'Why?' is no answer; let it take them again"),
+        ({"text": str, "of": Narrow}, "it has no field 'when' now; add it again"),
+        ({"mood": str}, "it requires 'mood', which was not recorded; give it a default"),
+        ({"when": datetime}, "'when' was recorded as str and is datetime now; accept both types"),
+        ({"when": int}, "'when' was recorded as str and is int now; accept both types"),
+        ({"when": list[str]}, "'when' was recorded as str and is list[str] now; accept both types"),
+        ({"of": Wider}, "in 'of', it requires 'mood', which was not recorded; give it a default"),
+        ({"of": Checked}, "in 'of', 'Why?' is no answer; accept the recorded values again"),
     ],
 )
 async def test_an_object_that_has_changed_says_what_does_not_fit(
@@ -243,7 +243,7 @@ async def test_an_object_that_has_changed_says_what_does_not_fit(
             await _again(shop, kind)
         assert str(refused.value).startswith(
             "context 'asked' was recorded with 'question' of the fields text, when, of, which "
-            f"make no Q of today: {said}"
+            f"do not fit today's Q: {said}"
         )
 
 

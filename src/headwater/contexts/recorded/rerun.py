@@ -1,4 +1,4 @@
-"""Replays: a recorded context shown, fitted again, or run again and kept nowhere."""
+"""Replays: a recorded context is shown, fitted again, or run again without a trace."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def current_replay() -> AssembleContext | None:
 
 
 def check_mode(mode: str) -> None:
-    """Refuses a way to replay that there is not."""
+    """Raise InvalidInputError for an unknown replay mode."""
     known = get_args(Mode)
     if mode not in known:
-        raise InvalidInputError(f"no replay mode {mode!r}; {nearest(str(mode), known)}")
+        raise InvalidInputError(f"unknown replay mode {mode!r}; {nearest(str(mode), known)}")
 
 
 class Replayer:
-    """Gives a recorded context once more."""
+    """Replays recorded contexts."""
 
     def __init__(self, services: Services, reader: Reader) -> None:
         self._services = services
         self._reader = reader
 
     async def replay(self, core: Core, mode: Mode) -> Replay:
-        """The context that a core tells of, in one of the ways."""
+        """Replay the context of a core in one of the modes."""
         if mode == "show":
             return show(core)
         if mode == "reassemble":
@@ -68,12 +68,12 @@ class Replayer:
         return await self._rerun(core, mode)
 
     async def _rerun(self, core: Core, mode: Mode) -> Replay:
-        """Runs the function as it is declared now, with the recorded inputs; nothing is kept."""
-        inputs, reference = _arguments(core, mode)
+        """Run the function as it is declared now, with the recorded inputs; store nothing."""
+        inputs, reference = _inputs(core, mode)
         definition = self._services.registry.context(core.context.name)
-        call = _bound(definition, inputs)
-        scratch = _Scratch(self._services.backends.records)
-        clock = _Still(core.created_at) if mode == "as_of" else self._services.clock
+        call = _bind(definition, inputs)
+        scratch = _ScratchLog(self._services.backends.records)
+        clock = _StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
         assembler = self._assembler(scratch, clock)
         sla_ms = core.policy.freshness_sla_ms
         overrides = Overrides(
@@ -81,14 +81,14 @@ class Replayer:
             freshness_sla=None if sla_ms is None else sla_ms * _MILLISECOND,
             interaction_ref=reference,
         )
-        past = _then(core) if mode == "as_of" else nullcontext()
+        past = _past_of(core) if mode == "as_of" else nullcontext()
         replay = ReplayRun(assembler.run, [])
         with replaying(replay), past:
             context = await assembler.run(definition, call.args, call.kwargs, overrides)
-        again = open_core(decode_record(scratch.appended[context.context_id]))
-        unkept = replace(context, meta={**context.meta, "recorded": False})
+        new_core = open_core(decode_record(scratch.appended[context.context_id]))
+        unrecorded = replace(context, meta={**context.meta, "recorded": False})
         return rerun(
-            core, mode, unkept, again, definition.definition, searched=bool(replay.searches)
+            core, mode, unrecorded, new_core, definition.definition, searched=bool(replay.searches)
         )
 
     def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
@@ -109,8 +109,8 @@ def _uncounted(context: object) -> None:
     """Leave a context out of the metrics."""
 
 
-class _Scratch:
-    """A log that is read like the store's own, and forgets what is appended to it."""
+class _ScratchLog:
+    """The store's record log, except that new records are kept in memory."""
 
     def __init__(self, inner: RecordLog) -> None:
         self.appended: dict[str, StoredRecord] = {}
@@ -121,8 +121,8 @@ class _Scratch:
         self.appended[record.context_id] = record
 
 
-class _Still:
-    """A clock that stands at one moment."""
+class _StoppedClock:
+    """A clock that always shows one moment."""
 
     def __init__(self, moment: datetime) -> None:
         self._moment = moment
@@ -134,24 +134,24 @@ class _Still:
         return to_micros(self._moment)
 
     async def sleep(self, seconds: float) -> None:
-        """Returns at once: no time passes here."""
+        """Return at once."""
 
 
 def track_search(retriever: str) -> None:
-    """Takes note of a search, by whatever function, if this is a replay."""
+    """Record that a retriever was called, if this is a replay."""
     replay = current_frame().replay
     if replay is not None:
         replay.searches.append(retriever)
 
 
 def check_not_replaying(verb: str) -> None:
-    """Refuses a verb that would change something, if this is a replay."""
+    """Raise ReplayWriteError if this is a replay: the verb changes the store."""
     if current_replay() is not None:
         raise ReplayWriteError(verb)
 
 
-def _then(core: Core) -> AbstractContextManager[None]:
-    """Reads values inside as the record says that they were read, or as they were known then."""
+def _past_of(core: Core) -> AbstractContextManager[None]:
+    """Read the values inside that the record has, or that were current at its time."""
     began, ended = core.timing.started_at, core.created_at
     read_at: dict[tuple[str, str, str], list[datetime]] = {}
     for read in core.features:
@@ -162,8 +162,8 @@ def _then(core: Core) -> AbstractContextManager[None]:
     return at_moment(began, ended, read_at)
 
 
-def _arguments(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What the function was called with."""
+def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the recorded inputs and interaction_ref; raise ReplayError if one is withheld."""
     withheld = [
         f"/{where}/{name}"
         for where, values in (("inputs", core.inputs), ("interaction_ref", core.interaction_ref))
@@ -176,103 +176,103 @@ def _arguments(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] |
     return dict(core.inputs), None if reference is None else dict(reference)
 
 
-def _bound(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:
-    """The recorded inputs as a call of the function as it is today."""
+def _bind(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:
+    """Bind the recorded inputs to the parameters that the function has today."""
     parameters = definition.signature.parameters
     for name in inputs:
         if name not in parameters:
             raise InvalidInputError(
-                f"context {definition.name!r} was recorded with the input {name!r}, which its "
-                f"function no longer takes; {nearest(name, parameters)}"
+                f"context {definition.name!r} was recorded with the input {name!r}, but its "
+                f"function has no such parameter now; {nearest(name, parameters)}"
             )
     hints = annotations_of(definition.function)
-    given = {
-        name: _given(definition, parameters[name], value, hints.get(name, Any))
+    arguments = {
+        name: _argument(definition, parameters[name], value, hints.get(name, Any))
         for name, value in inputs.items()
     }
-    return inspect.BoundArguments(definition.signature, given)
+    return inspect.BoundArguments(definition.signature, arguments)
 
 
-def _given(definition: ContextDef, parameter: inspect.Parameter, value: Any, hint: Any) -> Any:
-    """A recorded input as the function was given it, in the type that it annotates today."""
+def _argument(definition: ContextDef, parameter: inspect.Parameter, value: Any, hint: Any) -> Any:
+    """Return a recorded input in the type that its parameter annotates today."""
     kind = hint
     if parameter.kind is parameter.VAR_POSITIONAL:
         kind = tuple[hint, ...]
     elif parameter.kind is parameter.VAR_KEYWORD:
         kind = dict[str, hint]
     try:
-        return _typed(value, kind)
-    except _UnfitError as unfit:
-        if not _is_made_of_fields(value, kind):
-            return value  # it was called with something else, or the annotation is about no value
+        return _convert(value, kind)
+    except _MismatchError as mismatch:
+        if not _has_fields(value, kind):
+            return value  # the call did not follow the annotation
         raise InvalidInputError(
             f"context {definition.name!r} was recorded with {parameter.name!r} of the fields "
-            f"{', '.join(map(str, value))}, which make no {kind.__name__} of today: "
-            f"{_misfit(value, kind, unfit)}"
-        ) from unfit
+            f"{', '.join(map(str, value))}, which do not fit today's {kind.__name__}: "
+            f"{_explain(value, kind, mismatch)}"
+        ) from mismatch
 
 
-class _UnfitError(Exception):
-    """A recorded value is none of a type as it is today."""
+class _MismatchError(Exception):
+    """A recorded value does not fit a type as it is declared today."""
 
 
-def _typed(value: Any, kind: Any) -> Any:
-    """A recorded value in a type, and the same in it."""
-    why = "one of them would be another value"
-    # A record has the fields of an object by their names, whatever they are called in JSON.
-    for form in (value, _objects(value)):
+def _convert(value: Any, kind: Any) -> Any:
+    """Convert a recorded value to a type; raise _MismatchError if it would change."""
+    reason = "a value would change"
+    # A record has the fields of an object by their Python names, not by their JSON names.
+    for form in (value, _as_objects(value)):
         try:
             typed = msgspec.convert(form, kind, from_attributes=True)
-            if _holds(to_tagged(typed), to_tagged(value)):
+            if _includes(to_tagged(typed), to_tagged(value)):
                 return typed
         except (msgspec.ValidationError, TypeError, RecordValueError) as error:
-            why = str(error)
-    raise _UnfitError(why)
+            reason = str(error)
+    raise _MismatchError(reason)
 
 
-def _misfit(value: Mapping[str, Any], kind: Any, unfit: _UnfitError) -> str:
-    """Which of the recorded fields does not fit a type, and what would let it."""
+def _explain(value: Mapping[str, Any], kind: Any, mismatch: _MismatchError) -> str:
+    """Return which recorded field does not fit a type, and the remedy."""
     today = type_info(kind)
     assert isinstance(today, StructType | DataclassType)
     hints = get_type_hints(kind)
     gone = [name for name in value if name not in hints]
     if gone:
-        return f"it has no {gone[0]!r} any more; let it take that again"
+        return f"it has no field {gone[0]!r} now; add it again"
     new = [field.name for field in today.fields if field.required and field.name not in value]
     if new:
-        return f"it needs {new[0]!r}, which was not there; give that a default"
+        return f"it requires {new[0]!r}, which was not recorded; give it a default"
     for name, item in value.items():
         try:
-            _typed(item, hints[name])
-        except _UnfitError as why:
-            return _misfit_at(name, item, hints[name], why)
-    return f"{unfit}; let it take them again"
+            _convert(item, hints[name])
+        except _MismatchError as field_mismatch:
+            return _explain_field(name, item, hints[name], field_mismatch)
+    return f"{mismatch}; accept the recorded values again"
 
 
-def _misfit_at(name: str, value: Any, kind: Any, unfit: _UnfitError) -> str:
-    if _is_made_of_fields(value, kind):
-        return f"in its {name!r}, {_misfit(value, kind, unfit)}"
+def _explain_field(name: str, value: Any, kind: Any, mismatch: _MismatchError) -> str:
+    if _has_fields(value, kind):
+        return f"in {name!r}, {_explain(value, kind, mismatch)}"
     today = kind.__name__ if isinstance(kind, type) else kind
-    return f"its {name!r} was recorded as {type(value).__name__} and is {today}; let it take both"
+    return f"{name!r} was recorded as {type(value).__name__} and is {today} now; accept both types"
 
 
-def _is_made_of_fields(value: Any, kind: Any) -> bool:
+def _has_fields(value: Any, kind: Any) -> bool:
     return isinstance(value, dict) and (is_struct_type(kind) or is_dataclass(kind))
 
 
-def _objects(value: Any) -> Any:
-    """The same with objects in the place of mappings."""
+def _as_objects(value: Any) -> Any:
+    """Return the value with objects instead of dicts."""
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return SimpleNamespace(**{key: _objects(item) for key, item in value.items()})
+        return SimpleNamespace(**{key: _as_objects(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        return type(value)(map(_objects, value))
+        return type(value)(map(_as_objects, value))
     return value
 
 
-def _holds(typed: Any, recorded: Any) -> bool:
-    """Says whether a value has all that was recorded, as it was: 1 for a float was no 1.0."""
+def _includes(typed: Any, recorded: Any) -> bool:
+    """Return whether a value has everything that was recorded; 1 and 1.0 differ."""
     if isinstance(recorded, dict) and isinstance(typed, dict):
-        return all(key in typed and _holds(typed[key], of) for key, of in recorded.items())
+        return all(key in typed and _includes(typed[key], item) for key, item in recorded.items())
     if isinstance(recorded, list) and isinstance(typed, list):
-        return len(typed) == len(recorded) and all(map(_holds, typed, recorded))
+        return len(typed) == len(recorded) and all(map(_includes, typed, recorded))
     return bool(typed == recorded)
