@@ -59,7 +59,7 @@ class _Imported(msgspec.Struct, frozen=True):
 
 
 class SegmentWriter:
-    """Changes the segments, in one process at a time."""
+    """The writer of segments, active in one process at a time."""
 
     def __init__(
         self,

@@ -91,7 +91,7 @@ class _PointRow(msgspec.Struct, frozen=True):
 
 
 class DuckdbOfflineStore:
-    """Reads segments and tail together; each call uses a new DuckDB session in a thread."""
+    """History in segments and tail; each call uses a new DuckDB session in a thread."""
 
     def __init__(
         self,

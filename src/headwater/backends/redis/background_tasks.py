@@ -16,7 +16,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 class PartitionTasks:
-    """Runs at most one task per partition; a failed task can start again after a pause."""
+    """At most one task per partition; a failed task can start again after a pause."""
 
     def __init__(self, part: str, problem: str, on_late: Callable[[], None]) -> None:
         self._outage = Outage(part)

@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedisBus:
-    """Appends events durably, and commits a batch's effects and position in one script."""
+    """The log of events; a batch's effects and position are committed in one script."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class SplitOutcome(NamedTuple):
 
 
 class CrossShardWrites:
-    """Forwards changes from the partitions that made them to those of their entities."""
+    """Changes on their way from the partition that made them to those of their entities."""
 
     def __init__(
         self, redis: Redis, keys: Keys, online: RedisOnlineStore, notifications: Notifications

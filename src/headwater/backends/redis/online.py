@@ -51,7 +51,7 @@ _Combine = Callable[[Cells, Cells], Cells]
 
 
 class RedisOnlineStore:
-    """Reads in one round trip per server; writes if the values did not change meanwhile."""
+    """Current values, read in one round trip per server, written if unchanged meanwhile."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis

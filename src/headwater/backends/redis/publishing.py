@@ -14,7 +14,7 @@ from headwater.core.values import ServiceEvent
 
 
 class Publisher:
-    """Builds the calls that append events, each id once within the dedup window."""
+    """Builder of the calls that append events, each id once within the dedup window."""
 
     def __init__(self, keys: Keys, clock: Clock, dedup_limit: int) -> None:
         self._keys = keys

@@ -72,7 +72,7 @@ def insert_event(
 
 
 class SqliteBus:
-    """Appends events durably, and commits a batch's effects and position in one transaction."""
+    """The log of events; a batch's effects and position are committed in one transaction."""
 
     def __init__(
         self,

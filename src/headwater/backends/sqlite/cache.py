@@ -35,7 +35,7 @@ DELETE FROM cache WHERE rowid IN (
 
 
 class SqliteCache:
-    """Reads inline, writes in the writer thread."""
+    """A cache with inline reads, and writes in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer, clock: Clock, largest: int = LARGEST) -> None:
         self._home = home

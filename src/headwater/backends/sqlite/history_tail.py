@@ -61,7 +61,7 @@ _PRUNE_STEPS = 20
 
 
 class SqliteRecentHistory:
-    """Reads in one short transaction; writes in one, under the write lock."""
+    """Recent history, read in short transactions and written under the write lock."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -55,7 +55,7 @@ class Sleeper:
 
 
 class Waker:
-    """Sends every worker a datagram from the writer thread, after a commit that adds work."""
+    """Sender of a datagram to every worker, used by the writer thread after a commit."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

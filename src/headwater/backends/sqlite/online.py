@@ -33,7 +33,7 @@ _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
 
 
 class SqliteOnlineStore:
-    """Reads inline, because a read takes microseconds; writes in the writer thread."""
+    """Current values, read inline because that takes microseconds, written in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer) -> None:
         self._home = home

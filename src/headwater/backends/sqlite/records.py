@@ -65,7 +65,7 @@ class _Append(NamedTuple):
 
 
 class SqliteRecordLog:
-    """Appends in the writer thread, where concurrent appends share a commit; reads inline."""
+    """The record log, read inline; concurrent appends share a commit in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer) -> None:
         self._home = home

@@ -44,7 +44,7 @@ _FAILURES = (sqlite3.Error, HeadwaterError, ValueError, OverflowError)
 
 
 class Writer:
-    """Runs jobs in order and atomically, many per transaction; results are durable."""
+    """A thread that runs jobs in order and atomically, many per durable transaction."""
 
     def __init__(self, home: Home, wake: Callable[[], None]) -> None:
         self._home = home

@@ -61,7 +61,7 @@ class BusConformance(Suite):
         await publish(one, [click("u1", number) for number in range(10, 13)])
         batches = await read(one, await hold(one))
         for entity_id, count in (("u1", 13), ("u2", 10)):
-            (own,) = [
+            (numbers_read,) = [
                 [
                     d.event.payload["number"]
                     for d in batch.deliveries
@@ -70,7 +70,7 @@ class BusConformance(Suite):
                 for batch in batches
                 if any(d.event.entity_id == entity_id for d in batch.deliveries)
             ]
-            assert own == list(range(count))
+            assert numbers_read == list(range(count))
 
     async def test_an_event_id_published_again_within_the_dedup_window_is_accepted_once(
         self, connect: Connect

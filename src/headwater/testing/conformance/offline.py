@@ -197,11 +197,11 @@ class OfflineStoreConformance(Suite):
             ]
         )
         page = await backends.offline.latest("User", after="", limit=9)
-        numbers = [(i, {f: int(past.value) for f, past in own.items()}) for i, own in page]
+        numbers = [(i, {f: int(past.value) for f, past in values.items()}) for i, values in page]
         assert numbers == [("u1", {"clicks": 2, "f": 5}), ("u2", {"f": 6, "g": 8})]
-        for entity_id, own in page:
+        for entity_id, values in page:
             point = Point(entity_id, END_OF_TIME)
-            assert await backends.offline.as_of(list(own), [point]) == [list(own.values())]
+            assert await backends.offline.as_of(list(values), [point]) == [list(values.values())]
 
     async def test_latest_has_a_value_from_the_moment_it_was_made_durable(
         self, connect: Connect
@@ -209,8 +209,8 @@ class OfflineStoreConformance(Suite):
         one, other = await connect(), await connect()
         for number in range(3):
             await one.online.put([change(number, as_of=after(number))])
-            [(_, own)] = await other.offline.latest("User", after="", limit=9)
-            assert int(own["clicks"].value) == number
+            [(_, values)] = await other.offline.latest("User", after="", limit=9)
+            assert int(values["clicks"].value) == number
 
     async def test_query_runs_over_the_event_log(self, backends: Backends) -> None:
         events = [click(f"u{number % 2}", number) for number in range(5)]

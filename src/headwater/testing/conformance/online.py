@@ -65,7 +65,7 @@ class OnlineStoreConformance(Suite):
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(7)])
-        known, unknown = await backends.online.get_packed("User", ["u1", "nobody"])
+        known, unknown = await backends.online.get_packed("User", ["u1", "unknown"])
         assert decode_cells(known) == {"clicks": change(7).cell}
         assert decode_cells(unknown) == {}
 
@@ -76,9 +76,9 @@ class OnlineStoreConformance(Suite):
         await backends.online.put(
             [change(number, entity_id=entity_id) for number, entity_id in enumerate(ids)]
         )
-        asked = [*reversed(ids), "u5", "u5"]
-        answers = await backends.online.get("User", asked)
-        expected = [change(int(entity_id[1:])).cell for entity_id in asked]
+        requested = [*reversed(ids), "u5", "u5"]
+        answers = await backends.online.get("User", requested)
+        expected = [change(int(entity_id[1:])).cell for entity_id in requested]
         assert [cells["clicks"] for cells in answers] == expected
 
     async def test_get_returns_nothing_for_an_unknown_id(self, backends: Backends) -> None:
@@ -243,8 +243,10 @@ class OnlineStoreConformance(Suite):
         ids = sorted(f"u{number}" for number in range(50))
         await backends.online.put([change(entity_id=entity_id) for entity_id in ids])
         for partition in range(count):
-            own = await backends.online.entity_ids("User", after="", limit=100, partition=partition)
-            assert own == [i for i in ids if partition_of(i, count) == partition]
+            found = await backends.online.entity_ids(
+                "User", after="", limit=100, partition=partition
+            )
+            assert found == [i for i in ids if partition_of(i, count) == partition]
 
     async def test_entity_ids_with_one_feature_leave_out_entities_that_have_only_others(
         self, backends: Backends

@@ -356,7 +356,7 @@ class RecordLogConformance(Suite):
         kept = [record(at=after(number)) for number in range(3)]
         keys = [[b"a", b"b"], [b"b", b"c", b"b"], [b"c"]]
         await asyncio.gather(
-            *(backends.records.append(r, own) for r, own in zip(kept, keys, strict=True))
+            *(backends.records.append(r, own_keys) for r, own_keys in zip(kept, keys, strict=True))
         )
         assert await backends.records.find(b"a") == newest_first(kept[:1])
         assert await backends.records.find(b"b") == newest_first(kept[:2])
