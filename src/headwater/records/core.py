@@ -216,6 +216,11 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing
 
 
+def disclosed(value: Any) -> Any:
+    """Return a value, or None if the core only commits to it."""
+    return None if type(value) is Commitment else value
+
+
 def decimal_text(score: float) -> str:
     """Return a score as the core writes it: all digits, no exponent."""
     number = Decimal(repr(score))

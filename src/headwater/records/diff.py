@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from headwater.core.canonical_json import canonical, to_tagged
-from headwater.records.core import Commitment, Core, FeatureRead, Item, Result
+from headwater.records.core import Commitment, Core, FeatureRead, Item, Result, disclosed
 from headwater.records.lineage import Decision
 from headwater.records.pairing import pairs_of
-
-T = TypeVar("T")
 
 Change = Literal["added", "removed", "changed", "same", "unknown"]
 """How a value changed; unknown if one of the records withholds it."""
@@ -139,27 +137,26 @@ def diff(before: Core, after: Core) -> ContextDiff:
     )
 
 
-def _change(one: T | None, two: T | None, *parts: Callable[[T], Any]) -> Change:
-    """Return how an element changed, comparing only these parts."""
-    if one is None:
+def _change(before: Sequence[Any] | None, after: Sequence[Any] | None) -> Change:
+    """Return how an element changed, given the values that are compared; None if it is absent."""
+    if before is None:
         return "added"
-    if two is None:
+    if after is None:
         return "removed"
-    sides = [(part(one), part(two)) for part in parts]
     # Salts are random, so equal commitments mean the same value of the same record.
-    sides = [(a, b) for a, b in sides if not (isinstance(a, Commitment) and a == b)]
-    if any(isinstance(side, Commitment) for pair in sides for side in pair):
+    pairs = [(a, b) for a, b in zip(before, after, strict=True) if not _is_same_commitment(a, b)]
+    if any(isinstance(value, Commitment) for pair in pairs for value in pair):
         return "unknown"
-    return "same" if all(_form(a) == _form(b) for a, b in sides) else "changed"
+    return "same" if all(_form(a) == _form(b) for a, b in pairs) else "changed"
+
+
+def _is_same_commitment(before: Any, after: Any) -> bool:
+    return isinstance(before, Commitment) and bool(before == after)
 
 
 def _form(value: Any) -> bytes:
     """Return bytes that are equal only for equal values of the same type."""
     return canonical(to_tagged(value))
-
-
-def _disclosed(value: Any) -> Any:
-    return None if isinstance(value, Commitment) else value
 
 
 class _Placed(NamedTuple):
@@ -168,6 +165,9 @@ class _Placed(NamedTuple):
     place: int
     item: Item
     inner: str | None
+
+    def compared(self) -> Sequence[Any]:
+        return (self.item.content, self.item.decision, self.item.emitted)
 
 
 def _items(before: Core, after: Core) -> list[ItemDiff]:
@@ -220,7 +220,7 @@ def _role(placed: _Placed) -> Hashable | None:
     if placed.inner is not None or _has_stable_ref(placed):
         return None
     withheld = isinstance(placed.item.source.ref, Commitment)
-    return None if withheld else (_kind(placed), _disclosed(placed.item.section))
+    return None if withheld else (_kind(placed), disclosed(placed.item.section))
 
 
 def _kind(placed: _Placed) -> Hashable | None:
@@ -233,15 +233,10 @@ def _item(one: _Placed | None, two: _Placed | None) -> ItemDiff:
     before, after = _item_side(one), _item_side(two)
     return ItemDiff(
         identity=next(_name(placed) for placed in (two, one) if placed is not None),
-        change=_change(
-            one,
-            two,
-            lambda of: of.item.content,
-            lambda of: of.item.decision,
-            lambda of: of.item.emitted,
-        ),
+        change=_change(one and one.compared(), two and two.compared()),
         flipped=bool(before and after and before.decision != after.decision),
-        tokens_delta=_emitted(after) - _emitted(before),
+        tokens_delta=(after.emitted_tokens if after else 0)
+        - (before.emitted_tokens if before else 0),
         before=before,
         after=after,
     )
@@ -250,19 +245,8 @@ def _item(one: _Placed | None, two: _Placed | None) -> ItemDiff:
 def _item_side(placed: _Placed | None) -> ItemSide | None:
     if placed is None:
         return None
-    item = placed.item
-    return ItemSide(
-        place=placed.place,
-        decision=item.decision,
-        reason=item.reason,
-        priority=item.priority,
-        tokens=item.tokens,
-        emitted_tokens=item.emitted_tokens,
-    )
-
-
-def _emitted(side: ItemSide | None) -> int:
-    return 0 if side is None else side.emitted_tokens
+    names = set(ItemSide.__struct_fields__) - {"place"}
+    return ItemSide(place=placed.place, **{name: getattr(placed.item, name) for name in names})
 
 
 _LONGEST_NAME = 60
@@ -301,11 +285,12 @@ def _feature(one: FeatureRead | None, two: FeatureRead | None) -> FeatureDiff:
     feature, entity, entity_id = next(
         (read.feature, read.entity, read.entity_id) for read in (two, one) if read is not None
     )
+    values = [None if read is None else (read.value,) for read in (one, two)]
     return FeatureDiff(
         feature=feature,
         entity=entity,
-        entity_id=_disclosed(entity_id),
-        change=_change(one, two, lambda read: read.value),
+        entity_id=disclosed(entity_id),
+        change=_change(*values),
         before=_feature_side(one),
         after=_feature_side(two),
     )
@@ -314,13 +299,8 @@ def _feature(one: FeatureRead | None, two: FeatureRead | None) -> FeatureDiff:
 def _feature_side(read: FeatureRead | None) -> FeatureSide | None:
     if read is None:
         return None
-    return FeatureSide(
-        value=_disclosed(read.value),
-        as_of=read.as_of,
-        age_ms=read.age_ms,
-        source=read.source,
-        fresh=read.fresh,
-    )
+    names = FeatureSide.__struct_fields__
+    return FeatureSide(**{name: disclosed(getattr(read, name)) for name in names})
 
 
 class _Ranked(NamedTuple):
@@ -331,6 +311,9 @@ class _Ranked(NamedTuple):
     call: int
     rank: int
     result: Result
+
+    def compared(self) -> Sequence[Any]:
+        return (self.result.content, self.rank, self.result.score)
 
 
 def _results(before: Core, after: Core) -> list[ResultDiff]:
@@ -375,14 +358,8 @@ def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
     )
     return ResultDiff(
         retriever=retriever,
-        id=_disclosed(found),
-        change=_change(
-            one,
-            two,
-            lambda ranked: ranked.result.content,
-            lambda ranked: ranked.rank,
-            lambda ranked: ranked.result.score,
-        ),
+        id=disclosed(found),
+        change=_change(one and one.compared(), two and two.compared()),
         before=one and ResultSide(rank=one.rank, score=one.result.score),
         after=two and ResultSide(rank=two.rank, score=two.result.score),
     )
@@ -403,21 +380,14 @@ def _rules(core: Core) -> dict[str, Any]:
     }
 
 
-class _Value(NamedTuple):
-    """A value that is present, even if it is None."""
-
-    value: Any
-
-
 def _values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ValueDiff]:
     """Yield the values that differ."""
     for name in dict.fromkeys((*before, *after)):
-        one = _Value(before[name]) if name in before else None
-        two = _Value(after[name]) if name in after else None
-        change = _change(one, two, lambda of: of.value)
+        one = (before[name],) if name in before else None
+        two = (after[name],) if name in after else None
+        change = _change(one, two)
         if change != "same":
-            sides = (None if of is None else _disclosed(of.value) for of in (one, two))
-            yield ValueDiff(name, change, *sides)
+            yield ValueDiff(name, change, *(side and disclosed(side[0]) for side in (one, two)))
 
 
 def _text(before: Core, after: Core) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.records.core import Commitment, Core, FeatureRead, Item, Retrieval
+from headwater.records.core import Core, FeatureRead, Item, Retrieval, disclosed
 from headwater.records.lineage import (
     Context,
     ContextLineage,
@@ -93,7 +93,7 @@ def _context_facts(record: Record, core: Core) -> dict[str, Any]:
     """Return the fields of `ContextFacts`."""
     reference = core.interaction_ref
     return {
-        "content": _disclosed(core.output.content),
+        "content": disclosed(core.output.content),
         "context_id": core.context_id,
         "record_hash": record.record_hash,
         "content_hash": record.content_hash,
@@ -136,12 +136,8 @@ def _body(core: Core, *, recorded: bool) -> dict[str, Any]:
     }
 
 
-def _disclosed(value: Any) -> Any:
-    return None if type(value) is Commitment else value
-
-
 def _disclosed_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _disclosed(value) for name, value in values.items()}
+    return {name: disclosed(value) for name, value in values.items()}
 
 
 def _lineage(core: Core) -> ContextLineage:
@@ -167,8 +163,8 @@ def _feature(read: FeatureRead) -> FeatureLineage:
     return FeatureLineage(
         feature=read.feature,
         entity=read.entity,
-        entity_id=_disclosed(read.entity_id),
-        value=_disclosed(read.value),
+        entity_id=disclosed(read.entity_id),
+        value=disclosed(read.value),
         as_of=read.as_of,
         written_at=read.written_at,
         age_ms=read.age_ms,
@@ -180,7 +176,7 @@ def _feature(read: FeatureRead) -> FeatureLineage:
 def _retriever(call: Retrieval) -> RetrieverLineage:
     return RetrieverLineage(
         retriever=call.retriever,
-        arguments=_disclosed(call.arguments),
+        arguments=disclosed(call.arguments),
         count=call.count,
         latency_ms=call.latency_us / 1000,
         cache_hit=call.cache_hit,
@@ -197,9 +193,7 @@ def _retriever_trace(call: Retrieval) -> RetrieverTrace:
         index=None if call.index is None else call.index.name,
         index_version=None if call.index is None else call.index.version,
         results=[
-            ResultTrace(
-                id=_disclosed(found.id), score=found.score, content=_disclosed(found.content)
-            )
+            ResultTrace(id=disclosed(found.id), score=found.score, content=disclosed(found.content))
             for found in call.results
         ],
     )
@@ -215,7 +209,7 @@ def _item(item: Item) -> ItemLineage:
         reason=item.reason,
         priority=item.priority,
         required=item.required,
-        section=_disclosed(item.section),
+        section=disclosed(item.section),
         tokens=item.tokens,
         emitted_tokens=item.emitted_tokens,
         short_by=item.short_by,
@@ -226,11 +220,11 @@ def _item_trace(item: Item) -> ItemTrace:
     kept = None if item.decision == "dropped" else item.content
     return ItemTrace(
         **msgspec.structs.asdict(_item(item)),
-        content=_disclosed(item.content),
-        emitted=_disclosed(item.emitted if item.decision == "truncated" else kept),
+        content=disclosed(item.content),
+        emitted=disclosed(item.emitted if item.decision == "truncated" else kept),
         truncate=item.truncate,
         source_kind=item.source.kind,
-        source_ref=_disclosed(item.source.ref),
+        source_ref=disclosed(item.source.ref),
         why=_why(item),
     )
 
