@@ -1,5 +1,6 @@
 """`headwater context redact`: redact values of a record permanently."""
 
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from headwater.cli.options import AsJson, Ref, StoreOption, bare_store
 from headwater.cli.output import is_interactive, note, print_json
 from headwater.cli.runner import run
+from headwater.records.record import Record
 from headwater.records.redaction_search import also_disclosed
 
 
@@ -65,7 +67,11 @@ def redact(
                 "also_disclosed": remaining,
             }
         )
-        return
+    else:
+        _print_result(record, redacted, remaining)
+
+
+def _print_result(record: Record, redacted: str, remaining: Sequence[str]) -> None:
     typer.echo(f"Redacted {redacted} of {record.context_id}.")
     typer.echo(f"The record hash is unchanged: {record.record_hash}")
     if remaining:

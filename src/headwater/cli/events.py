@@ -104,16 +104,7 @@ def publish(
     if as_json:
         print_json(results if batch else results[0])
         return
-    rows = [
-        (
-            result["event_type"],
-            result["entity_id"],
-            result["event_id"],
-            "duplicate" if result["duplicate"] else "new",
-        )
-        for result in results
-    ]
-    print_table(("event type", "entity id", "event id", "published"), rows)
+    _print_results(results)
 
 
 def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:
@@ -172,3 +163,16 @@ def _results(
         }
         for event, result in zip(events, published, strict=True)
     ]
+
+
+def _print_results(results: Sequence[dict[str, object]]) -> None:
+    rows = [
+        (
+            result["event_type"],
+            result["entity_id"],
+            result["event_id"],
+            "duplicate" if result["duplicate"] else "new",
+        )
+        for result in results
+    ]
+    print_table(("event type", "entity id", "event id", "published"), rows)
