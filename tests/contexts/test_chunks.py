@@ -295,7 +295,7 @@ def test_a_search_without_a_body_is_refused(store: FeatureStore) -> None:
         ...  # noqa: PIE790
 
     for function in (dots, passes, described, both, hidden(both)):
-        with pytest.raises(DeclarationError, match="its body must be a search: it is empty"):
+        with pytest.raises(DeclarationError, match="its body must be a search; it is empty"):
             retriever(store, name="search")(function)
     assert runtime_of(store).registry.retrievers == {}
 

@@ -120,14 +120,14 @@ def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None
         ({"sql": "SELECT 1"}, "sql needs refresh"),
         ({"max_retries": 3}, "max_retries needs trigger"),
         ({"order": "event_time"}, "order needs trigger"),
-        ({"trigger": "x", "sql": "SELECT 1"}, "sql and trigger cannot go together"),
-        ({"trigger": "x", "refresh": "5m"}, "refresh and trigger cannot go together"),
-        ({"trigger": "x", "template": "x"}, "template and trigger cannot go together"),
-        ({"refresh": "5m", "template": "x"}, "refresh and template cannot go together"),
-        ({"template": "x", "ttl": "5m"}, "ttl has no meaning"),
+        ({"trigger": "x", "sql": "SELECT 1"}, "sql and trigger cannot be combined"),
+        ({"trigger": "x", "refresh": "5m"}, "refresh and trigger cannot be combined"),
+        ({"trigger": "x", "template": "x"}, "template and trigger cannot be combined"),
+        ({"refresh": "5m", "template": "x"}, "refresh and template cannot be combined"),
+        ({"template": "x", "ttl": "5m"}, "ttl does not apply to a template"),
         ({"default": "none"}, "default: feature 'feature_name' cannot store 'none' as int"),
-        ({"name": "not a name"}, "feature name 'not a name' is not a plain identifier"),
-        ({"template": "x"}, "a template gives text; annotate it -> str"),
+        ({"name": "not a name"}, "feature name 'not a name' is not an identifier"),
+        ({"template": "x"}, "a template is text; annotate it `-> str`"),
     ],
 )
 def test_options_that_cannot_hold_are_refused(
@@ -148,8 +148,8 @@ def test_options_that_cannot_hold_are_refused(
         ({"trigger": []}, "trigger must be an event type or a list of them"),
         ({"trigger": [1]}, "trigger must be an event type or a list of them"),
         ({"trigger": ""}, "trigger must be an event type or a list of them"),
-        ({"trigger": "x", "max_retries": -1}, "max_retries must be a whole number from 0 on"),
-        ({"trigger": "x", "max_retries": True}, "max_retries must be a whole number from 0 on"),
+        ({"trigger": "x", "max_retries": -1}, "max_retries must be a whole number, 0 or above"),
+        ({"trigger": "x", "max_retries": True}, "max_retries must be a whole number, 0 or above"),
         ({"trigger": "x", "order": "random"}, "order must be one of stream, event_time"),
     ],
 )
@@ -191,7 +191,7 @@ def test_only_a_handler_may_return_nothing(user: type) -> None:
     def nothing(user_id: str) -> None:
         return None
 
-    with pytest.raises(DeclarationError, match="only a triggered feature"):
+    with pytest.raises(DeclarationError, match="only features with trigger= may return nothing"):
         feature(entity=user)(nothing)
 
 

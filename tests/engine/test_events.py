@@ -382,7 +382,7 @@ async def test_a_store_that_was_closed_says_so(store: FeatureStore) -> None:
 
 async def test_a_payload_that_json_would_change_is_refused(store: FeatureStore) -> None:
     for payload in ({1: 2}, {"at": (1, 2)}, {"nan": float("nan")}):
-        with pytest.raises(EventError, match="payload cannot be kept"):
+        with pytest.raises(EventError, match="payload cannot be stored"):
             await store.publish("buy", "u1", payload)  # type: ignore[arg-type]
 
 
@@ -392,7 +392,7 @@ async def test_what_is_no_event_is_refused(store: FeatureStore) -> None:
         await store.publish("note", "u1", [1])  # type: ignore[arg-type]
     with pytest.raises(EventError, match=r"takes a list; pass \[event\]"):
         await store.bus.publish_many(event)  # type: ignore[arg-type]
-    with pytest.raises(EventError, match=r"event 1: .* is no ServiceEvent"):
+    with pytest.raises(EventError, match=r"event 1: .* is not a ServiceEvent"):
         await store.bus.publish_many([event, {"event_type": "note"}])  # type: ignore[list-item]
 
 
@@ -402,5 +402,5 @@ async def test_a_payload_that_is_too_large_is_refused(store: FeatureStore) -> No
     deep: dict[str, object] = {}
     for _ in range(5_000):
         deep = {"in": deep}
-    with pytest.raises(EventError, match="payload cannot be kept"):
+    with pytest.raises(EventError, match="payload cannot be stored"):
         await store.publish("buy", "u1", deep)

@@ -179,4 +179,4 @@ async def test_overrides_that_no_record_holds_are_refused(
     told = await problem(client, "made", max_tokens=2**53)
     assert "below 2^53" in told["detail"]
     told = await problem(client, "made", freshness_sla="999999999d")
-    assert "longer than any record can say" in told["detail"]
+    assert "longer than a record can hold" in told["detail"]

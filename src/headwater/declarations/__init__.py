@@ -1,4 +1,4 @@
-"""Contexts and retrievers as they are declared: items under a budget, and searches for them."""
+"""Declarations: decorators, definitions, registry and dependency graph."""
 
 from headwater.declarations.context_decorators import annotations_of, context, retriever
 from headwater.declarations.contexts import (

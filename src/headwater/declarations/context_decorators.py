@@ -174,7 +174,7 @@ class _Checks:
         self.name = function.__name__ if name is None else name
         if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
             raise DeclarationError(
-                f"{decorator.__name__} name {self.name!r} is not a plain identifier", self.location
+                f"{decorator.__name__} name {self.name!r} is not an identifier", self.location
             )
 
     def check(self, option: str, wanted: str, *, holds: bool) -> None:

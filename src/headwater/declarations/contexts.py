@@ -1,4 +1,4 @@
-"""Contexts and retrievers once they are declared, and what one call has otherwise."""
+"""Declared contexts and retrievers, and the options of one call."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ P = ParamSpec("P")
 
 OnOverflow = Literal["error", "flag"]
 
-# Ages are counted in whole milliseconds, and no record holds more of them.
+# Ages are whole milliseconds, and a record holds none that is larger.
 _SHORTEST_SLA = timedelta(milliseconds=1)
 _LONGEST_SLA = LARGEST * _SHORTEST_SLA
 
 
 class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
-    """A context and everything that was said about how it is assembled."""
+    """A declared context and its options."""
 
     name: str
     version: str | None
@@ -48,7 +48,7 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
-    """A search and everything that was said about it."""
+    """A declared retriever and its options."""
 
     name: str
     function: Callable[..., Any]
@@ -62,7 +62,7 @@ class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call of a context has otherwise than its declaration."""
+    """Options of one call of a context that replace those of its declaration."""
 
     max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     freshness_sla: timedelta | msgspec.UnsetType | None = msgspec.UNSET
@@ -96,7 +96,7 @@ class ContextFunction(Generic[P]):
         self._overrides = overrides or Overrides()
         self.definition = definition
         self.function = definition.function
-        """The function as it was written, for a plain unit test."""
+        """The decorated function itself, for a unit test."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Context]:
         return self._runtime.assemble(self.definition, args, kwargs, self._overrides)
@@ -111,9 +111,9 @@ class ContextFunction(Generic[P]):
         freshness_sla: Duration | msgspec.UnsetType | None = msgspec.UNSET,
         interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> ContextFunction[P]:
-        """The same context with another budget, SLA or interaction for the calls made of it.
+        """Return the same context with another budget, SLA or interaction for its calls.
 
-        What is not given stays as it is; None takes it away.
+        An option that is not passed stays unchanged; None removes it.
         """
         changed = overrides(max_tokens, freshness_sla, interaction_ref, self._overrides)
         return ContextFunction(self._runtime, self.definition, changed)
@@ -127,7 +127,7 @@ class RetrieverFunction(Generic[P]):
         self._runtime = runtime
         self.definition = definition
         self.function = definition.function
-        """The function as it was written, for a plain unit test."""
+        """The decorated function itself, for a unit test."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, list[Chunk]]:
         return self._runtime.retrieve(self.definition, args, kwargs)
@@ -142,56 +142,56 @@ def overrides(
     interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET,
     before: Overrides | None = None,
 ) -> Overrides:
-    """What one call wants otherwise, checked."""
-    given: dict[str, Any] = {}
+    """Return checked options of one call, in addition to those of ``before``."""
+    changes: dict[str, Any] = {}
     if max_tokens is not msgspec.UNSET:
         if max_tokens is not None and not is_number(max_tokens):
             raise InvalidInputError(
-                f"max_tokens is {max_tokens!r}; give a whole number above zero and below 2^53, or "
+                f"max_tokens is {max_tokens!r}; pass a whole number above zero and below 2^53, or "
                 "None"
             )
-        given["max_tokens"] = max_tokens
+        changes["max_tokens"] = max_tokens
     if freshness_sla is not msgspec.UNSET:
-        given["freshness_sla"] = None if freshness_sla is None else sla_of(freshness_sla)
+        changes["freshness_sla"] = None if freshness_sla is None else sla_of(freshness_sla)
     if interaction_ref is not msgspec.UNSET:
-        given["interaction_ref"] = reference(interaction_ref)
-    return msgspec.structs.replace(before or Overrides(), **given)
+        changes["interaction_ref"] = reference(interaction_ref)
+    return msgspec.structs.replace(before or Overrides(), **changes)
 
 
-def reference(given: object) -> Mapping[str, Any] | None:
-    """An interaction's reference, refused unless it is made of names and values."""
-    if given is None:
+def reference(value: object) -> Mapping[str, Any] | None:
+    """Return a checked reference of an interaction."""
+    if value is None:
         return None
-    if not isinstance(given, Mapping) or not all(map(_is_name, given)):
+    if not isinstance(value, Mapping) or not all(map(_is_name, value)):
         raise InvalidInputError(
             "interaction_ref is a mapping such as {'call_id': …, 'turn_id': …, 'turn_index': …}, "
-            f"not {given!r}"
+            f"not {value!r}"
         )
-    return given
+    return value
 
 
 def _is_name(key: object) -> bool:
-    # What begins with a dollar is a tag in a record.
+    # A key that begins with a dollar is a tag in a record.
     return type(key) is str and not key.startswith("$")
 
 
-def is_number(given: object) -> bool:
-    """Says whether this is a whole number above zero that a record can hold."""
-    return type(given) is int and 1 <= given <= LARGEST
+def is_number(value: object) -> bool:
+    """Return whether this is a whole number above zero that a record can hold."""
+    return type(value) is int and 1 <= value <= LARGEST
 
 
-def is_text(given: object) -> bool:
-    """Says whether this is text that a record can hold."""
-    return type(given) is str and given.encode(errors="replace").decode() == given
+def is_text(value: object) -> bool:
+    """Return whether this is text that a record can hold."""
+    return type(value) is str and value.encode(errors="replace").decode() == value
 
 
-def sla_of(given: Duration) -> timedelta:
-    """A freshness SLA, refused if no age can be held against it."""
-    sla = to_timedelta(given)
+def sla_of(duration: Duration) -> timedelta:
+    """Return a freshness SLA; raise if it is shorter or longer than any age can be."""
+    sla = to_timedelta(duration)
     if sla < _SHORTEST_SLA:
-        raise DurationError(given)
+        raise DurationError(duration)
     if sla > _LONGEST_SLA:
         raise InvalidInputError(
-            f"{given!r} is longer than any record can say; None asks for no freshness at all"
+            f"{duration!r} is longer than a record can hold; pass None for no SLA"
         )
     return sla

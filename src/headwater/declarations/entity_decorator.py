@@ -118,7 +118,7 @@ def _id_field(
 
 
 def location_of(function: Callable[..., Any], caller: FrameType | None) -> Location:
-    """Return the file and line of a function; raise DeclarationError if it is not one."""
+    """Return the file and line of a function; raise DeclarationError for other objects."""
     plain = inspect.unwrap(function)
     if inspect.isfunction(plain):
         return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)

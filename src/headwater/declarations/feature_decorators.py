@@ -41,7 +41,7 @@ P = ParamSpec("P")
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ``feature`` decorator was given, before it was checked."""
+    """The options of the ``feature`` decorator, before they are checked."""
 
     entity: type
     name: str | None
@@ -153,7 +153,7 @@ _EXCLUSIVE = (
 _NEEDS = {
     "materialize": ("refresh", "the interval at which it is computed"),
     "sql": ("refresh", "the interval at which the query runs"),
-    "max_retries": ("trigger", "nothing else is retried"),
+    "max_retries": ("trigger", "only handlers of events are retried"),
     "order": ("trigger", "only events arrive out of order"),
 }
 
@@ -173,12 +173,12 @@ def _combination_problems(options: _Options) -> Iterator[str]:
         yield f"unknown option {unknown!r}; {nearest(unknown, _OPTION_NAMES)}"
     for first, second in _EXCLUSIVE:
         if {first, second} <= given:
-            yield f"{first} and {second} cannot go together; a feature is recomputed in one way"
+            yield f"{first} and {second} cannot be combined; a feature is computed in one way"
     for option, (needed, why) in _NEEDS.items():
         if option in given and needed not in given:
             yield f"{option} needs {needed}: {why}"
     if {"ttl", "template"} <= given:
-        yield "ttl has no meaning for a template, which is composed at every read"
+        yield "ttl does not apply to a template, which is composed at every read"
     if options.order not in get_args(Order):
         yield f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}"
 
@@ -192,13 +192,14 @@ def _feature_def(
 ) -> FeatureDef:
     name = options.name or function.__name__
     if not name.isidentifier() or len(name) > LONGEST_NAME:
-        raise DeclarationError(f"feature name {name!r} is not a plain identifier", location)
+        raise DeclarationError(f"feature name {name!r} is not an identifier", location)
     triggers = _triggers(options.trigger, name, location)
     _check_arity(function, name, 2 if triggers else 1, entity, location)
     codec = _codec(function, name, location, local_names)
     if codec.kind == "none" and not triggers:
         raise DeclarationError(
-            f"feature {name!r} returns None; only a triggered feature may be for its effect alone",
+            f"feature {name!r} is annotated `-> None`; only features with trigger= may return "
+            "nothing",
             location,
         )
     if options.default is not None:
@@ -301,7 +302,7 @@ def _max_retries(max_retries: int | None, name: str, location: Location) -> int:
         return DEFAULT_MAX_RETRIES
     if type(max_retries) is not int or max_retries < 0:
         raise DeclarationError(
-            f"feature {name!r}: max_retries must be a whole number from 0 on", location
+            f"feature {name!r}: max_retries must be a whole number, 0 or above", location
         )
     return max_retries
 
@@ -311,6 +312,6 @@ def _template(text: str | None, codec: Codec, name: str, location: Location) -> 
         return None
     if codec.kind not in ("text", "json"):
         raise DeclarationError(
-            f"feature {name!r}: a template gives text; annotate it -> str", location
+            f"feature {name!r}: a template is text; annotate it `-> str`", location
         )
     return parse_template(text, location)

@@ -25,7 +25,7 @@ Order = Literal["stream", "event_time"]
 
 
 class EntityDef(msgspec.Struct, frozen=True):
-    """What features belong to, and the field that identifies one of it."""
+    """A declared entity and its id field."""
 
     name: str
     id_field: str
@@ -33,14 +33,14 @@ class EntityDef(msgspec.Struct, frozen=True):
     location: Location
 
     def text_id(self, entity_id: object) -> str:
-        """The id as it is kept: text, also where the class annotates whole numbers."""
+        """Return the id as stored, which is text; raise InvalidInputError if it is invalid."""
         if type(entity_id) is int and self.id_type is int:
             return str(entity_id)
         if type(entity_id) is not str or not entity_id:
             wanted = "a whole number" if self.id_type is int else "a text that is not empty"
             raise InvalidInputError(f"{self.id_field} must be {wanted}, not {entity_id!r}")
         if len(entity_id) > LONGEST_ID or not entity_id.isprintable():
-            # As for events: what no event can be about is no entity.
+            # The limits of the ids of events.
             raise InvalidInputError(
                 f"{self.id_field} must be printable and at most {LONGEST_ID} characters long, not "
                 f"{reprlib.repr(entity_id)}"
@@ -50,7 +50,7 @@ class EntityDef(msgspec.Struct, frozen=True):
         return entity_id
 
     def native_id(self, entity_id: str) -> str | int:
-        """The id in the type the class annotates, as functions receive it."""
+        """Return the id in the type that the class annotates, as functions receive it."""
         if self.id_type is str:
             return entity_id
         try:
@@ -67,7 +67,7 @@ class EntityDef(msgspec.Struct, frozen=True):
 
 
 class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
-    """A named value per entity and everything that was said about how it comes to be."""
+    """A declared feature and its options."""
 
     name: str
     entity: EntityDef
@@ -86,24 +86,24 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     ttl: timedelta | None = None
     order: Order = "stream"
     mode: Mode
-    """How the value is recomputed."""
+    """When the value is computed."""
     stored: bool
-    """Whether a read only looks the value up, and never makes it."""
+    """Whether a read only looks the value up and never computes it."""
 
     def fallback(self) -> Any:
-        """The default, a new one for each reader where a reader could change it."""
+        """Return the default, as a copy if it is mutable."""
         return self.default if type(self.default) in _IMMUTABLE else deepcopy(self.default)
 
     @property
     def kept(self) -> bool:
-        """Says whether a value that was made is there for the next read."""
+        """Whether a computed value is stored for later reads."""
         return self.stored or self.ttl is not None or self.refresh is not None
 
 
 def unknown_reference(
     feature: FeatureDef, name: str, known: Iterable[str]
 ) -> UnknownReferenceError:
-    """The error for a template that names no feature of its entity."""
+    """Return the error for a template that refers to an unknown feature."""
     return UnknownReferenceError(
         f"feature {feature.name!r}", "feature", name, known, feature.location
     )

@@ -1,4 +1,4 @@
-"""The dependency graph that ``{feature}`` references make: checked, levelled and drawn."""
+"""The dependency graph of ``{feature}`` references: check, order and draw it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.errors import CycleError
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A feature, an event type or a source as the graph shows it."""
+    """A feature, an event type or a source."""
 
     id: str
     name: str
@@ -21,20 +21,20 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """An arrow from the node that is needed to the node that needs it, by id."""
+    """A dependency: ``target`` needs ``source``; both are node ids."""
 
     source: str
     target: str
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """Everything declared and what depends on what."""
+    """Declarations and their dependencies."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
     def to_mermaid(self) -> str:
-        """The graph as Mermaid text."""
+        """Return the graph as Mermaid text."""
         shapes = {"event": ("([", "])"), "source": ("[(", ")]")}
         keys = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
@@ -49,12 +49,12 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 def dependencies(feature: FeatureDef) -> tuple[str, ...]:
-    """The features a feature is composed from, each once."""
+    """Return the features that a template refers to, each once."""
     return tuple(dict.fromkeys(feature.template.references)) if feature.template else ()
 
 
 def check(features: Mapping[str, FeatureDef]) -> None:
-    """Refuses references that point nowhere and references that go in a circle."""
+    """Raise if a reference has no target or references form a cycle."""
     for feature in features.values():
         known = [
             other.name
@@ -85,7 +85,7 @@ def _check_acyclic(
 def levels(
     features: Mapping[str, FeatureDef], wanted: Iterable[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """All that the wanted features need, each once, in levels that depend only on earlier ones."""
+    """Return the features and their dependencies in levels that need only earlier levels."""
     depth: dict[str, int] = {}
 
     def visit(name: str) -> int:
@@ -104,7 +104,7 @@ def levels(
 
 
 def draw(features: Mapping[str, FeatureDef], sources: Iterable[str]) -> Graph:
-    """The graph of all features, the events that trigger them and the sources they read."""
+    """Return the graph of all features, their event types and their sources."""
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
 

@@ -1,4 +1,4 @@
-"""What contexts are made of: items, and chunks that retrievers found."""
+"""The parts of a context: items, and chunks that retrievers return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.errors import InvalidInputError
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of text that a retriever found."""
+    """A piece of text that a retriever returned."""
 
     text: str
     id: str | None = None
@@ -29,10 +29,10 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextItem(msgspec.Struct, frozen=True):
-    """A piece of a context: higher ``priority`` is kept longer, the lowest is dropped first.
+    """A part of a context; items with the lowest ``priority`` are dropped first.
 
     The content is literal text. Only ``ContextItem.template(…)`` resolves ``{feature}``, for the
-    parameter of the context that is named like the entity's id field.
+    parameter of the context that has the name of the entity's id field.
     """
 
     content: str
@@ -44,7 +44,7 @@ class ContextItem(msgspec.Struct, frozen=True):
     parsed: Template | None = None
 
     def __post_init__(self) -> None:
-        # One look for what is fine, as nearly all is: a context makes many of these.
+        # One condition for valid items, because a context creates many.
         if not (
             type(self.content) is str
             and type(self.priority) is int
@@ -70,12 +70,12 @@ class ContextItem(msgspec.Struct, frozen=True):
         truncate: bool = False,
         section: str | None = None,
     ) -> Self:
-        """An item whose ``{feature}`` references are resolved for the context's entity."""
+        """Return an item whose ``{feature}`` references are resolved for the context's entity."""
         return cls(text, priority, required, source, truncate, section, parse_template(text))
 
 
 _Kinds = tuple[tuple[str, tuple[type, ...], str], ...]
-"""Fields, the types that each may have, and what those are in words."""
+"""Fields, the types that each may have, and these types in words."""
 
 _ITEM: _Kinds = (
     ("content", (str,), "plain text"),
@@ -93,15 +93,15 @@ _CHUNK: _Kinds = (
 
 def _check_types(what: str, value: object, fields: _Kinds) -> None:
     for field, kinds, wanted in fields:
-        given = getattr(value, field)
-        if type(given) not in kinds:
+        content = getattr(value, field)
+        if type(content) not in kinds:
             raise InvalidInputError(
-                f"{field} of a {what} is {wanted}, not {type(given).__qualname__}"
+                f"{field} of a {what} is {wanted}, not {type(content).__qualname__}"
             )
 
 
 def _number(score: Any) -> float:
-    """A score as a plain number: also NumPy's, which no record can hold."""
+    """Return a score as a Python float, because records do not support NumPy's."""
     try:
         if not isinstance(score, str | bytes):
             return float(score)
@@ -115,6 +115,5 @@ def _check_surrogates(chunk_id: str) -> None:
         chunk_id.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"id {chunk_id!r} of a Chunk has half of a surrogate pair, which no store can keep; "
-            "remove it"
+            f"id {chunk_id!r} of a Chunk has a lone surrogate, which cannot be stored; remove it"
         ) from error

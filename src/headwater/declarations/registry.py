@@ -1,4 +1,4 @@
-"""What was declared: every entity, feature and source of one store, by name."""
+"""The declarations of one store, by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Registry:
         self.sources: dict[str, str] = {}
         self.triggers: dict[str, tuple[FeatureDef, ...]] = {}
         self.touches: dict[str, frozenset[str]] = {}
-        """Which entities an event type concerns, by name."""
+        """The names of the entities whose features an event type triggers."""
         self.revision = 0
 
     def add_entity(self, entity: EntityDef) -> None:
@@ -53,7 +53,7 @@ class Registry:
         self.contexts[context.name] = context
 
     def context(self, name: str) -> ContextDef:
-        """The context of that name."""
+        """Return the context; raise UnknownNameError if there is none."""
         try:
             return self.contexts[name]
         except KeyError:
@@ -69,40 +69,40 @@ class Registry:
         self.revision += 1
 
     def entity(self, name: str) -> EntityDef:
-        """The entity of that name."""
+        """Return the entity; raise UnknownNameError if there is none."""
         try:
             return self.entities[name]
         except KeyError:
             raise UnknownNameError("entity", name, self.entities) from None
 
     def feature(self, name: str) -> FeatureDef:
-        """The feature of that name."""
+        """Return the feature; raise UnknownNameError if there is none."""
         try:
             return self.features[name]
         except KeyError:
             raise UnknownNameError("feature", name, self.features) from None
 
     def one_entity(self, names: Sequence[str]) -> EntityDef:
-        """The one entity that all these features belong to."""
+        """Return the entity that all these features belong to."""
         if not names:
             raise InvalidInputError("name at least one feature")
         entities = {feature.entity.name: feature.entity for feature in map(self.feature, names)}
         if len(entities) > 1:
             raise InvalidInputError(
                 f"features of different entities ({', '.join(sorted(entities))}) cannot be read "
-                "in one call; ask for each entity's own"
+                "in one call; make one call per entity"
             )
         return next(iter(entities.values()))
 
     def touched_by(self, event_type: str, only: str | None = None) -> tuple[FeatureDef, ...]:
-        """The features an event of that type runs; a redriven one runs only its failed feature."""
+        """Return the features that an event triggers; a redriven event only its failed feature."""
         features = self.triggers.get(event_type, ())
         if only is None:
             return features
         return tuple(feature for feature in features if feature.name == only)
 
     def scheduled(self) -> list[FeatureDef]:
-        """The features that run on a schedule."""
+        """Return the features with a refresh interval."""
         return [feature for feature in self.features.values() if feature.refresh]
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""FeatureStore, its blocking form, and the loader of a features file."""
+"""FeatureStore, its blocking form, and the loader of features files."""

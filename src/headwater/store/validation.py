@@ -1,4 +1,4 @@
-"""What callers pass, refused where it would be misunderstood or could not be kept."""
+"""Check arguments of callers: names, ids, payloads and events."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def check_sequences(
     return [name if name.__class__ is str else feature_name(name) for name in features]
 
 
-def payload_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The payload of an event."""
-    if given is not None and not isinstance(given, Mapping):
+def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the payload of an event as a dict."""
+    if payload is not None and not isinstance(payload, Mapping):
         raise EventError(
-            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(given)}"
+            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(payload)}"
         )
-    return dict(given or {})
+    return dict(payload or {})
 
 
 def check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int) -> None:
-    """Refuses events that cannot be kept, come from the future or are too large."""
+    """Raise EventError for an event that is invalid, in the future or too large."""
     if isinstance(events, ServiceEvent):
         raise EventError("publish_many takes a list; pass [event], or use store.bus.publish(event)")
     for index, event in enumerate(events):
@@ -48,21 +48,21 @@ def check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int)
 
 def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
     if not isinstance(event, ServiceEvent):
-        raise EventError(f"{reprlib.repr(event)} is no ServiceEvent", index)
+        raise EventError(f"{reprlib.repr(event)} is not a ServiceEvent", index)
     if event.event_type.startswith(INTERNAL):
         raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
     if event.timestamp > latest:
         raise EventError(
-            f"timestamp {event.timestamp.isoformat()} lies in the future; check the sender's clock",
+            f"timestamp {event.timestamp.isoformat()} is in the future; check the sender's clock",
             index,
         )
     try:
         size = len(encode_exact(event.payload, _decode_payload))
     except UnstorableError as error:
-        raise EventError(f"payload cannot be kept: {error}", index) from error
+        raise EventError(f"payload cannot be stored: {error}", index) from error
     if size > largest:
         raise EventError(
-            f"payload is {size} bytes long, more than the {largest} that an event may have; keep "
-            "what is large elsewhere and send where it is",
+            f"payload has {size} bytes, more than the {largest} of an event; store large "
+            "data elsewhere and send a reference",
             index,
         )
