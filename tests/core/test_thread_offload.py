@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core.thread_offload import share
+from headwater.core.thread_offload import run_concurrently
 from headwater.errors import BackendError
 
 
@@ -34,6 +34,6 @@ async def test_a_runner_may_fail_in_the_turn_in_which_the_next_one_starts(turns:
 
     answering = asyncio.create_task(connection())
     with pytest.raises(BackendError, match="away"):
-        await share(range(10), run, 8)
+        await run_concurrently(range(10), run, 8)
     await answering
     assert strange == []

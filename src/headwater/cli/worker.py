@@ -8,7 +8,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, command_group, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.runner import new_store_notice, run_long, stop_on_signal
-from headwater.core.deadlines import ending
+from headwater.core.deadlines import force_exit_after
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.http.server import log_if_busy, serve_worker
@@ -65,7 +65,7 @@ async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> 
     seconds = store.settings.worker.drain_timeout
     async with store:
         working = asyncio.create_task(worker.run())
-        with ending(seconds + _FORCE_SECONDS) as end:
+        with force_exit_after(seconds + _FORCE_SECONDS) as end:
 
             def stop() -> None:
                 end()

@@ -1,4 +1,4 @@
-"""A limit on how long a call may run, cheap enough to set for each of many thousand a second."""
+"""Time limits for calls, cheap enough for many thousand calls a second."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ T = TypeVar("T")
 
 
 class DeadlineError(Exception):
-    """A call ran longer than it may and was cancelled."""
+    """A call exceeded its time limit and was cancelled."""
 
 
 class Slot:
-    """The place of one task under a deadline; each ``with slot:`` in it is limited anew."""
+    """A task under a deadline; each ``with slot:`` block has the full time limit."""
 
-    __slots__ = ("_overdue", "_started", "loop", "task", "thread")
+    __slots__ = ("_is_overdue", "_started", "loop", "task", "thread")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = task
         self.loop = task.get_loop()
         self._started: float | None = None
-        self._overdue = False
+        self._is_overdue = False
         self.thread = 0
 
     def __enter__(self) -> None:
         self._started = time.monotonic()
 
     def pause(self) -> None:
-        """Stops the clock: what is inside waits for its turn and does not run yet."""
+        """Stop the clock while the call waits for a thread."""
         self._started = None
 
     def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Starts the clock in the thread that runs the function, and runs it."""
+        """Start the clock and run the function; called in a worker thread."""
         self.thread = threading.get_ident()
         self._started = time.monotonic()
         try:
@@ -47,40 +47,40 @@ class Slot:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._started = None
-        if self._overdue:
-            self._overdue = False
+        if self._is_overdue:
+            self._is_overdue = False
             if self.task.uncancel() == 0 and kind is asyncio.CancelledError:
                 raise DeadlineError
 
     def cancel_if_started_by(self, moment: float) -> None:
-        if self._started is not None and self._started <= moment and not self._overdue:
-            self._overdue = True
+        if self._started is not None and self._started <= moment and not self._is_overdue:
+            self._is_overdue = True
             self.task.cancel()
 
 
 @contextmanager
-def ending(seconds: float) -> Iterator[Callable[[], None]]:
-    """Gives a call after which the process ends by force, unless it has left in so many seconds.
+def force_exit_after(seconds: float) -> Iterator[Callable[[], None]]:
+    """Yield a function that starts a timer which ends the process unless the block ends first.
 
-    For the end of a process whose functions may refuse to: what was acknowledged is durable.
+    For a shutdown that a user function could block; acknowledged writes are durable.
     """
     timer = threading.Timer(seconds, os._exit, (os.EX_SOFTWARE,))
     timer.daemon = True
 
-    def begin() -> None:
+    def start() -> None:
         if not timer.is_alive() and not timer.finished.is_set():
             timer.start()
 
     try:
-        yield begin
+        yield start
     finally:
         timer.cancel()
 
 
 class Deadline:
-    """Cancels calls that run too long, found by a look at all of them now and then.
+    """Cancels calls that exceed a time limit, by checking all running calls periodically.
 
-    A timer for each call, as ``asyncio.timeout`` sets, costs more than a small handler.
+    A timer per call, as ``asyncio.timeout`` sets, costs more than a small handler.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -90,25 +90,25 @@ class Deadline:
 
     @contextmanager
     def slot(self) -> Iterator[Slot]:
-        """Gives the current task a slot for as long as it is inside."""
+        """Yield a slot for the current task."""
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a deadline needs a task that it can cancel")
+            raise RuntimeError("a deadline needs a running task to cancel")
         slot = Slot(task)
         self._slots.add(slot)
         if slot.loop not in self._watched:
             self._watched.add(slot.loop)
-            slot.loop.call_later(self.seconds / 4, self._look, slot.loop)
+            slot.loop.call_later(self.seconds / 4, self._check, slot.loop)
         try:
             yield slot
         finally:
             self._slots.discard(slot)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        own = [slot for slot in tuple(self._slots) if slot.loop is loop]
-        for slot in own:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        slots = [slot for slot in tuple(self._slots) if slot.loop is loop]
+        for slot in slots:
             slot.cancel_if_started_by(time.monotonic() - self.seconds)
-        if own:
-            loop.call_later(self.seconds / 4, self._look, loop)
+        if slots:
+            loop.call_later(self.seconds / 4, self._check, loop)
         else:
             self._watched.discard(loop)

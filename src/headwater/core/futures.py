@@ -1,4 +1,4 @@
-"""Carrying results from a thread back to the event loops that wait for them."""
+"""Settling asyncio futures from another thread."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
-class Answer(NamedTuple):
-    """What a future is to be given."""
+class Settlement(NamedTuple):
+    """A future and its result or error."""
 
     future: asyncio.Future[Any]
     result: Any = None
     error: BaseException | None = None
 
 
-def send(answers: Iterable[Answer]) -> None:
-    """Gives every future its answer, with one wake-up for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
-    for answer in answers:
-        by_loop.setdefault(answer.future.get_loop(), []).append(answer)
+def settle(settlements: Iterable[Settlement]) -> None:
+    """Settle the futures, waking each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Settlement]] = {}
+    for settlement in settlements:
+        by_loop.setdefault(settlement.future.get_loop(), []).append(settlement)
     for loop, group in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_settle, group)
+            loop.call_soon_threadsafe(_settle_in_loop, group)
         except RuntimeError:
-            continue  # the loop was closed meanwhile, so nobody waits any more
+            continue  # the loop was closed, and its waiters with it
 
 
-def _settle(answers: list[Answer]) -> None:
-    for future, result, error in answers:
+def _settle_in_loop(settlements: list[Settlement]) -> None:
+    for future, result, error in settlements:
         if future.done():
-            continue  # whoever waited was cancelled
+            continue  # the waiter was cancelled
         if error is None:
             future.set_result(result)
         elif isinstance(error, StopIteration):

@@ -1,4 +1,4 @@
-"""Running many small things at once, without a task for each async or a hop for each sync one."""
+"""Running many small calls concurrently: without a task or a thread hop for each."""
 
 from __future__ import annotations
 
@@ -12,82 +12,81 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headwater.core.futures import Answer, send
+from headwater.core.futures import Settlement, settle
 from headwater.errors import BackendError
 
 T = TypeVar("T")
 Runner = Callable[[Iterator[T]], Coroutine[Any, Any, None]]
 
 THREAD_NAME = "headwater-sync"
-_MOST_THREADS = 1_000
-# A thread that is still busy after this long is probably waiting for something, so another joins.
+_MAX_THREADS = 1_000
+# A thread that is still busy after this time probably waits, so another one is added.
 _PATIENCE_SECONDS = 0.002
-# Answers of quick calls travel back together, at the latest with the loop's next look.
-_GATHER_SECONDS = 0.0005
+# Results of quick calls are returned together, at the latest with the loop's next check.
+_COLLECT_SECONDS = 0.0005
 
 
-async def share(items: Iterable[T], run: Runner[T], limit: int) -> None:
-    """Lets runners take items from one stock until it is empty, at most ``limit`` at once.
+async def run_concurrently(items: Iterable[T], run: Runner[T], limit: int) -> None:
+    """Let at most ``limit`` concurrent runners take items until none is left.
 
-    The next runner starts when all before it have to wait. Items that never wait are therefore
-    all taken by the first one, and cost no task of their own. What ends one runner ends them all,
-    and is raised as it is.
+    The next runner starts when all others wait. Items that never wait are therefore all taken by
+    the first runner, and need no task. An error in one runner ends all of them and is raised.
     """
-    sharing = _Sharing(items, run, limit)
+    runners = _Runners(items, run, limit)
     try:
-        async with sharing.group:
-            await sharing.take(1)
+        async with runners.group:
+            await runners.take(1)
     except BaseExceptionGroup as errors:
-        # A server that is away passes; whatever else went wrong does not.
-        passing = errors.split(BackendError)[1] or errors
-        raise passing.exceptions[0] from None
+        # Backend errors are temporary, so any other error is raised first.
+        permanent = errors.split(BackendError)[1] or errors
+        raise permanent.exceptions[0] from None
 
 
-class _Sharing(Generic[T]):
-    """A stock and those who take from it.
+class _Runners(Generic[T]):
+    """The items that are left, and the runners that take them.
 
-    Nothing in it leads back to itself when all went well: a worker makes one for each batch, and
-    what the collector has to find holds everything else up.
+    It has no reference cycle unless a runner fails: a worker makes one for each batch, and garbage
+    collection pauses the whole process.
     """
 
-    __slots__ = ("_following", "_limit", "_loop", "_run", "_stock", "group")
+    __slots__ = ("_items", "_limit", "_loop", "_next", "_run", "group")
 
     def __init__(self, items: Iterable[T], run: Runner[T], limit: int) -> None:
-        self._stock = iter(items)
+        self._items = iter(items)
         self._run = run
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._following: asyncio.Handle | None = None
+        self._next: asyncio.Handle | None = None
         self.group = asyncio.TaskGroup()
 
     async def take(self, number: int) -> None:
-        """Runs the runner of this number, and keeps the next one from starting when it is done."""
+        """Run the runner of this number; when it is done, no further one is needed."""
         try:
-            await self._run(self._portion(number))
+            await self._run(self._take_items(number))
         finally:
-            if self._following is not None:
-                self._following.cancel()
-                self._following = None
+            if self._next is not None:
+                self._next.cancel()
+                self._next = None
 
-    def _portion(self, number: int) -> Iterator[T]:
-        for item in self._stock:
+    def _take_items(self, number: int) -> Iterator[T]:
+        for item in self._items:
             if number < self._limit:
-                # The loop gets to it when this runner waits, or never if none does.
-                self._following = self._loop.call_soon(self._follow, number + 1)
+                # The loop calls it when this runner waits, or never.
+                self._next = self._loop.call_soon(self._start_next, number + 1)
                 number = self._limit
             yield item
 
-    def _follow(self, number: int) -> None:
-        self._following = None
+    def _start_next(self, number: int) -> None:
+        self._next = None
         taking = self.take(number)
         try:
             self.group.create_task(taking)
         except RuntimeError:
-            taking.close()  # another has failed in this very turn, and the group is ending
+            taking.close()  # another runner has failed, and the group is ending
 
 
 class Caller(NamedTuple):
-    """Inside a sync function run here: the loop that waits for it, and who runs it."""
+    """The event loop that waits for a sync function, and the offload that runs it."""
 
     loop: asyncio.AbstractEventLoop
     offload: Offload
@@ -96,6 +95,10 @@ class Caller(NamedTuple):
 caller: contextvars.ContextVar[Caller | None] = contextvars.ContextVar(
     "headwater_caller", default=None
 )
+"""Set in worker threads, and in threads started from them with a copy of their context.
+
+It is not part of a feature's frame: it says where blocking calls are run, not what they see.
+"""
 
 
 class _Call(NamedTuple):
@@ -106,38 +109,38 @@ class _Call(NamedTuple):
 
 
 class Offload:
-    """Runs sync functions in threads; calls made in one turn of the loop share one hop.
+    """Runs sync functions in threads; calls of one iteration of the loop share a thread hop.
 
-    Quick functions are best run one after the other in one thread, waiting ones in many: so one
-    thread starts, and others join while it has not come through. At most ``threads`` work at
-    once; one that waits for the store, or is lost to a function that hangs, gives its place away.
+    Quick functions run best one after the other in one thread, blocking ones in many: so one
+    thread starts, and more are added while calls wait. At most ``threads`` work at once; a thread
+    that waits for the store, or hangs in a function, does not count.
     """
 
     def __init__(self, threads: int) -> None:
-        self._most = threads
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix=THREAD_NAME)
+        self._max_working = threads
+        self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=THREAD_NAME)
         self._calls: deque[_Call] = deque()
-        self._answers: list[Answer] = []
+        self._settlements: list[Settlement] = []
         self._working = 0
         self._lost: set[int] = set()
-        self._looking: frozenset[asyncio.AbstractEventLoop] = frozenset()
-        """The loops that will look soon whether calls wait; each looks for its own ones."""
+        self._checking: frozenset[asyncio.AbstractEventLoop] = frozenset()
+        """The loops that will check soon whether calls wait."""
         self._lock = threading.Lock()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls the function in a thread, with this task's context variables."""
+        """Call the function in a thread, with this task's context variables."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
         context.run(caller.set, Caller(loop, self))
         self._calls.append(_Call(context, function, arguments, future))
-        if loop not in self._looking:
-            self._look_within(0, loop)
+        if loop not in self._checking:
+            self._check_within(0, loop)
         return await future
 
     @contextmanager
     def waiting(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Gives this thread's place away while it waits for something that may need one."""
+        """Do not count this thread as working while it waits for something that may need one."""
         with self._lock:
             self._working -= 1
         loop.call_soon_threadsafe(self._dispatch, loop)
@@ -148,44 +151,44 @@ class Offload:
                 self._working += 1
 
     def lose(self, thread: int) -> None:
-        """Gives the place away of a thread whose function does not come back."""
+        """Stop counting a thread whose function hangs."""
         with self._lock:
             self._lost.add(thread)
             self._working -= 1
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Adds a thread if calls wait, and looks again soon while there is anything to do."""
+        """Add a thread if calls wait, and check again soon while any call is running."""
         self._flush()
         with self._lock:
-            self._looking -= {loop}
+            self._checking -= {loop}
             if not self._calls and not self._working:
                 return
-            join = bool(self._calls) and self._working < self._most
-            self._working += join
-        if join:
+            needs_thread = bool(self._calls) and self._working < self._max_working
+            self._working += needs_thread
+        if needs_thread:
             self._pool.submit(self._drain)
-        if loop not in self._looking:
-            self._look_within(_PATIENCE_SECONDS, loop)
+        if loop not in self._checking:
+            self._check_within(_PATIENCE_SECONDS, loop)
 
-    def _look_within(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_within(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            # One that was closed in the meantime will never look.
-            self._looking = frozenset(k for k in self._looking if not k.is_closed()) | {loop}
+            # A closed loop will never check.
+            self._checking = frozenset(k for k in self._checking if not k.is_closed()) | {loop}
         loop.call_later(seconds, self._dispatch, loop)
 
     def _drain(self) -> None:
         since = time.perf_counter()
         while (call := self._next_call()) is not None:
-            answer = _perform(call)
+            settlement = _perform(call)
             with self._lock:
-                self._answers.append(answer)
-            if time.perf_counter() - since > _GATHER_SECONDS:
+                self._settlements.append(settlement)
+            if time.perf_counter() - since > _COLLECT_SECONDS:
                 self._flush()
                 since = time.perf_counter()
         self._flush()
 
     def _next_call(self) -> _Call | None:
-        """The next call; without one, or without its place, this thread goes."""
+        """Return the next call; None if none waits or this thread is lost, which ends it."""
         thread = threading.get_ident()
         with self._lock:
             if thread in self._lost:
@@ -198,15 +201,15 @@ class Offload:
 
     def _flush(self) -> None:
         with self._lock:
-            answers, self._answers = self._answers, []
-        send(answers)
+            settlements, self._settlements = self._settlements, []
+        settle(settlements)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _perform(call: _Call) -> Answer:
+def _perform(call: _Call) -> Settlement:
     try:
-        return Answer(call.future, call.context.run(call.function, *call.arguments))
-    except BaseException as error:  # noqa: BLE001 - a user's function; its caller gets what it raised
-        return Answer(call.future, error=error)
+        return Settlement(call.future, call.context.run(call.function, *call.arguments))
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything; its caller gets it
+        return Settlement(call.future, error=error)

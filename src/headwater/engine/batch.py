@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
 
-from headwater.core.thread_offload import share
+from headwater.core.thread_offload import run_concurrently
 from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.engine.engine import Engine
 from headwater.features.batch_state import BatchState
@@ -21,7 +21,7 @@ NO_FEATURE = "(none)"
 async def run_batch(engine: Engine, batch: Batch) -> Outcome:
     """Run the features that a batch's events trigger; nothing is durable yet."""
     running = _Running(engine, batch)
-    await share(_chains(batch), running.run, engine.settings.worker.concurrency)
+    await run_concurrently(_chains(batch), running.run, engine.settings.worker.concurrency)
     return running.outcome()
 
 

@@ -15,7 +15,7 @@ from headwater.core.batching import batched
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
-from headwater.core.thread_offload import share
+from headwater.core.thread_offload import run_concurrently
 from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
@@ -153,7 +153,7 @@ class Refresh:
                         failed.append(entity_id)
                         _report(feature, entity_id, error)
 
-        await share(entity_ids, run, self._concurrency)
+        await run_concurrently(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PAGE else None
         failure = f"failed for {len(failed)} of {len(entity_ids)} entities" if failed else ""
         return len(done), failure, after

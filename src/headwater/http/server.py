@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from headwater.core.deadlines import ending
+from headwater.core.deadlines import force_exit_after
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
@@ -161,7 +161,7 @@ async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
         end()
         stop()
 
-    with ending(drain + _FORCE_SECONDS) as end, _on_signals(stop_or_abort):
+    with force_exit_after(drain + _FORCE_SECONDS) as end, _on_signals(stop_or_abort):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

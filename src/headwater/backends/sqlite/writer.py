@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.backends.sqlite.home import BUSY_SECONDS, CHECKPOINT_BYTES, Home
-from headwater.core.futures import Answer, send
+from headwater.core.futures import Settlement, settle
 from headwater.core.logging import log
 from headwater.errors import ClosedError, HeadwaterError
 
@@ -118,7 +118,7 @@ class Writer:
             # Only a bug ends the thread early; the waiting callers must get an error.
             self._closed = True
             ended = ClosedError("the writer thread has failed; see its traceback")
-            send(Answer(queued.future, error=ended) for queued in batch)
+            settle(Settlement(queued.future, error=ended) for queued in batch)
 
     def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
         try:
@@ -131,15 +131,15 @@ class Writer:
                     self._checkpoint(connection)
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
-            answers = [Answer(queued.future, error=failure) for queued in batch]
+            answers = [Settlement(queued.future, error=failure) for queued in batch]
         # The event loop is ready to run now and competes for the interpreter lock: do little here.
-        send(a for queued, a in zip(batch, answers, strict=True) if queued.then is None)
+        settle(a for queued, a in zip(batch, answers, strict=True) if queued.then is None)
         for queued, answer in zip(batch, answers, strict=True):
             if queued.then is not None:
                 # One by one: the loop handles the first result while the next one is read.
                 if answer.error is None:
                     self._run_then(connection, queued.then)
-                send([answer])
+                settle([answer])
         if any(queued.wake for queued in batch):
             self._wake()
 
@@ -166,15 +166,15 @@ class Writer:
             # The job before it is committed, and the events can be read later.
             log.warning("prefetch failed", error=str(error))
 
-    def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[Answer]:
+    def _transact(self, connection: sqlite3.Connection, batch: list[_Queued]) -> list[Settlement]:
         """Run jobs in one transaction; a job that fails does not affect the others."""
         first, alone = batch[0], len(batch) == 1
         try:
             if alone and first.single:
-                return [Answer(first.future, first.job(connection))]
+                return [Settlement(first.future, first.job(connection))]
             connection.execute("BEGIN IMMEDIATE")
             if alone:
-                answers = [Answer(first.future, first.job(connection))]
+                answers = [Settlement(first.future, first.job(connection))]
             else:
                 done = self._run_bulk_jobs(connection, batch)
                 answers = [
@@ -187,27 +187,27 @@ class Writer:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
             failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
-            return [Answer(queued.future, error=failure) for queued in batch]
+            return [Settlement(queued.future, error=failure) for queued in batch]
         return answers
 
     def _run_bulk_jobs(
         self, connection: sqlite3.Connection, batch: list[_Queued]
-    ) -> dict[asyncio.Future[Any], Answer]:
+    ) -> dict[asyncio.Future[Any], Settlement]:
         """Return the answers to the items that could be written in bulk."""
         jobs: dict[BulkJob[Any], list[_Queued]] = {}
         for queued in batch:
             if queued.bulk_job is not None:
                 jobs.setdefault(queued.bulk_job, []).append(queued)
-        done: dict[asyncio.Future[Any], Answer] = {}
+        done: dict[asyncio.Future[Any], Settlement] = {}
         for job, group in jobs.items():
             items = [queued.item for queued in group]
             if self._attempt(connection, partial(job, items), group[0].future).error is None:
-                done |= {queued.future: Answer(queued.future) for queued in group}
+                done |= {queued.future: Settlement(queued.future) for queued in group}
         return done
 
     def _attempt(
         self, connection: sqlite3.Connection, job: Job[Any], future: asyncio.Future[Any]
-    ) -> Answer:
+    ) -> Settlement:
         connection.execute("SAVEPOINT job")
         try:
             result = job(connection)
@@ -217,9 +217,9 @@ class Writer:
             connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
             failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
-            return Answer(future, error=failure)
+            return Settlement(future, error=failure)
         connection.execute("RELEASE job")
-        return Answer(future, result)
+        return Settlement(future, result)
 
     def _erase(self, connection: sqlite3.Connection, seconds: float) -> None:
         """Empty the WAL; if a reader prevents it, a later checkpoint tries again."""
