@@ -62,7 +62,7 @@ def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int
         raise EventError(f"payload cannot be stored: {error}", index) from error
     if size > largest:
         raise EventError(
-            f"payload has {size} bytes, more than the {largest} of an event; store large "
+            f"payload has {size} bytes, more than the maximum of {largest}; store large "
             "data elsewhere and send a reference",
             index,
         )
