@@ -92,29 +92,32 @@ class App(Router):
         self._tree = RouteTree(typed, store.settings.http.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._tree.find(quoted_path(scope)) if scope["type"] == "http" else None
-        if found is None:
-            await super().__call__(scope, receive, send)
-        else:
-            await self._serve(*found, scope, receive, send)
+        if scope["type"] == "http":
+            path = quoted_path(scope)
+            found = self._tree.find(path)
+            if found is not None:
+                await self._serve(found, path, scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
     async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for an unknown path."""
         if scope["type"] == "http":
-            await self._serve(_UNMATCHED, [], scope, receive, send)
+            await self._serve((_UNMATCHED, []), quoted_path(scope), scope, receive, send)
         else:
             await super().not_found(scope, receive, send)
 
     async def _serve(
         self,
-        resource: Resource,
-        parameters: list[str],
+        found: tuple[Resource, list[str]],
+        path: str,
         scope: Scope,
         receive: Receive,
         send: Send,
     ) -> None:
         """Answer a request and record it."""
         began = time.perf_counter()
+        resource, parameters = found
         method: str = scope["method"]
         try:
             endpoint = self._admit(scope, resource, method)
@@ -123,7 +126,7 @@ class App(Router):
             log_problem(error, method, resource.path, private=self.private)
             response = problem_response(error)
         await response(scope, receive, send)
-        self._metrics.record(method, resource.path, quoted_path(scope), response.status_code, began)
+        self._metrics.record(method, resource.path, path, response.status_code, began)
 
     def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
         """Return the endpoint of a method; without a key, callers do not learn if it exists."""

@@ -62,16 +62,17 @@ def parse_query(scope: Scope) -> list[tuple[str, str]]:
     if not query:
         return []
     try:
-        pairs = [part.partition("=") for part in query.decode().split("&") if part]
-        return [(_unquote_plus(name), _unquote_plus(value)) for name, _, value in pairs]
+        text = query.decode()
+        pairs = [part.partition("=") for part in text.split("&") if part]
+        if "%" in text or "+" in text:
+            return [(_unquote_plus(name), _unquote_plus(value)) for name, _, value in pairs]
+        return [(name, value) for name, _, value in pairs]
     except UnicodeDecodeError as error:
         raise MalformedError("the query is not UTF-8; percent-encode it as UTF-8") from error
 
 
 def _unquote_plus(text: str) -> str:
-    if "%" in text or "+" in text:
-        return unquote(text.replace("+", " "), errors="strict")
-    return text
+    return unquote(text.replace("+", " "), errors="strict")
 
 
 async def read_upload(
