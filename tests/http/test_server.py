@@ -27,8 +27,10 @@ from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 PROGRAM = """
 import asyncio, os, sys, time
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.core.logging import log
 from headwater.http.server import serve
 
+log.configure("info", "json")
 store = FeatureStore()
 
 @entity(store)
