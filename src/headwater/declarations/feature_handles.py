@@ -94,6 +94,10 @@ class FeatureDecorator(Protocol):
     def __call__(self, function: Callable[P, T], /) -> FeatureFunction[T, P, T]: ...
 
 
-def feature_name(feature: str | Feature[Any]) -> str:
-    """Return the name of a feature that is given by name or as its handle."""
+FeatureRef = str | Feature[Any]
+"""A feature, by its name or as its handle."""
+
+
+def feature_name(feature: FeatureRef) -> str:
+    """Return the name of a feature."""
     return feature.name if isinstance(feature, Feature) else feature

@@ -11,6 +11,7 @@ import msgspec
 from headwater.core.codec import decode_custom
 from headwater.core.values import Cell, Cells, decode_cells
 from headwater.declarations import graph
+from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.registry import Registry
 
@@ -90,16 +91,16 @@ class Plans:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._plans: dict[tuple[int | str, ...], Plan] = {}
+        self._plans: dict[tuple[int | FeatureRef, ...], Plan] = {}
 
-    def plan(self, names: Sequence[str]) -> Plan:
+    def plan(self, names: Sequence[FeatureRef]) -> Plan:
         """Return the plan for reading these features."""
-        key: tuple[int | str, ...] = (self._registry.revision, *names)
+        key: tuple[int | FeatureRef, ...] = (self._registry.revision, *names)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = self._make_plan(names)
+            plan = self._plans[key] = self._make_plan([feature_name(name) for name in names])
         return plan
 
     def _make_plan(self, names: Sequence[str]) -> Plan:

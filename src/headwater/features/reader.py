@@ -13,6 +13,7 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.templates import as_text
 from headwater.core.values import Cell, Cells, FeatureValue, as_of_time
+from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.features.cells import history_cell, make_cell, make_change
@@ -68,19 +69,21 @@ class Reader:
         return feature.codec.decode(cell.value)
 
     async def values(
-        self, names: Sequence[str], entity_ids: Iterable[object]
+        self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
     ) -> list[dict[str, Any]]:
         """Return the bare values of features for each entity; stored ones without any detour."""
         plan, frame = self._plans.plan(names), current_frame()
         if plan.computed or frame.reads is not None or frame.transaction is not None:
             rows = await self.read(names, entity_ids)
-            return [{name: row[name].value for name in names} for row in rows]
+            return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
         now = self._clock.micros()
         packed = await self._online.get_packed(plan.entity.name, ids)
         return [plan.view.values(state, now) for state in packed]
 
-    async def read(self, names: Sequence[str], entity_ids: Iterable[object]) -> list[FeatureRow]:
+    async def read(
+        self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
+    ) -> list[FeatureRow]:
         """Return the values of features with age and source for each entity, in that order."""
         plan, frame = self._plans.plan(names), current_frame()
         ids = list(map(plan.entity.text_id, entity_ids))

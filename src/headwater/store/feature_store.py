@@ -20,7 +20,7 @@ from headwater.declarations import (
     feature_decorators,
     graph,
 )
-from headwater.declarations.feature_handles import Feature, feature_name
+from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker import Worker
 from headwater.features.reader import FeatureRow
@@ -44,7 +44,6 @@ from headwater.store.validation import check_sequences, payload_of
 from headwater.store.writing import set_value
 
 Id = TypeVar("Id", str, int)
-FeatureRef = str | Feature[Any]
 
 
 class FeatureStore:
@@ -205,7 +204,7 @@ class FeatureStore:
         >>> await store.get_features(["total_spend"], ["ada", "bob"])
         {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
         """
-        names = check_sequences(names, entity_ids)
+        check_sequences(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
@@ -219,7 +218,7 @@ class FeatureStore:
         >>> row["total_spend"].source
         'online'
         """
-        names = check_sequences(names, entity_ids)
+        check_sequences(names, entity_ids)
         engine = await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 
 from headwater.contexts.recorded import ContextPage, ContextQuery, check_not_replaying
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.values import ServiceEvent
-from headwater.declarations.feature_handles import Feature, feature_name
+from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Reconciler
 from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult
 from headwater.records.diff import ContextDiff
@@ -75,7 +74,7 @@ class RecordVerbs:
     async def find(
         self,
         *,
-        feature: str | Feature[Any] | None = None,
+        feature: FeatureRef | None = None,
         entity: str | None = None,
         entity_id: str | int | None = None,
         chunk: str | None = None,

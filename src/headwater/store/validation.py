@@ -11,22 +11,17 @@ import msgspec
 
 from headwater.core.codec import UnstorableError, encode_exact
 from headwater.core.values import INTERNAL, ServiceEvent
-from headwater.declarations.feature_handles import Feature, feature_name
+from headwater.declarations.feature_handles import FeatureRef
 from headwater.errors import EventError, InvalidInputError
 
 _decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def check_sequences(
-    features: Sequence[str | Feature[Any]], entity_ids: Sequence[str | int]
-) -> list[str]:
-    """Return the names of the features; refuse a string in place of a list of names or ids."""
-    for values in (features, entity_ids):
-        if isinstance(values, str):
-            raise InvalidInputError(
-                f"{reprlib.repr(values)} is a string; pass a list, such as [{reprlib.repr(values)}]"
-            )
-    return [name if name.__class__ is str else feature_name(name) for name in features]
+def check_sequences(names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
+    """Refuse a string in place of a list of names or ids."""
+    if isinstance(names, str) or isinstance(entity_ids, str):
+        value = reprlib.repr(names if isinstance(names, str) else entity_ids)
+        raise InvalidInputError(f"{value} is a string; pass a list, such as [{value}]")
 
 
 def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:
