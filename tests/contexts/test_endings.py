@@ -1,4 +1,4 @@
-"""A function that ends its task, its process or its caller's patience ends nothing but its call."""
+"""A function that cancels its task or exits, or whose caller has gone, ends only its own call."""
 
 from __future__ import annotations
 

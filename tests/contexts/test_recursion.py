@@ -1,4 +1,4 @@
-"""Contexts and retrievers that call themselves: refused at once, whichever way it goes."""
+"""Contexts, retrievers and features that call themselves raise an error at once."""
 
 from __future__ import annotations
 

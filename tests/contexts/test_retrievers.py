@@ -1,4 +1,4 @@
-"""Retrievers: the user's own search, its results kept for a while and shared."""
+"""Retrievers: user functions whose results are cached and shared."""
 
 from __future__ import annotations
 

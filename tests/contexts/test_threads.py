@@ -1,4 +1,4 @@
-"""Threads of one's own: what they read is a context's if they take its context along."""
+"""Reads in threads of a user function are tracked if the thread has the function's context."""
 
 from __future__ import annotations
 

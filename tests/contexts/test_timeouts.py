@@ -1,4 +1,4 @@
-"""A context's or a retriever's function may run only so long, whatever it waits for."""
+"""Functions of contexts and retrievers have a time limit."""
 
 from __future__ import annotations
 

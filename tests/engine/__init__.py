@@ -1,1 +1,1 @@
-"""The event engine: what becomes of an event, whatever happens on the way."""
+"""The event engine: delivery, failures, outages and quarantine."""

@@ -1,4 +1,4 @@
-"""Workers that run other features than each other say so, each once."""
+"""Workers that declare different features log a warning, each once."""
 
 from __future__ import annotations
 

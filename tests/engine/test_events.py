@@ -1,4 +1,4 @@
-"""Every event takes effect once, in order per entity, and handlers see what they wrote."""
+"""Every event takes effect once, in order per entity, and handlers see their own writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler that fails is retried, then set aside with everything it takes to run it again."""
+"""A handler that fails is retried; then its event becomes a dead letter that can be redriven."""
 
 from __future__ import annotations
 

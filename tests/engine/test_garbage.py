@@ -1,7 +1,7 @@
-"""What is done for every event leaves nothing for the garbage collector to find.
+"""Handling an event leaves no reference cycles for the garbage collector.
 
-A collection holds up all that a process does for as long as it lasts. Objects that lead back to
-themselves bring one about every few hundred events, and the slowest percent of values are late.
+A collection pauses the whole process. Reference cycles cause one every few hundred events, and then
+the slowest percent of values is late.
 """
 
 from __future__ import annotations

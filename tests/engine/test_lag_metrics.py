@@ -1,4 +1,4 @@
-"""What waits is measured while a worker runs, and is unknown otherwise."""
+"""The backlog is measured while a worker runs, and is NaN otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sees: one log record per event, and metrics."""
+"""Logs and metrics: one log record per event, and counters of outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is away for a moment is no fault of the event's."""
+"""A server that is unavailable for a while fails no event."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_a_tick_after_a_takeover_is_not_taken_for_one_that_overruns(
     await runtime_of(store).rebind(settings.replace(partitions=1), clock)
     ids = [f"u{number:04d}" for number in range(700)]
     await asyncio.gather(*(store.set_feature("total", entity_id, 1) for entity_id in ids))
-    # The first portion is handled here; the rest by whoever comes next.
+    # This worker handles the first page, the next worker handles the rest.
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
 

@@ -1,4 +1,4 @@
-"""What was seen to fail in the nearest peer, each as a promise that we keep."""
+"""Failures seen in the nearest peer: each is a promise with a test here."""
 
 from __future__ import annotations
 

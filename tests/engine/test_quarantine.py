@@ -1,4 +1,4 @@
-"""Events that run alone and the other lanes take turns."""
+"""Quarantined events and the other lanes share a worker's time."""
 
 from __future__ import annotations
 

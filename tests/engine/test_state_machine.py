@@ -1,4 +1,4 @@
-"""Whatever is published, fails, crashes and restarts: each event takes effect once, in order."""
+"""Random publishing, failures, crashes and restarts: each event takes effect once, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ failures = st.sampled_from((0, 0, 0, 1, MAX_RETRIES, MAX_RETRIES + 1))
 
 
 class Model:
-    """What should be: the waiting events, the journals, and what was set aside."""
+    """The expected state: waiting events, journals and dead letters."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, int]] = []
@@ -141,7 +141,7 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.dead)
     @rule()
     def redrive(self) -> None:
-        """Someone mends what was wrong and runs the dead letters again."""
+        """Fix the cause of the failures and redrive the dead letters."""
         waiting = self.run(self.store.dead_letters.list())
         for letter in waiting:
             self.model.failures_left[letter.event.payload["number"]] = 0

@@ -1,4 +1,4 @@
-"""Handlers of every shape, for one event type or many, and the settings of their worker."""
+"""Handlers: sync and async, one event type or many, and the worker's settings."""
 
 from __future__ import annotations
 
@@ -35,6 +35,29 @@ async def test_sync_and_async_handlers_work_alike(store: FeatureStore, user: typ
     assert await store.get_features(["in_a_thread", "in_the_loop"], ["u1"]) == {
         "u1": {"in_a_thread": 6.5, "in_the_loop": 6.5}
     }
+
+
+async def test_a_value_that_expires_while_a_handler_runs_stays_visible_to_it(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    seen: list[Any] = []
+
+    @feature(entity=user, trigger="code", ttl="10m")
+    async def code(user_id: str, event: ServiceEvent) -> str:
+        return str(event.payload["code"])
+
+    @feature(entity=user, trigger="check")
+    async def check(user_id: str, event: ServiceEvent) -> None:
+        clock.advance("1h")
+        seen.append(await store.get_feature("code", user_id))
+        seen.append((await store.get_features(["code"], [user_id]))[user_id]["code"])
+
+    await store.publish("code", "u1", {"code": "1234"})
+    await store.drain()
+    await store.publish("check", "u1")
+    await store.drain()
+    assert seen == ["1234", "1234"]
+    assert await store.get_feature("code", "u1") is None
 
 
 async def test_a_sync_handler_sees_its_own_writes_and_they_count_with_it(

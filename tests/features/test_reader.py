@@ -1,4 +1,4 @@
-"""Reading: what is stored, what is computed, what is composed, and what there is not."""
+"""Reading stored, computed, composed and missing values."""
 
 from __future__ import annotations
 

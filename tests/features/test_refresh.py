@@ -1,4 +1,4 @@
-"""Scheduled features: once per tick for every entity, in code or in SQL, keeping what they had."""
+"""Scheduled features: one run per tick for every entity, in code or in SQL."""
 
 from __future__ import annotations
 
@@ -472,7 +472,7 @@ async def test_a_tick_is_passed_over_while_an_earlier_run_is_on_its_way(
     await until(lambda: len(runs) >= 2 * len(ids))
     worker.stop()
     await running
-    # Each run takes twelve of its own intervals; it is never begun before the last one is done.
+    # Each run takes twelve intervals; the next one begins only after it has ended.
     assert runs[: len(ids)] == ids
     assert runs[len(ids) : 2 * len(ids)] == ids
 
