@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import mypy.api
 
 import headwater
+import headwater.errors
 import headwater.testing
 import headwater.testing.conformance
 
@@ -156,6 +158,13 @@ def test_the_public_names_are_these() -> None:
         "parse_duration",
         "retriever",
     ]
+    tree = set(re.findall(r"^[│ ├└─]*(\w+Error)\b", headwater.errors.__doc__ or "", re.M))
+    public = {
+        name
+        for name, kind in vars(headwater.errors).items()
+        if inspect.isclass(kind) and issubclass(kind, Exception)
+    }
+    assert public == tree
     assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
     assert sorted(headwater.testing.conformance.__all__) == [
         "BusConformance",

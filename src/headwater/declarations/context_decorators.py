@@ -54,15 +54,12 @@ def context(
     """Declare a function that returns items as a context, assembled under a token budget.
 
     The function returns a list of items, one item, or a text, which is a required item. Required
-    items are always kept; the others by priority, as far as ``max_tokens`` allows. Everything that
-    the function reads becomes lineage, and must not be older than ``freshness_sla``. It may run for
-    ``timeout``; the default is in the settings.
+    items are kept; the others by priority, as far as ``max_tokens`` allows. The values that the
+    function reads become lineage, and must not be older than ``freshness_sla``.
 
     >>> @store.context(max_tokens=100)
     ... async def greeting(user_id: str) -> list[ContextItem]:
     ...     return [ContextItem("You are a support agent.", required=True)]
-    >>> (await greeting("ada")).content
-    'You are a support agent.'
     """
     _check_called_with_store(context, store)
 
@@ -71,20 +68,18 @@ def context(
         checks.check_known(unknown)
         check = checks.check
         check("max_tokens", _A_COUNT, holds=max_tokens is None or is_number(max_tokens))
-        check("freshness_strict", _A_BOOLEAN, holds=type(freshness_strict) is bool)
-        check("backfill", _A_BOOLEAN, holds=type(backfill) is bool)
+        for option, flag in (("freshness_strict", freshness_strict), ("backfill", backfill)):
+            check(option, _A_BOOLEAN, holds=type(flag) is bool)
         check("separator", _A_TEXT, holds=is_text(separator))
-        check("model", _A_TEXT, holds=model is None or is_text(model))
-        check("version", _A_TEXT, holds=version is None or is_text(version))
+        for option, text in (("model", model), ("version", version)):
+            check(option, _A_TEXT, holds=text is None or is_text(text))
         check("on_overflow", "'error' or 'flag'", holds=on_overflow in get_args(OnOverflow))
-        signature = inspect.signature(function)
-        checks.check_parameters(function, signature)
         definition = ContextDef(
             name=checks.name,
             version=version,
             function=function,
             is_async=_is_async(function),
-            signature=signature,
+            signature=checks.checked_signature(function),
             definition=_source_hash(function),
             location=checks.location,
             description=inspect.getdoc(function) or "",
@@ -131,13 +126,11 @@ def retriever(
         checks.check_known(unknown)
         checks.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
         checks.check("its body", _A_SEARCH, holds=not _is_empty(function))
-        signature = inspect.signature(function)
-        checks.check_parameters(function, signature)
         definition = RetrieverDef(
             name=checks.name,
             function=function,
             is_async=_is_async(function),
-            signature=signature,
+            signature=checks.checked_signature(function),
             location=checks.location,
             description=inspect.getdoc(function) or "",
             cache_ttl=checks.span("cache_ttl", cache_ttl, to_timedelta),
@@ -194,9 +187,9 @@ class _Checks:
         except InvalidInputError as error:
             raise self._error(f"{option}: {error}") from error
 
-    def check_parameters(self, function: Callable[..., Any], signature: inspect.Signature) -> None:
-        """Refuse parameters that no record can restore, because every call would be refused."""
-        hints = annotations_of(function)
+    def checked_signature(self, function: Callable[..., Any]) -> inspect.Signature:
+        """Return the signature; refuse parameters that no record can restore."""
+        hints, signature = annotations_of(function), inspect.signature(function)
         for name, parameter in signature.parameters.items():
             for kind in _classes(hints.get(name)):
                 self._check_restorable(name, kind)
@@ -205,6 +198,7 @@ class _Checks:
                     to_tagged(parameter.default)
                 except RecordValueError as error:
                     raise self._error(f"the default of {name!r}: {error.problem}") from error
+        return signature
 
     def _check_restorable(self, name: str, kind: type) -> None:
         for unsupported, alternative in _ALTERNATIVES.items():
