@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(Declarations).decode
 
 
 class DeclarationCheck:
-    """Compares the declarations of this worker with those that were published last."""
+    """Compares the declarations of this worker with the ones published last."""
 
     def __init__(self, cache: Cache, clock: Clock, group: str, declared: Declarations) -> None:
         self._cache = cache

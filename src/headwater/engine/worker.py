@@ -247,7 +247,7 @@ class Worker:
     async def _next_quarantined(
         self, engine: Engine, at_work: Sequence[Lane]
     ) -> list[Batch] | None:
-        """Return the next quarantined event if no lane is at work; None if there is no such event.
+        """Return the next quarantined event if no lane is at work; None if none waits.
 
         An empty list means that one waits until the lanes at work have finished.
         """
