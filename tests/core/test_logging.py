@@ -110,7 +110,7 @@ def test_the_command_line_logs_at_the_level_of_the_settings(
 
 
 def test_no_field_has_the_name_of_an_attribute_of_a_log_record() -> None:
-    methods = {"debug", "info", "warning", "error", "tell"}
+    methods = {"debug", "info", "warning", "error", "report"}
     names = {
         keyword.arg
         for file in SOURCE.rglob("*.py")

@@ -44,23 +44,23 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
 def test_an_outage_is_told_once_and_so_is_its_end(said: Said) -> None:
     outage = Outage("events")
     for who in ("reading", "claiming", "reading", "claiming"):
-        outage.tell("error", f"{who} failed", AWAY, who)
+        outage.report("error", f"{who} failed", AWAY, who)
     assert said.lines() == ["error reading failed error=nobody answers"]
     said.now += 2.5
-    outage.over("counting")
-    outage.over("reading")
+    outage.recovered("counting")
+    outage.recovered("reading")
     assert said.lines() == []
-    outage.over("claiming")
+    outage.recovered("claiming")
     assert said.lines() == ["info back after an outage part=events seconds=2.5"]
-    outage.over("claiming")
+    outage.recovered("claiming")
     assert said.lines() == []
 
 
 def test_the_next_outage_is_told_again(said: Said) -> None:
     outage = Outage("events")
     for _ in range(2):
-        outage.tell("warning", "reading failed", AWAY, "reading", partition=3)
-        outage.over("reading")
+        outage.report("warning", "reading failed", AWAY, "reading", partition=3)
+        outage.recovered("reading")
     away = "warning reading failed error=nobody answers partition=3"
     assert said.lines() == [away, "info back after an outage part=events seconds=0.0"] * 2
 
@@ -68,8 +68,8 @@ def test_the_next_outage_is_told_again(said: Said) -> None:
 def test_another_reason_is_told_within_an_outage_once_for_each_who_meets_it(said: Said) -> None:
     outage = Outage("events")
     for error in (AWAY, BackendError("the disk is full"), AWAY, BackendError("the disk is full")):
-        outage.tell("error", "reading failed", error, "reading")
-        outage.tell("error", "claiming failed", error, "claiming")
+        outage.report("error", "reading failed", error, "reading")
+        outage.report("error", "claiming failed", error, "claiming")
     assert said.lines() == [
         "error reading failed error=nobody answers",
         "error reading failed error=the disk is full",
@@ -79,9 +79,9 @@ def test_another_reason_is_told_within_an_outage_once_for_each_who_meets_it(said
 
 def test_one_who_has_stopped_trying_does_not_keep_an_outage_from_ending(said: Said) -> None:
     outage = Outage("events")
-    outage.tell("error", "reading failed", AWAY, "partition 1")
+    outage.report("error", "reading failed", AWAY, "partition 1")
     said.now += 61
-    outage.tell("error", "reading failed", AWAY, "partition 2")
-    outage.over("partition 2")
+    outage.report("error", "reading failed", AWAY, "partition 2")
+    outage.recovered("partition 2")
     away = "error reading failed error=nobody answers"
     assert said.lines() == [away, away, "info back after an outage part=events seconds=0.0"]

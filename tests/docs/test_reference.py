@@ -236,7 +236,7 @@ def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
                 fields = {keyword.arg for keyword in call.keywords if keyword.arg}
                 said.setdefault((name, level), set()).update(fields)
             case ast.Call(
-                func=ast.Attribute(_, "tell"),
+                func=ast.Attribute(_, "report"),
                 args=[ast.Constant(str(level)), ast.Constant(str(name)), *_],
             ):
                 said[name, level] = {"error"}

@@ -56,7 +56,7 @@ def test_two_names_of_one_store_are_one_store(file: Path) -> None:
     assert runtime_of(load_store(file)).registry.features == {}
 
 
-def test_a_file_named_like_a_module_hides_it_from_nobody(tmp_path: Path) -> None:
+def test_a_file_named_like_a_module_does_not_replace_it(tmp_path: Path) -> None:
     file = tmp_path / "typing.py"
     file.write_text(HEAD)
     load_store(file)

@@ -210,7 +210,7 @@ class Outage:
         self._failed_at: dict[str | int, float] = {}
         self._logged: set[str] = set()
 
-    def tell(
+    def report(
         self,
         level: Literal["warning", "error"],
         problem: str,
@@ -231,7 +231,7 @@ class Outage:
             write = log.error if level == "error" else log.warning
             write(problem, error=str(error), **fields)
 
-    def over(self, who: str | int) -> None:
+    def recovered(self, who: str | int) -> None:
         """Note the success of a caller; log the end of the outage after the last one."""
         if self._failed_at.pop(who, None) is None:
             return

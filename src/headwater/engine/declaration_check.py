@@ -49,9 +49,11 @@ class DeclarationCheck:
             try:
                 await self.compare()
             except BackendError as error:
-                outage.tell("warning", "comparing declarations failed; retrying", error, "declared")
+                outage.report(
+                    "warning", "comparing declarations failed; retrying", error, "declared"
+                )
             else:
-                outage.over("declared")
+                outage.recovered("declared")
             await asyncio.sleep(PAUSE.total_seconds())
 
     async def compare(self) -> None:

@@ -47,9 +47,9 @@ async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: O
                 await _measure(backends, clock)
             except BackendError as error:
                 _reset()
-                outage.tell("warning", "measuring the backlog failed; retrying", error, "gauges")
+                outage.report("warning", "measuring the backlog failed; retrying", error, "gauges")
             else:
-                outage.over("gauges")
+                outage.recovered("gauges")
                 pause = max(pause, (time.perf_counter() - began) * _PAUSE_PER_MEASUREMENT)
             await asyncio.sleep(pause)
     finally:

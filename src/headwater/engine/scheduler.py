@@ -40,9 +40,9 @@ class Scheduler:
         try:
             await self._publish(now)
         except BackendError as error:
-            self._outage.tell("error", "publishing ticks failed; retrying", error, "ticks")
+            self._outage.report("error", "publishing ticks failed; retrying", error, "ticks")
             return False
-        self._outage.over("ticks")
+        self._outage.recovered("ticks")
         return True
 
     async def tick(self) -> None:

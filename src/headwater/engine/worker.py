@@ -179,10 +179,10 @@ class Worker:
                 self._lose(error)
                 continue
             except BackendError as error:
-                self._outage.tell("error", "reading events failed; retrying", error, "events")
+                self._outage.report("error", "reading events failed; retrying", error, "events")
                 await asyncio.sleep(_BACKEND_PAUSE)
                 continue
-            self._outage.over("events")
+            self._outage.recovered("events")
             for batch in batches:
                 lane = self._lanes.get(batch.lease.partition)
                 if lane is None or lane.lease != batch.lease:
@@ -285,7 +285,7 @@ class Worker:
             self._lose(error)
         except BackendError as error:
             # The commit may have succeeded: reading the lane again shows it.
-            self._outage.tell("error", "commit failed; retrying", error, "events")
+            self._outage.report("error", "commit failed; retrying", error, "events")
             await asyncio.sleep(_BACKEND_PAUSE)
         finally:
             if is_quarantined:
@@ -325,9 +325,9 @@ class Worker:
             try:
                 if await wait:
                     self._membership_changed.set()
-                self._outage.over("new events")
+                self._outage.recovered("new events")
             except BackendError as error:
-                self._outage.tell(
+                self._outage.report(
                     "error", "waiting for new events failed; retrying", error, "new events"
                 )
                 await asyncio.sleep(_BACKEND_PAUSE)
@@ -340,9 +340,9 @@ class Worker:
             try:
                 async with self._claiming:
                     await self._rebalance(engine)
-                self._outage.over("partitions")
+                self._outage.recovered("partitions")
             except BackendError as error:
-                self._outage.tell("error", "heartbeat failed; retrying", error, "partitions")
+                self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._membership_changed.wait()
@@ -374,9 +374,9 @@ class Worker:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
             try:
                 await engine.backends.offline.maintain()
-                self._history_outage.over("maintenance")
+                self._history_outage.recovered("maintenance")
             except BackendError as error:
-                self._history_outage.tell(
+                self._history_outage.report(
                     "error", "history maintenance failed; retrying", error, "maintenance"
                 )
 

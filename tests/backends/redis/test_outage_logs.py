@@ -19,13 +19,13 @@ _TRIES = 25
 async def test_a_worker_says_once_that_redis_is_away_and_once_that_it_is_back(
     production: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries, tell = Counter[Outage](), Outage.tell
+    tries, tell = Counter[Outage](), Outage.report
 
     def count(outage: Outage, *arguments: object, **fields: object) -> None:
         tries[outage] += 1
         tell(outage, *arguments, **fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Outage, "tell", count)
+    monkeypatch.setattr(Outage, "report", count)
     with mortal_valkey() as (url, machine):
         store = FeatureStore(settings=production.replace(redis={"url": url}))
 

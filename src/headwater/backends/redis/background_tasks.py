@@ -50,11 +50,11 @@ class PartitionTasks:
         try:
             await work()
         except BackendError as error:
-            self._outage.tell("warning", self._problem, error, partition, partition=partition)
+            self._outage.report("warning", self._problem, error, partition, partition=partition)
             await asyncio.sleep(_RETRY_PAUSE)
             return False
         else:
-            self._outage.over(partition)
+            self._outage.recovered(partition)
             return True
         finally:
             del self._running[partition]

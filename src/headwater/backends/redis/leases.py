@@ -125,7 +125,7 @@ class RedisLeases:
             raise problems[0]
         for partition, answer in zip(partitions, answers, strict=True):
             if isinstance(answer, BackendError):
-                self._outage.tell(
+                self._outage.report(
                     "error",
                     "partition not claimed",
                     answer,
@@ -133,7 +133,7 @@ class RedisLeases:
                     partition=partition,
                 )
             else:
-                self._outage.over(partition)
+                self._outage.recovered(partition)
 
     def _claim(self, worker: str, partition: int) -> Call:
         keys = self._keys.parts[partition]

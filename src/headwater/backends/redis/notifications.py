@@ -101,7 +101,7 @@ class Notifications:
             try:
                 await self._receive()
             except BackendError as error:
-                self._outage.tell(
+                self._outage.report(
                     "warning", "subscription to Redis failed; polling", error, self._channel
                 )
             await asyncio.sleep(_PAUSE)
@@ -111,7 +111,7 @@ class Notifications:
         connection = await self._redis.subscribe(self._channel, self._on_message)
         try:
             # Messages before the subscription are unknown.
-            self._outage.over(self._channel)
+            self._outage.recovered(self._channel)
             self._subscriptions += 1
             self._reset()
             self.wake_all(workers_changed=True)
