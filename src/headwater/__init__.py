@@ -4,124 +4,83 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.contexts.recorded import ContextPage
-    from headwater.contexts.recorded.replay import Replay
-    from headwater.core.durations import format_duration, parse_duration
-    from headwater.core.values import FeatureValue, ServiceEvent
-    from headwater.declarations import Chunk, ContextItem, Overrides, context, retriever
-    from headwater.declarations.entity_decorator import entity
-    from headwater.declarations.feature_decorators import feature
-    from headwater.declarations.feature_handles import Feature
-    from headwater.declarations.graph import Graph
-    from headwater.engine.worker import Worker
-    from headwater.errors import FreshnessSLAError, HeadwaterError, TokenBudgetError
-    from headwater.features.reader import FeatureRow
-    from headwater.features.reconcile import AuditReport, RebuildReport
-    from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult, RecordSummary
-    from headwater.records.diff import ContextDiff
-    from headwater.records.lineage import (
-        Context,
-        ContextLineage,
-        ContextTrace,
-        FeatureLineage,
-        FreshnessViolation,
-        ItemLineage,
-        NestedLineage,
-        PastContext,
-        RetrieverLineage,
-    )
-    from headwater.records.record import Record
-    from headwater.records.verify import VerificationReport
-    from headwater.settings.schema import Settings
-    from headwater.store.feature_store import FeatureStore
+    from headwater.contexts.recorded import ContextPage as ContextPage
+    from headwater.contexts.recorded.replay import Replay as Replay
+    from headwater.core.durations import format_duration as format_duration
+    from headwater.core.durations import parse_duration as parse_duration
+    from headwater.core.values import FeatureValue as FeatureValue
+    from headwater.core.values import ServiceEvent as ServiceEvent
+    from headwater.declarations import Chunk as Chunk
+    from headwater.declarations import ContextItem as ContextItem
+    from headwater.declarations import Overrides as Overrides
+    from headwater.declarations import context as context
+    from headwater.declarations import retriever as retriever
+    from headwater.declarations.entity_decorator import entity as entity
+    from headwater.declarations.feature_decorators import feature as feature
+    from headwater.declarations.feature_handles import Feature as Feature
+    from headwater.declarations.graph import Graph as Graph
+    from headwater.engine.worker import Worker as Worker
+    from headwater.errors import FreshnessSLAError as FreshnessSLAError
+    from headwater.errors import HeadwaterError as HeadwaterError
+    from headwater.errors import TokenBudgetError as TokenBudgetError
+    from headwater.features.reader import FeatureRow as FeatureRow
+    from headwater.features.reconcile import AuditReport as AuditReport
+    from headwater.features.reconcile import RebuildReport as RebuildReport
+    from headwater.ports import ConsumerLag as ConsumerLag
+    from headwater.ports import DeadLetter as DeadLetter
+    from headwater.ports import Health as Health
+    from headwater.ports import PublishResult as PublishResult
+    from headwater.ports import RecordSummary as RecordSummary
+    from headwater.records.diff import ContextDiff as ContextDiff
+    from headwater.records.lineage import Context as Context
+    from headwater.records.lineage import ContextLineage as ContextLineage
+    from headwater.records.lineage import ContextTrace as ContextTrace
+    from headwater.records.lineage import FeatureLineage as FeatureLineage
+    from headwater.records.lineage import FreshnessViolation as FreshnessViolation
+    from headwater.records.lineage import ItemLineage as ItemLineage
+    from headwater.records.lineage import NestedLineage as NestedLineage
+    from headwater.records.lineage import PastContext as PastContext
+    from headwater.records.lineage import RetrieverLineage as RetrieverLineage
+    from headwater.records.record import Record as Record
+    from headwater.records.verify import VerificationReport as VerificationReport
+    from headwater.settings.schema import Settings as Settings
+    from headwater.store.feature_store import FeatureStore as FeatureStore
 
-__all__ = [
-    "AuditReport",
-    "Chunk",
-    "ConsumerLag",
-    "Context",
-    "ContextDiff",
-    "ContextItem",
-    "ContextLineage",
-    "ContextPage",
-    "ContextTrace",
-    "DeadLetter",
-    "Feature",
-    "FeatureLineage",
-    "FeatureRow",
-    "FeatureStore",
-    "FeatureValue",
-    "FreshnessSLAError",
-    "FreshnessViolation",
-    "Graph",
-    "HeadwaterError",
-    "Health",
-    "ItemLineage",
-    "NestedLineage",
-    "Overrides",
-    "PastContext",
-    "PublishResult",
-    "RebuildReport",
-    "Record",
-    "RecordSummary",
-    "Replay",
-    "RetrieverLineage",
-    "ServiceEvent",
-    "Settings",
-    "TokenBudgetError",
-    "VerificationReport",
-    "Worker",
-    "context",
-    "entity",
-    "feature",
-    "format_duration",
-    "parse_duration",
-    "retriever",
-]
-
-_HOMES = {
-    "AuditReport": "features.reconcile",
-    "Chunk": "declarations",
-    "Context": "records.lineage",
-    "ContextItem": "declarations",
-    "ContextLineage": "records.lineage",
-    "ContextPage": "contexts.recorded",
-    "ContextTrace": "records.lineage",
-    "DeadLetter": "ports",
-    "ContextDiff": "records.diff",
-    "Feature": "declarations.feature_handles",
-    "FeatureLineage": "records.lineage",
-    "FeatureRow": "features.reader",
-    "FeatureStore": "store.feature_store",
-    "FeatureValue": "core.values",
-    "FreshnessSLAError": "errors",
-    "FreshnessViolation": "records.lineage",
-    "Graph": "declarations.graph",
-    "HeadwaterError": "errors",
-    "Health": "ports",
-    "ItemLineage": "records.lineage",
-    "ConsumerLag": "ports",
-    "NestedLineage": "records.lineage",
-    "Overrides": "declarations",
-    "PastContext": "records.lineage",
-    "PublishResult": "ports",
-    "RebuildReport": "features.reconcile",
-    "Record": "records.record",
-    "RecordSummary": "ports",
-    "Replay": "contexts.recorded.replay",
-    "VerificationReport": "records.verify",
-    "RetrieverLineage": "records.lineage",
-    "ServiceEvent": "core.values",
-    "Settings": "settings.schema",
-    "TokenBudgetError": "errors",
-    "Worker": "engine.worker",
-    "context": "declarations",
-    "entity": "declarations.entity_decorator",
-    "feature": "declarations.feature_decorators",
-    "format_duration": "core.durations",
-    "parse_duration": "core.durations",
-    "retriever": "declarations",
+_PUBLIC = {
+    "contexts.recorded": ("ContextPage",),
+    "contexts.recorded.replay": ("Replay",),
+    "core.durations": ("format_duration", "parse_duration"),
+    "core.values": ("FeatureValue", "ServiceEvent"),
+    "declarations": ("Chunk", "ContextItem", "Overrides", "context", "retriever"),
+    "declarations.entity_decorator": ("entity",),
+    "declarations.feature_decorators": ("feature",),
+    "declarations.feature_handles": ("Feature",),
+    "declarations.graph": ("Graph",),
+    "engine.worker": ("Worker",),
+    "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
+    "features.reader": ("FeatureRow",),
+    "features.reconcile": ("AuditReport", "RebuildReport"),
+    "ports": ("ConsumerLag", "DeadLetter", "Health", "PublishResult", "RecordSummary"),
+    "records.diff": ("ContextDiff",),
+    "records.lineage": (
+        "Context",
+        "ContextLineage",
+        "ContextTrace",
+        "FeatureLineage",
+        "FreshnessViolation",
+        "ItemLineage",
+        "NestedLineage",
+        "PastContext",
+        "RetrieverLineage",
+    ),
+    "records.record": ("Record",),
+    "records.verify": ("VerificationReport",),
+    "settings.schema": ("Settings",),
+    "store.feature_store": ("FeatureStore",),
 }
+_HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
