@@ -134,8 +134,7 @@ def test_a_second_signal_ends_a_worker_at_once(folder: Path, run: Run, start: St
     worker.next_line()
     wait_until((folder / "begun").exists)
     worker.send(signal.SIGINT)
-    # Which of two signals sent at once comes second is the kernel's choice.
-    assert worker.end(signal.SIGTERM).code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    assert worker.end(signal.SIGTERM).code == 0
 
 
 @pytest.mark.parametrize("verb", [("worker",), ("serve", "--port", "0")], ids=" ".join)
@@ -164,7 +163,7 @@ def test_a_worker_waits_for_a_handler_until_the_drain_timeout(
     wait_until((folder / "begun").exists)
     ended = worker.end()
     assert ended.code == 0
-    assert "did not finish in time" in ended.err
+    assert "batches abandoned; they will run again" in ended.err
 
 
 @pytest.mark.parametrize("name", ["features.py", "shop.features"])

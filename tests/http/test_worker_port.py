@@ -28,11 +28,11 @@ def client_of(
 async def at_work(store: FeatureStore) -> AsyncIterator[tuple[Worker, httpx.AsyncClient]]:
     """A worker that runs next to its port."""
     worker = Worker(store)
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve_worker(store, worker, host="127.0.0.1", port=0, on_ready=ready.set_result)
     )
-    async with httpx.AsyncClient(base_url=await ready, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=await ready or "", timeout=30) as client:
         yield worker, client
     worker.stop()
     await serving

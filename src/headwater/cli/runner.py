@@ -121,21 +121,3 @@ def long_runner() -> asyncio.Runner:
     return asyncio.Runner(
         loop_factory=import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     )
-
-
-def stop_on_signal(stop: Callable[[], None]) -> None:
-    """Call ``stop`` on the first SIGTERM or SIGINT; end the process on the second."""
-    loop = asyncio.get_running_loop()
-    received: list[int] = []
-
-    # One handler for both signals: two in quick succession reach the loop together.
-    def on_signal(number: int) -> None:
-        received.append(number)
-        if len(received) == 1:
-            stop()
-        else:
-            log.flush()
-            os._exit(128 + number)
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)

@@ -1,21 +1,17 @@
 """`headwater worker`: run one more worker process."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 
 from headwater.cli.options import AsJson, FileArgument, command_group, features_file
 from headwater.cli.output import print_json_line
-from headwater.cli.runner import new_store_notice, run_long, stop_on_signal
-from headwater.core.deadlines import force_exit_after
+from headwater.cli.runner import new_store_notice, run_long
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
-from headwater.http.server import log_if_busy, serve_worker
+from headwater.http.server import serve_worker
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
-
-_FORCE_SECONDS = 5.0
 
 app = command_group("Run one more worker process for a features file.")
 
@@ -50,7 +46,7 @@ async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> 
     worker = Worker(store)
     note_if_new = new_store_notice(store.settings)
 
-    def ready(url: str | None = None) -> None:
+    def ready(url: str | None) -> None:
         note_if_new()
         if as_json:
             print_json_line({"worker": worker.name} | ({"url": url} if url else {}))
@@ -59,24 +55,5 @@ async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> 
             typer.echo(f"Worker {worker.name} handles events for {path}.{metrics}")
             typer.echo("Press Ctrl-C to stop.")
 
-    if port:
-        await serve_worker(store, worker, host=store.settings.http.host, port=port, on_ready=ready)
-        return
-    seconds = store.settings.worker.drain_timeout
-    async with store:
-        working = asyncio.create_task(worker.run())
-        with force_exit_after(seconds + _FORCE_SECONDS) as end:
-
-            def stop() -> None:
-                end()
-                worker.stop()
-                log_if_busy([working], seconds)
-                asyncio.get_running_loop().call_later(seconds, working.cancel)
-
-            stop_on_signal(stop)
-            ready()
-            await asyncio.wait([working])
-        if working.cancelled():
-            log.warning("worker did not finish in time; its events will be read again")
-        else:
-            working.result()
+    host = store.settings.http.host
+    await serve_worker(store, worker, host=host, port=port or None, on_ready=ready)

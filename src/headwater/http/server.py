@@ -11,6 +11,8 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain, repeat
 
 import uvicorn
 
@@ -52,11 +54,16 @@ async def serve_worker(
     worker: Worker,
     *,
     host: str,
-    port: int,
-    on_ready: Callable[[str], None] | None = None,
+    port: int | None,
+    on_ready: Callable[[str | None], None] | None = None,
 ) -> None:
-    """Run a worker and serve its metrics and probes until SIGTERM or SIGINT."""
-    await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
+    """Run a worker and serve its metrics and probes, if it has a port, until SIGTERM or SIGINT."""
+    if port is not None:
+        await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
+        return
+    async with store:
+        announce = partial(on_ready, None) if on_ready else None
+        await _run(None, worker, store.settings.worker.drain_timeout, announce)
 
 
 async def _serve(
@@ -139,40 +146,51 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _run(server: _Server, worker: Worker | None, drain: float) -> None:
+async def _run(
+    server: _Server | None,
+    worker: Worker | None,
+    drain: float,
+    on_running: Callable[[], None] | None = None,
+) -> None:
     """Run both until one of them ends, then stop the other; raise the error of either."""
-    serving = asyncio.create_task(server.run_until_stopped())
+    serving = asyncio.create_task(server.run_until_stopped()) if server else None
     working = asyncio.create_task(worker.run()) if worker else None
     tasks = [task for task in (serving, working) if task]
 
-    def stop() -> None:
-        server.should_exit = True
-        if worker:
-            worker.stop()
-
-    def stop_or_abort() -> None:
-        # A second signal aborts running work.
-        if server.should_exit:
-            server.force_exit = True
-            if working:
-                working.cancel()
-        else:
-            log_if_busy(tasks, drain)
+    def stop_gently() -> None:
         end()
-        stop()
+        _stop(server, worker)
+        _log_if_busy(tasks, drain)
 
-    with force_exit_after(drain + _FORCE_SECONDS) as end, _on_signals(stop_or_abort):
+    abort = partial(_abort, server, working)
+    with force_exit_after(drain + _FORCE_SECONDS) as end, _on_signals(stop_gently, abort):
         try:
+            if on_running:
+                on_running()
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stop()
+            _stop(server, worker)
             await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
             task.result()
 
 
-def log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+def _stop(server: _Server | None, worker: Worker | None) -> None:
+    if server:
+        server.should_exit = True
+    if worker:
+        worker.stop()
+
+
+def _abort(server: _Server | None, working: asyncio.Task[None] | None) -> None:
+    if server:
+        server.force_exit = True
+    if working:
+        working.cancel()
+
+
+def _log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
     """Log that the process waits for running work, unless it stops within a moment."""
 
     def log_if_running() -> None:
@@ -189,14 +207,16 @@ def log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
 
 
 @contextmanager
-def _on_signals(stop: Callable[[], None]) -> Generator[None]:
+def _on_signals(stop: Callable[[], None], abort: Callable[[], None]) -> Generator[None]:
+    """Call ``stop`` on the first SIGTERM or SIGINT, and ``abort`` on each further one."""
     # Only the main thread receives signals; in another thread, the caller cancels the server.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
+    calls = chain([stop], repeat(abort))
     for number in _SIGNALS:
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, lambda: next(calls)())
     try:
         yield
     finally:
