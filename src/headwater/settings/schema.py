@@ -58,156 +58,130 @@ def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
     return {model: int(price) for model, price in prices.items()}
 
 
-_SECRET = {"show": _mask}
-_URL = {"show": _mask_password}
 # One dollar per token; the cost of nine million such tokens still fits into a record.
 _LONGEST_RATE = 15
+
+# Each setting is annotated with one of these types, or a plain one, and its description.
+Count = Annotated[int, Meta(ge=1)]
+Limit = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, Meta(gt=0)]
+Text = Annotated[str, Meta(min_length=1)]
+Secret = Annotated[str, Meta(extra={"show": _mask})]
+Url = Annotated[str, Meta(extra={"show": _mask_password})]
+Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
+Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
     """Settings of workers."""
 
-    batch_size: Annotated[int, Meta(ge=1, description="maximum number of events per batch")] = 100
-    poll_interval: Annotated[float, Meta(gt=0, description="seconds between polls when idle")] = 1.0
-    consumer_group: Annotated[
-        str, Meta(min_length=1, description="consumer group of the workers; all use the same")
-    ] = "headwater_workers"
-    lease_ttl: Annotated[
-        float, Meta(gt=0, description="seconds without a heartbeat until a worker's leases expire")
-    ] = 10.0
-    concurrency: Annotated[
-        int, Meta(ge=1, description="entities of one partition that are processed concurrently")
-    ] = 64
-    handler_timeout: Annotated[
-        float, Meta(gt=0, description="timeout of a handler, in seconds")
-    ] = 60.0
-    threads: Annotated[int, Meta(ge=1, description="threads for functions that are not async")] = 16
+    batch_size: Annotated[Count, "maximum number of events per batch"] = 100
+    poll_interval: Annotated[Seconds, "seconds between polls when idle"] = 1.0
+    consumer_group: Annotated[Text, "consumer group of the workers; all use the same"] = (
+        "headwater_workers"
+    )
+    lease_ttl: Annotated[Seconds, "seconds without a heartbeat until a worker's leases expire"] = (
+        10.0
+    )
+    concurrency: Annotated[Count, "entities of one partition that are processed concurrently"] = 64
+    handler_timeout: Annotated[Seconds, "timeout of a handler, in seconds"] = 60.0
+    threads: Annotated[Count, "threads for functions that are not async"] = 16
     max_deliveries: Annotated[
-        int,
-        Meta(
-            ge=1, description="attempts at an event that crashes workers before it is a dead letter"
-        ),
+        Count, "attempts at an event that crashes workers before it is a dead letter"
     ] = 5
     drain_timeout: Annotated[
-        float, Meta(gt=0, description="seconds that a stopping worker may take to finish a batch")
+        Seconds, "seconds that a stopping worker may take to finish a batch"
     ] = 30.0
-    metrics_port: Annotated[
-        int,
-        Meta(ge=0, le=65_535, description="port for metrics and probes of a worker; 0 for none"),
-    ] = 0
+    metrics_port: Annotated[Port, "port for metrics and probes of a worker; 0 for none"] = 0
 
 
 class HttpSettings(msgspec.Struct, frozen=True):
     """Settings of the HTTP server."""
 
-    host: Annotated[str, Meta(min_length=1, description="address to listen on")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="port; 0 for any free port")] = 8000
-    max_body_bytes: Annotated[int, Meta(ge=1, description="maximum size of a request body")] = (
-        1_048_576
-    )
+    host: Annotated[Text, "address to listen on"] = "127.0.0.1"
+    port: Annotated[Port, "port; 0 for any free port"] = 8000
+    max_body_bytes: Annotated[Count, "maximum size of a request body"] = 1_048_576
     rate_limit: Annotated[
-        float, Meta(ge=0, description="requests per second for each API key; 0 for no limit")
+        float, Meta(ge=0), "requests per second for each API key; 0 for no limit"
     ] = 0.0
-    access_log: Annotated[bool, Meta(description="log every request")] = True
+    access_log: Annotated[bool, "log every request"] = True
 
 
 class IngestSettings(msgspec.Struct, frozen=True):
     """Settings of publishing."""
 
     dedup_window: Annotated[
-        timedelta,
-        Meta(description="how long an event_id is remembered, so that a duplicate is ignored"),
+        timedelta, "how long an event_id is remembered, so that a duplicate is ignored"
     ] = timedelta(hours=24)
-    future_tolerance: Annotated[
-        timedelta, Meta(description="how far in the future an event's timestamp may be")
-    ] = timedelta(minutes=5)
-    max_event_bytes: Annotated[
-        int, Meta(ge=1, description="maximum size of an event's payload")
-    ] = 1_048_576
-    dedup_limit: Annotated[
-        int, Meta(ge=1, description="maximum number of remembered event ids; the oldest go first")
-    ] = 10_000_000
+    future_tolerance: Annotated[timedelta, "how far in the future an event's timestamp may be"] = (
+        timedelta(minutes=5)
+    )
+    max_event_bytes: Annotated[Count, "maximum size of an event's payload"] = 1_048_576
+    dedup_limit: Annotated[Count, "maximum number of remembered event ids; the oldest go first"] = (
+        10_000_000
+    )
     max_backlog: Annotated[
-        int,
-        Meta(ge=0, description="refuse events with 503 while more than this wait; 0 for no limit"),
+        Limit, "refuse events with 503 while more than this wait; 0 for no limit"
     ] = 0
 
 
 class OfflineSettings(msgspec.Struct, frozen=True):
     """Settings of the embedded history."""
 
-    segment_rows: Annotated[int, Meta(ge=1, description="rows per Parquet segment")] = 50_000
-    segment_grace: Annotated[
-        timedelta, Meta(description="how long readers may still use a merged segment")
-    ] = timedelta(minutes=5)
+    segment_rows: Annotated[Count, "rows per Parquet segment"] = 50_000
+    segment_grace: Annotated[timedelta, "how long readers may still use a merged segment"] = (
+        timedelta(minutes=5)
+    )
 
 
 class RedisSettings(msgspec.Struct, frozen=True):
     """Settings of Redis."""
 
-    url: Annotated[
-        str, Meta(description="URL of the Redis server for events and current values", extra=_URL)
-    ] = ""
-    prefix: Annotated[str, Meta(min_length=1, description="prefix of all keys")] = "headwater"
-    timeout: Annotated[float, Meta(gt=0, description="timeout of a command, in seconds")] = 5.0
-    connect_timeout: Annotated[
-        float, Meta(gt=0, description="timeout of connecting, in seconds")
-    ] = 5.0
+    url: Annotated[Url, "URL of the Redis server for events and current values"] = ""
+    prefix: Annotated[Text, "prefix of all keys"] = "headwater"
+    timeout: Annotated[Seconds, "timeout of a command, in seconds"] = 5.0
+    connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 5.0
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):
     """Settings of Postgres."""
 
-    url: Annotated[str, Meta(description="URL of the Postgres server for history", extra=_URL)] = ""
-    schema: Annotated[
-        str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$", description="schema of the tables")
-    ] = "headwater"
+    url: Annotated[Url, "URL of the Postgres server for history"] = ""
+    schema: Annotated[str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$"), "schema of the tables"] = (
+        "headwater"
+    )
     pool_size: Annotated[
-        int,
-        Meta(ge=1, description="maximum number of connections per process, plus one for records"),
+        Count, "maximum number of connections per process, plus one for records"
     ] = 10
-    timeout: Annotated[float, Meta(gt=0, description="timeout of a statement, in seconds")] = 60.0
-    connect_timeout: Annotated[
-        float, Meta(gt=0, description="timeout of connecting, in seconds")
-    ] = 10.0
+    timeout: Annotated[Seconds, "timeout of a statement, in seconds"] = 60.0
+    connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 10.0
 
 
 class RecordSettings(msgspec.Struct, frozen=True):
     """Settings of context records."""
 
     include_content: Annotated[
-        bool, Meta(description="store texts, inputs and values in records, not only their hashes")
+        bool, "store texts, inputs and values in records, not only their hashes"
     ] = True
-    required: Annotated[bool, Meta(description="fail a context if its record cannot be stored")] = (
-        False
-    )
+    required: Annotated[bool, "fail a context if its record cannot be stored"] = False
     index_key: Annotated[
-        str,
-        Meta(
-            description="secret key of the search index; by default the store generates one",
-            extra=_SECRET,
-        ),
+        Secret, "secret key of the search index; by default the store generates one"
     ] = ""
-    timeout: Annotated[
-        float, Meta(gt=0, description="seconds that a context waits until its record is stored")
-    ] = 5.0
+    timeout: Annotated[Seconds, "seconds that a context waits until its record is stored"] = 5.0
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
     """Settings of context assembly."""
 
-    timeout: Annotated[
-        float, Meta(gt=0, description="timeout of context and retriever functions, in seconds")
-    ] = 30.0
+    timeout: Annotated[Seconds, "timeout of context and retriever functions, in seconds"] = 30.0
 
 
 class LogSettings(msgspec.Struct, frozen=True):
     """Settings of logging."""
 
-    level: Annotated[Level, Meta(description="minimum level")] = "info"
-    format: Annotated[
-        Format, Meta(description="auto means console on a terminal, json elsewhere")
-    ] = "auto"
+    level: Annotated[Level, "minimum level"] = "info"
+    format: Annotated[Format, "auto means console on a terminal, json elsewhere"] = "auto"
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -215,33 +189,19 @@ class Settings(msgspec.Struct, frozen=True):
 
     env: Annotated[
         Literal["development", "production"],
-        Meta(description="production requires Redis and Postgres, and never creates tables"),
+        "production requires Redis and Postgres, and never creates tables",
     ] = "development"
-    home: Annotated[str, Meta(min_length=1, description="folder of the embedded store")] = (
-        ".headwater"
-    )
-    features: Annotated[
-        str, Meta(min_length=1, description="default features file of commands")
-    ] = "features.py"
+    home: Annotated[Text, "folder of the embedded store"] = ".headwater"
+    features: Annotated[Text, "default features file of commands"] = "features.py"
     partitions: Annotated[
-        int, Meta(ge=1, le=1024, description="partitions of the event log; fixed at creation")
+        int, Meta(ge=1, le=1024), "partitions of the event log; fixed at creation"
     ] = 16
-    api_key: Annotated[
-        str,
-        Meta(
-            description="API key that requests must send; separate several by commas", extra=_SECRET
-        ),
-    ] = ""
+    api_key: Annotated[Secret, "API key that requests must send; separate several by commas"] = ""
     signing_key: Annotated[
-        str,
-        Meta(
-            description="keys of records, separated by commas; the first signs, all verify",
-            extra=_SECRET,
-        ),
+        Secret, "keys of records, separated by commas; the first signs, all verify"
     ] = ""
     signature_mode: Annotated[
-        Literal["off", "optional", "required"],
-        Meta(description="sign records: never, if there is a key, or always"),
+        Literal["off", "optional", "required"], "sign records: never, if there is a key, or always"
     ] = "optional"
     context: ContextSettings = ContextSettings()
     record: RecordSettings = RecordSettings()
@@ -252,20 +212,8 @@ class Settings(msgspec.Struct, frozen=True):
     ingest: IngestSettings = IngestSettings()
     offline: OfflineSettings = OfflineSettings()
     log: LogSettings = LogSettings()
-    sources: Annotated[
-        dict[str, str],
-        Meta(
-            description="files that SQL features can read, by name",
-            extra={"check": _check_sources},
-        ),
-    ] = {}
-    prices: Annotated[
-        dict[str, int | str],
-        Meta(
-            description="prices of models, in nano-USD per million input tokens",
-            extra={"check": rates_of},
-        ),
-    ] = {}
+    sources: Annotated[Sources, "files that SQL features can read, by name"] = {}
+    prices: Annotated[Prices, "prices of models, in nano-USD per million input tokens"] = {}
 
     @property
     def api_keys(self) -> tuple[str, ...]:
@@ -293,6 +241,7 @@ class Setting(NamedTuple):
     path: str
     kind: Any
     meta: Meta
+    description: str
 
     @property
     def variable(self) -> str | None:
@@ -300,10 +249,6 @@ class Setting(NamedTuple):
         if get_origin(self.kind) is dict:
             return None
         return PREFIX + self.path.replace(".", "_").upper()
-
-    @property
-    def description(self) -> str:
-        return self.meta.description or ""
 
     @property
     def allowed(self) -> str:
@@ -377,7 +322,8 @@ def _walk(group: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
     for field in msgspec.structs.fields(group):
         path = prefix + field.name
         if get_origin(field.type) is Annotated:
-            yield Setting(path, *get_args(field.type))
+            kind, *meta, description = get_args(field.type)
+            yield Setting(path, kind, meta[0] if meta else Meta(), description)
         else:
             yield from _walk(field.type, path + ".")
 
