@@ -29,6 +29,7 @@ from headwater.testing.conformance.suite import (
     outcome,
     publish,
     read,
+    take_clicks,
     until,
     value_at,
     value_online,
@@ -53,9 +54,8 @@ class BusConformance(Suite):
         assert [delivery.event for delivery in batch.deliveries] == [event]
 
     async def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_publishes(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         for number in range(10):
             await publish((one, other)[number % 2], [click("u1", number), click("u2", number)])
         await publish(one, [click("u1", number) for number in range(10, 13)])
@@ -73,9 +73,8 @@ class BusConformance(Suite):
             assert numbers_read == list(range(count))
 
     async def test_an_event_id_published_again_within_the_dedup_window_is_accepted_once(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         first, again = click(number=1, event_id="e1"), click(number=2, event_id="e1")
         answers = [
             *await one.bus.publish([first], dedup_window=DAY),
@@ -97,9 +96,8 @@ class BusConformance(Suite):
         assert await backends.bus.backlog() == 1
 
     async def test_an_event_id_published_at_the_same_time_by_many_is_accepted_once(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         answers = await asyncio.gather(
             *(
                 bus.publish([click(event_id="e1")], dedup_window=DAY)
@@ -135,24 +133,20 @@ class BusConformance(Suite):
     async def test_a_batch_that_was_not_committed_is_read_again_by_this_worker(
         self, backends: Backends
     ) -> None:
-        await publish(backends, clicks(3))
-        leases = await hold(backends)
-        before = await only_batch(backends, leases)
+        leases, before = await take_clicks(backends, 3)
         assert await only_batch(backends, leases) == before
 
     async def test_a_batch_that_was_not_committed_is_read_again_by_the_next_owner(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
-        await publish(one, clicks(3))
-        leases = await hold(one, "w1")
-        before = await only_batch(one, leases)
+        leases, before = await take_clicks(one, 3)
         await one.leases.release(leases)
         again = await only_batch(other, await hold(other, "w2"))
         assert again.deliveries == before.deliveries
 
-    async def test_a_committed_batch_is_never_read_again(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_a_committed_batch_is_never_read_again(
+        self, one: Backends, other: Backends
+    ) -> None:
         await publish(one, clicks(3))
         leases = await hold(one, "w1")
         await one.bus.commit(outcome(await only_batch(one, leases)))
@@ -198,12 +192,9 @@ class BusConformance(Suite):
         assert states["Page", "u1"].cells == {"clicks": known.cell}
 
     async def test_an_attempt_at_a_suspect_event_is_counted_durably_before_it_runs(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
-        await publish(one, clicks(2))
-        leases = await hold(one, "w1")
-        batch = await only_batch(one, leases)
+        leases, batch = await take_clicks(one, 2)
         first, second = batch.deliveries
         assert await one.bus.attempt(batch.lease, first.position) == 1
         assert await one.bus.attempt(batch.lease, first.position) == 2
@@ -219,12 +210,9 @@ class BusConformance(Suite):
             await backends.bus.attempt(void, "1")
 
     async def test_commit_stores_values_history_dead_letters_follow_ups_and_position_atomically(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
-        await publish(one, clicks(2))
-        leases = await hold(one)
-        batch = await only_batch(one, leases)
+        leases, batch = await take_clicks(one, 2)
         late = change(4, as_of=after(-9), online=False)
         await one.bus.commit(
             outcome(
@@ -243,9 +231,7 @@ class BusConformance(Suite):
     async def test_a_commit_under_a_void_lease_is_refused_and_nothing_is_stored(
         self, backends: Backends
     ) -> None:
-        await publish(backends, clicks(2))
-        leases = await hold(backends, "w1")
-        stale = await only_batch(backends, leases)
+        leases, stale = await take_clicks(backends, 2)
         await backends.leases.release(leases)
         leases = await hold(backends, "w2")
         with pytest.raises(LeaseLostError):
@@ -258,9 +244,7 @@ class BusConformance(Suite):
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(1, feature="other")])
-        await publish(backends, clicks(2))
-        leases = await hold(backends)
-        stale = await only_batch(backends, leases)
+        leases, stale = await take_clicks(backends, 2)
         await backends.online.put([change(2, feature="other", as_of=after(1))])
         with pytest.raises(VersionConflictError):
             await backends.bus.commit(
@@ -272,35 +256,32 @@ class BusConformance(Suite):
     async def test_a_commit_after_an_unknown_entity_was_created_is_refused(
         self, backends: Backends
     ) -> None:
-        await publish(backends, clicks(2))
-        leases = await hold(backends)
-        stale = await only_batch(backends, leases)
+        leases, stale = await take_clicks(backends, 2)
         await backends.online.put([change(1, feature="other")])
         with pytest.raises(VersionConflictError):
             await backends.bus.commit(outcome(stale, [change()]))
         await self._assert_untouched(backends, leases)
 
     async def test_a_batch_is_committed_only_once(self, backends: Backends) -> None:
-        await publish(backends, clicks(2))
-        batch = await only_batch(backends, await hold(backends))
+        _, batch = await take_clicks(backends, 2)
         await backends.bus.commit(outcome(batch, [change(1)]))
         with pytest.raises((LeaseLostError, VersionConflictError)):
             await backends.bus.commit(outcome(batch, [change(2)]))
         assert await value_online(backends) == 1
 
-    async def test_a_worker_whose_lease_expired_cannot_commit(self, connect: Connect) -> None:
-        stopped, other = await connect(), await connect()
-        await publish(stopped, clicks(2))
-        leases = await hold(stopped, "w1")
-        stale = await only_batch(stopped, leases)
+    async def test_a_worker_whose_lease_expired_cannot_commit(
+        self, one: Backends, other: Backends
+    ) -> None:
+        leases, stale = await take_clicks(one, 2)
         await other.leases.register("w2")
         taken = await claim_when_free(other, "w2", [lease.partition for lease in leases])
         with pytest.raises(LeaseLostError):
-            await stopped.bus.commit(outcome(stale, [change(1)]))
+            await one.bus.commit(outcome(stale, [change(1)]))
         await self._assert_untouched(other, taken)
 
-    async def test_a_tick_is_published_unless_it_or_a_later_one_was(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_a_tick_is_published_unless_it_or_a_later_one_was(
+        self, one: Backends, other: Backends
+    ) -> None:
         assert await one.bus.publish_ticks([_tick(60)]) == [None]
         assert await other.bus.publish_ticks([_tick(60)]) == [after(60)]
         assert await other.bus.publish_ticks([_tick(300)]) == [after(60)]
@@ -308,8 +289,9 @@ class BusConformance(Suite):
         batch = await only_batch(one, await hold(one))
         assert [d.event.event_id for d in batch.deliveries] == ["tick:60", "tick:300"]
 
-    async def test_a_tick_published_concurrently_is_published_once(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_a_tick_published_concurrently_is_published_once(
+        self, one: Backends, other: Backends
+    ) -> None:
         answers = await asyncio.gather(
             *(bus.publish_ticks([_tick(60)]) for bus in [one.bus, other.bus] * 10)
         )
@@ -324,8 +306,9 @@ class BusConformance(Suite):
         assert {batch.lease.partition for batch in batches} == set(range(backends.bus.partitions))
         assert all(len(batch.deliveries) == 1 for batch in batches)
 
-    async def test_wait_returns_when_there_may_be_events(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_wait_returns_when_there_may_be_events(
+        self, one: Backends, other: Backends
+    ) -> None:
         leases = await hold(one, "w1")
         for number in range(3):
             assert await read(one, leases) == []
@@ -353,9 +336,8 @@ class BusConformance(Suite):
         assert await backends.bus.backlog() == 5 - len(batches[0].deliveries)
 
     async def test_lag_lists_every_partition_with_its_waiting_events(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         every = list(range(one.bus.partitions + 1))
         idle = await one.bus.lag()
         assert [lag.partition for lag in idle] == every
@@ -371,9 +353,7 @@ class BusConformance(Suite):
     async def test_lag_counts_events_that_were_read_and_not_committed(
         self, backends: Backends
     ) -> None:
-        await publish(backends, clicks(3))
-        leases = await hold(backends)
-        batch = await only_batch(backends, leases)
+        _, batch = await take_clicks(backends, 3)
         assert (await self._lag(backends, batch.lease)).waiting == 3
         await backends.bus.commit(outcome(batch))
         done = await self._lag(backends, batch.lease)
@@ -381,8 +361,7 @@ class BusConformance(Suite):
 
     async def test_lag_has_the_time_of_the_oldest_waiting_event(self, backends: Backends) -> None:
         began = datetime.now(UTC) - CLOCKS_APART
-        await publish(backends, clicks(1))
-        batch = await only_batch(backends, await hold(backends))
+        _, batch = await take_clicks(backends, 1)
         first = (await self._lag(backends, batch.lease)).oldest_at
         assert first is not None
         assert began <= first <= datetime.now(UTC) + CLOCKS_APART
@@ -395,9 +374,8 @@ class BusConformance(Suite):
         assert second.oldest_at >= first
 
     async def test_lag_names_the_owner_of_a_partition_until_it_is_released(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         (held,) = await hold(one, "w1", [0])
         assert [lag.owner for lag in (await other.bus.lag())[:2]] == ["w1", None]
         await one.leases.release([held])

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from headwater.core.clock import SystemClock
 from headwater.ports import Backends, Cached
-from headwater.testing.conformance.suite import Connect, Suite, until
+from headwater.testing.conformance.suite import Suite, until
 
 MINUTE = timedelta(minutes=1)
 SECOND = 1_000_000
@@ -21,8 +21,9 @@ def cached(value: bytes = b"found", *, seconds_ago: float = 0) -> Cached:
 class CacheConformance(Suite):
     """Values that may be lost at any time, shared by all processes of a store."""
 
-    async def test_values_are_shared_by_all_processes_of_a_store(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_values_are_shared_by_all_processes_of_a_store(
+        self, one: Backends, other: Backends
+    ) -> None:
         kept = cached()
         await one.cache.put("a", kept, MINUTE)
         assert await other.cache.get("a") == kept
@@ -37,8 +38,7 @@ class CacheConformance(Suite):
         for key, value in values.items():
             assert await backends.cache.get(key) == value
 
-    async def test_a_value_replaces_an_earlier_one(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_a_value_replaces_an_earlier_one(self, one: Backends, other: Backends) -> None:
         later = cached(b"later")
         await one.cache.put("a", cached(b"earlier"), MINUTE)
         await other.cache.put("a", later, 2 * MINUTE)
@@ -64,8 +64,9 @@ class CacheConformance(Suite):
         await backends.cache.put("a", kept, timedelta.max)
         assert await backends.cache.get("a") == kept
 
-    async def test_maintain_keeps_values_that_are_not_expired(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_maintain_keeps_values_that_are_not_expired(
+        self, one: Backends, other: Backends
+    ) -> None:
         kept = cached()
         await one.cache.put("fresh", kept, MINUTE)
         await one.cache.put("over", cached(seconds_ago=70), MINUTE)

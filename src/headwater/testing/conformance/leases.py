@@ -12,11 +12,10 @@ from headwater.testing.conformance.suite import (
     Connect,
     Suite,
     claim_when_free,
-    clicks,
     hold,
     only_batch,
     outcome,
-    publish,
+    take_clicks,
     until,
 )
 
@@ -35,9 +34,7 @@ class LeasesConformance(Suite):
     async def test_a_lease_is_void_as_soon_as_another_epoch_of_it_exists(
         self, backends: Backends
     ) -> None:
-        await publish(backends, clicks(1))
-        leases = await hold(backends, "w1")
-        batch = await only_batch(backends, leases)
+        leases, batch = await take_clicks(backends, 1)
         await backends.leases.release(leases)
         renewed = await backends.leases.claim("w1", [batch.lease.partition])
         assert renewed[0].epoch > batch.lease.epoch
@@ -46,19 +43,17 @@ class LeasesConformance(Suite):
         await backends.bus.commit(outcome(await only_batch(backends, renewed)))
 
     async def test_a_dead_workers_partitions_can_be_claimed_when_the_time_to_live_is_over(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        dead, other = await connect(), await connect()
-        await hold(dead, "w1", [0, 1])
+        await hold(one, "w1", [0, 1])
         await other.leases.register("w2")
         leases = await claim_when_free(other, "w2", [0, 1])
         assert {lease.owner for lease in leases} == {"w2"}
         assert all(lease.suspect for lease in leases)
 
     async def test_a_worker_that_sends_heartbeats_keeps_its_partitions(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         leases = await hold(one, "w1", [0])
         await other.leases.register("silent")
         await other.leases.heartbeat("silent", [])
@@ -69,17 +64,15 @@ class LeasesConformance(Suite):
         await until(silent_worker_is_dead)
         assert await hold(other, "w2", [0]) == []
 
-    async def test_heartbeat_lists_all_live_workers(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_heartbeat_lists_all_live_workers(self, one: Backends, other: Backends) -> None:
         await hold(one, "w1", [])
         await hold(other, "w2", [])
         assert await one.leases.heartbeat("w1", []) == ["w1", "w2"]
         assert await other.leases.heartbeat("w2", []) == ["w1", "w2"]
 
     async def test_claim_takes_the_partitions_that_no_other_live_worker_holds(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         mine = await hold(one, "w1", [0])
         theirs = await hold(other, "w2", [0, 1])
         assert [lease.partition for lease in mine] == [0]
@@ -95,17 +88,15 @@ class LeasesConformance(Suite):
         assert not after.suspect
 
     async def test_a_released_partition_can_be_claimed_at_once_and_is_not_suspect(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         await one.leases.release(await hold(one, "w1", [0]))
         (lease,) = await hold(other, "w2", [0])
         assert not lease.suspect
 
     async def test_releasing_a_void_lease_leaves_the_new_owner_alone(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         void = await hold(one, "w1", [0])
         await one.leases.release(void)
         await hold(other, "w2", [0])
@@ -113,9 +104,8 @@ class LeasesConformance(Suite):
         assert await one.leases.claim("w1", [0]) == []
 
     async def test_a_retired_worker_is_no_longer_listed_and_keeps_its_leases(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         leases = await hold(one, "w1", [0])
         await hold(other, "w2", [])
         await one.leases.retire("w1")
@@ -127,9 +117,8 @@ class LeasesConformance(Suite):
         assert not lease.suspect
 
     async def test_a_deregistered_worker_is_no_longer_listed_and_holds_nothing(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         await hold(one, "w1", [0])
         await one.leases.deregister("w1")
         (lease,) = await hold(other, "w2", [0])

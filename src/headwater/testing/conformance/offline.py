@@ -40,9 +40,8 @@ class OfflineStoreConformance(Suite):
         raise NotImplementedError(f"{type(self).__name__} must override the fixture 'orders'")
 
     async def test_a_value_that_a_commit_made_durable_is_in_history_from_that_moment_on(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         leases = await hold(one)
         for number in range(3):
             await publish(one, clicks(1))
@@ -51,15 +50,15 @@ class OfflineStoreConformance(Suite):
             assert await value_at(other, after(number)) == number
 
     async def test_a_value_that_a_put_made_durable_is_in_history_from_that_moment_on(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         for number in range(3):
             await one.online.put([change(number, as_of=after(number))])
             assert await value_at(other, after(number)) == number
 
-    async def test_appending_the_same_changes_again_changes_nothing(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_appending_the_same_changes_again_changes_nothing(
+        self, one: Backends, other: Backends
+    ) -> None:
         past = [change(number, as_of=after(number)) for number in range(5)]
         await one.offline.append(past)
         await one.offline.append(past)
@@ -204,9 +203,8 @@ class OfflineStoreConformance(Suite):
             assert await backends.offline.as_of(list(values), [point]) == [list(values.values())]
 
     async def test_latest_has_a_value_from_the_moment_it_was_made_durable(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         for number in range(3):
             await one.online.put([change(number, as_of=after(number))])
             [(_, values)] = await other.offline.latest("User", after="", limit=9)

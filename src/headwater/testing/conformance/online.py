@@ -14,16 +14,13 @@ from headwater.errors import VersionConflictError
 from headwater.ports import Backends
 from headwater.testing.conformance.suite import (
     START,
-    Connect,
     Suite,
     after,
     change,
-    clicks,
     history_rows,
-    hold,
     only_batch,
     outcome,
-    publish,
+    take_clicks,
     value_at,
     value_online,
 )
@@ -33,9 +30,8 @@ class OnlineStoreConformance(Suite):
     """The current values of every entity."""
 
     async def test_a_read_sees_every_write_that_returned_before_it_began(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         for number in range(20):
             await one.online.put([change(number)])
             assert await value_online(one) == number
@@ -96,9 +92,8 @@ class OnlineStoreConformance(Suite):
         assert (await backends.online.get_state(("User", "u1"))).version > 0
 
     async def test_put_writes_values_online_and_to_history_atomically(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         await one.online.put([change(1), change(2, entity_id="u2")])
         assert [await value_online(other), await value_online(other, entity_id="u2")] == [1, 2]
         assert [await value_at(other, START), await value_at(other, START, entity_id="u2")] == [
@@ -119,8 +114,7 @@ class OnlineStoreConformance(Suite):
         values = [await value_online(backends, name) for name in ("first", "second", "third")]
         assert values == [1, 4, 3]
 
-    async def test_concurrent_puts_do_not_lose_values(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_concurrent_puts_do_not_lose_values(self, one: Backends, other: Backends) -> None:
         names = [f"f{number}" for number in range(40)]
         await asyncio.gather(
             *(
@@ -135,8 +129,7 @@ class OnlineStoreConformance(Suite):
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(0)])
-        await publish(backends, clicks(1))
-        batch = await only_batch(backends, await hold(backends))
+        _, batch = await take_clicks(backends, 1)
         await backends.online.put([change(9, feature="cached", authoritative=False)])
         await backends.bus.commit(outcome(batch, [change(1)]))
         assert await value_online(backends) == 1
@@ -145,9 +138,7 @@ class OnlineStoreConformance(Suite):
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(0)])
-        await publish(backends, clicks(1))
-        leases = await hold(backends)
-        batch = await only_batch(backends, leases)
+        leases, batch = await take_clicks(backends, 1)
         await backends.online.put([change(9, feature="other")])
         with pytest.raises(VersionConflictError):
             await backends.bus.commit(outcome(batch, [change(1)]))
@@ -155,9 +146,8 @@ class OnlineStoreConformance(Suite):
         assert [await value_online(backends), await value_online(backends, "other")] == [1, 9]
 
     async def test_restore_writes_missing_values_and_nothing_to_history(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         await one.online.put([change(1, feature="other")])
         before = await history_rows(one)
         mortal = change(6, expires_at=START + timedelta(seconds=5)).cell
@@ -199,8 +189,7 @@ class OnlineStoreConformance(Suite):
         self, backends: Backends
     ) -> None:
         await backends.online.put([change(1)])
-        await publish(backends, clicks(1))
-        batch = await only_batch(backends, await hold(backends))
+        _, batch = await take_clicks(backends, 1)
         await backends.online.restore("User", {"u1": {"clicks": change(1).cell}})
         await backends.bus.commit(outcome(batch, [change(2)]))
         assert await value_online(backends) == 2
@@ -208,9 +197,7 @@ class OnlineStoreConformance(Suite):
     async def test_restore_with_a_change_makes_a_running_batch_conflict(
         self, backends: Backends
     ) -> None:
-        await publish(backends, clicks(1))
-        leases = await hold(backends)
-        stale = await only_batch(backends, leases)
+        leases, stale = await take_clicks(backends, 1)
         await backends.online.restore("User", {"u1": {"clicks": change(5).cell}})
         with pytest.raises(VersionConflictError):
             await backends.bus.commit(outcome(stale, [change(1)]))

@@ -76,9 +76,8 @@ class RecordLogConformance(Suite):
     """The immutable records of all contexts, found by id, by hash and by search key."""
 
     async def test_a_record_whose_append_returned_is_seen_by_all_readers_from_then_on(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         for number in range(5):
             kept = record(b"%d" % number)
             await one.records.append(kept, [b"key"])
@@ -114,8 +113,9 @@ class RecordLogConformance(Suite):
         found = [await backends.records.get(each.context_id) for each in kept]
         assert [each and each.signature for each in found] == [None, b""]
 
-    async def test_the_same_record_again_changes_nothing(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_the_same_record_again_changes_nothing(
+        self, one: Backends, other: Backends
+    ) -> None:
         kept = record()
         again = msgspec.structs.replace(kept, disclosures=b"[1]", signature=b"later")
         await one.records.append(kept, [b"a"])
@@ -145,9 +145,8 @@ class RecordLogConformance(Suite):
         assert found == msgspec.structs.replace(kept, disclosures=b"[]", redactions=b"[note]")
 
     async def test_a_different_record_under_the_same_id_is_refused_and_nothing_changes(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         kept = record(b"one")
         changed = record(b"two", new_id=kept.context_id, name="else", at=after(1))
         await one.records.append(kept, [b"a"])
@@ -273,9 +272,8 @@ class RecordLogConformance(Suite):
         assert await backends.records.records(limit=5) == newest_first(kept)[:5]
 
     async def test_records_appended_meanwhile_do_not_shift_the_pages(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         kept = [record(b"%d" % number, at=after(number // 4)) for number in range(23)]
         await asyncio.gather(*(one.records.append(each, [b"key"]) for each in kept))
         listed: list[RecordSummary] = []
@@ -364,8 +362,9 @@ class RecordLogConformance(Suite):
         assert await backends.records.find(b"c", limit=1) == newest_first(kept[2:])
         assert await backends.records.find(b"ab") == []
 
-    async def test_the_index_key_is_random_and_then_constant(self, connect: Connect) -> None:
-        one, other = await connect(), await connect()
+    async def test_the_index_key_is_random_and_then_constant(
+        self, connect: Connect, one: Backends, other: Backends
+    ) -> None:
         keys = await asyncio.gather(*(each.records.index_key() for each in (one, other, one)))
         assert len(set(keys)) == 1
         assert len(keys[0]) >= 16
@@ -373,9 +372,8 @@ class RecordLogConformance(Suite):
         assert await (await connect()).records.index_key() == keys[0]
 
     async def test_redact_replaces_disclosures_and_redactions_and_nothing_else(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         kept = record(disclosures=b"[1, 2]", signature=b"signed")
         untouched = record(disclosures=b"[3]")
         for each in (kept, untouched):
@@ -389,9 +387,8 @@ class RecordLogConformance(Suite):
         assert await other.records.find(b"key") == newest_first([kept, untouched])
 
     async def test_redact_replaces_only_if_the_redactions_are_as_expected(
-        self, connect: Connect
+        self, one: Backends, other: Backends
     ) -> None:
-        one, other = await connect(), await connect()
         kept = record(disclosures=b"[1, 2]")
         await append(one, kept)
         answers = await asyncio.gather(

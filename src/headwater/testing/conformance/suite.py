@@ -48,6 +48,15 @@ class Suite:
     async def backends(self, connect: Connect) -> Backends:
         return await connect()
 
+    @pytest.fixture
+    async def one(self, connect: Connect) -> Backends:
+        """Open the store; ``other`` opens the same store, as another process would."""
+        return await connect()
+
+    @pytest.fixture
+    async def other(self, connect: Connect) -> Backends:
+        return await connect()
+
 
 def after(seconds: float) -> datetime:
     """Return the time this many seconds after START."""
@@ -130,6 +139,13 @@ async def only_batch(backends: Backends, leases: Sequence[Lease]) -> Batch:
             await backends.bus.wait(leases[0].owner, _POLL_SECONDS)
     (batch,) = batches
     return batch
+
+
+async def take_clicks(backends: Backends, count: int) -> tuple[list[Lease], Batch]:
+    """Publish events of one entity, claim all partitions and read the events as a batch."""
+    await publish(backends, clicks(count))
+    leases = await hold(backends)
+    return leases, await only_batch(backends, leases)
 
 
 def numbers(batch: Batch) -> list[int]:
