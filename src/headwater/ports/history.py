@@ -9,14 +9,22 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from headwater.errors import InvalidInputError
 from headwater.ports.values import Change
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One entity at one moment."""
+    """One entity at one moment, which has a time zone."""
 
     entity_id: str
     at: datetime
+
+    def __post_init__(self) -> None:
+        if self.at.tzinfo is None:
+            raise InvalidInputError(
+                f"{self.at.isoformat()} has no time zone; pass an aware datetime, for example "
+                "datetime.now(UTC)"
+            )
 
 
 class PastValue(msgspec.Struct, frozen=True):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from headwater.core.codec import Kind
 from headwater.core.values import Cell, Cells, EntityKey, merge_cells
+
+T = TypeVar("T")
 
 
 class EntityState(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +35,20 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> EntityKey:
         return (self.entity, self.entity_id)
+
+    def row(self, value: T) -> tuple[str, str, str, Kind, T, int, int, str]:
+        """Return the row of history, with the value in the form that a backend stores."""
+        cell = self.cell
+        return (
+            self.feature,
+            self.entity,
+            self.entity_id,
+            self.kind,
+            value,
+            cell.as_of,
+            cell.written_at,
+            self.cause,
+        )
 
 
 def by_entity(changes: Iterable[Change]) -> dict[EntityKey, list[Change]]:

@@ -41,9 +41,7 @@ class Session:
             f" maximum_object_size = {max(_MIN_OBJECT_LIMIT, longest + 1)})"
         )
 
-    def load_rows(
-        self, table: str, rows: Sequence[msgspec.Struct], columns: Mapping[str, str]
-    ) -> None:
+    def load_rows(self, table: str, rows: Sequence[object], columns: Mapping[str, str]) -> None:
         """Create a table from rows; bound parameters would take a hundred times as long."""
         file = self.folder / f"{table}.ndjson"
         lines = _encode_lines(rows)

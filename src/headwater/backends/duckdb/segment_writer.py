@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from headwater.backends.duckdb.engine import parquet, scalar, session, sweep, texts
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
@@ -44,18 +43,6 @@ _NUMBERED = """
 SELECT * EXCLUDE (value) REPLACE ({first} + row_number() OVER (ORDER BY seq) - 1 AS seq)
 FROM fresh
 """
-
-
-class _Imported(msgspec.Struct, frozen=True):
-    seq: int
-    feature: str
-    entity: str
-    entity_id: str
-    kind: str
-    value: str
-    as_of: int
-    written_at: int
-    cause: str
 
 
 class SegmentWriter:
@@ -133,18 +120,9 @@ class SegmentWriter:
                 self._tail.add(self._folder.write(duck, HISTORY, _NUMBERED.format(first=first)))
 
 
-def _imported(changes: Sequence[Change]) -> list[_Imported]:
+def _imported(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """Return the changes as rows of recent history, numbered in order."""
+    rows = [change.row(bytes(change.cell.value).decode()) for change in changes]
     return [
-        _Imported(
-            number,
-            change.feature,
-            change.entity,
-            change.entity_id,
-            change.kind,
-            bytes(change.cell.value).decode(),
-            change.cell.as_of,
-            change.cell.written_at,
-            change.cause,
-        )
-        for number, change in enumerate(changes)
+        dict(zip(HISTORY.columns, (number, *row), strict=True)) for number, row in enumerate(rows)
     ]

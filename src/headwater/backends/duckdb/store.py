@@ -218,16 +218,7 @@ class DuckdbOfflineStore:
 
 
 def _point_rows(points: Sequence[Point]) -> list[_PointRow]:
-    return [_PointRow(n, point.entity_id, _micros(point.at)) for n, point in enumerate(points)]
-
-
-def _micros(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise InvalidInputError(
-            f"{moment.isoformat()} has no time zone; pass an aware datetime, for example "
-            "datetime.now(UTC)"
-        )
-    return to_micros(moment)
+    return [_PointRow(n, point.entity_id, to_micros(point.at)) for n, point in enumerate(points)]
 
 
 def _grid(

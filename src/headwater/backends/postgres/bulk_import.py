@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection
@@ -48,21 +48,9 @@ async def add(connection: Connection, changes: Sequence[Change]) -> None:
     async with connection.transaction():
         await connection.execute(_LOCK)
         await connection.execute(_STAGE)
-        await connection.copy_records_to_table("_imported", records=_records(changes))
-        await connection.execute(_INSERT)
-
-
-def _records(changes: Sequence[Change]) -> Iterator[tuple[int | str, ...]]:
-    for number, change in enumerate(changes):
-        cell = change.cell
-        yield (
-            number,
-            change.feature,
-            change.entity,
-            change.entity_id,
-            change.kind,
-            bytes(cell.value).decode(),
-            cell.as_of,
-            cell.written_at,
-            change.cause,
+        rows = (
+            (number, *change.row(bytes(change.cell.value).decode()))
+            for number, change in enumerate(changes)
         )
+        await connection.copy_records_to_table("_imported", records=rows)
+        await connection.execute(_INSERT)

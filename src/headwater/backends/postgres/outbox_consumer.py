@@ -20,6 +20,7 @@ from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
+from headwater.core.batching import batched
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import LogKind, Outbox, OutboxBatch, Positions
 
@@ -129,10 +130,7 @@ class OutboxConsumer:
         await self._postgres.run(
             lambda connection: connection.execute(_ADD_PARTITIONS, store_id, partitions)
         )
-        groups = [
-            partitions[start : start + _PARTITIONS_PER_TRANSACTION]
-            for start in range(0, len(partitions), _PARTITIONS_PER_TRANSACTION)
-        ]
+        groups = batched(partitions, _PARTITIONS_PER_TRANSACTION)
         try:
             await _all(self._drain(store_id, group, wait=wait) for group in groups)
         except StoreMismatchError:

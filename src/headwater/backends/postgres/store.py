@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
@@ -17,11 +15,9 @@ from headwater.backends.postgres.partition_tables import (
 )
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.user_queries import run_query
+from headwater.core.batching import batched
 from headwater.core.clock import Clock
-from headwater.errors import InvalidInputError
 from headwater.ports import Change, PastValue, Point, Rows
-
-T = TypeVar("T")
 
 # In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
@@ -93,14 +89,12 @@ class PostgresOfflineStore:
     async def append(self, changes: Sequence[Change]) -> None:
         # Rows committed before the import get lower sequence numbers.
         await self._consumer.catch_up()
-        for portion in _portions(changes, CHANGES_AT_ONCE):
+        for portion in batched(changes, CHANGES_AT_ONCE):
             await self._postgres.run(partial(add, changes=portion))
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
     ) -> list[list[PastValue | None]]:
-        for point in points:
-            _check(point.at)
         if not features or not points:
             return [[None] * len(features) for _ in points]
         await self._consumer.catch_up()
@@ -109,7 +103,7 @@ class PostgresOfflineStore:
             grid: list[list[PastValue | None]] = []
             # One transaction, so that all values are of one snapshot.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                for portion in _portions(points, max(1, VALUES_AT_ONCE // len(features))):
+                for portion in batched(points, max(1, VALUES_AT_ONCE // len(features))):
                     grid += await _last(connection, features, portion, known=known)
             return grid
 
@@ -159,16 +153,3 @@ async def _last(
     for point, place, value, as_of, written_at in rows:
         grid[point - 1][place - 1] = PastValue(value.encode(), as_of, written_at)
     return grid
-
-
-def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
-def _check(moment: datetime) -> None:
-    if moment.tzinfo is None:
-        raise InvalidInputError(
-            f"{moment.isoformat()} has no time zone; "
-            "pass an aware datetime, for example datetime.now(UTC)"
-        )

@@ -32,19 +32,7 @@ def event_fields(event: ServiceEvent, only: str = "") -> tuple[str, str, bytes, 
 
 def changes_json(changes: Iterable[Change]) -> bytes:
     """Encode changes as rows of history; return b"" if there are none."""
-    rows = [
-        (
-            change.feature,
-            change.entity,
-            change.entity_id,
-            change.kind,
-            change.cell.value,
-            change.cell.as_of,
-            change.cell.written_at,
-            change.cause,
-        )
-        for change in changes
-    ]
+    rows = [change.row(change.cell.value) for change in changes]
     return _encode(rows) if rows else b""
 
 

@@ -11,6 +11,7 @@ import msgspec
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
+from headwater.core.batching import batched
 from headwater.core.partitioning import partition_of
 from headwater.core.values import (
     Cells,
@@ -56,8 +57,7 @@ class SqliteOnlineStore:
 
     def _rows(self, entity: str, entity_ids: Sequence[str]) -> Iterator[bytes]:
         """Yield the existing entities as JSON, in chunks of ``_MAX_PARAMETERS``."""
-        for start in range(0, len(entity_ids), _MAX_PARAMETERS):
-            part = entity_ids[start : start + _MAX_PARAMETERS]
+        for part in batched(entity_ids, _MAX_PARAMETERS):
             ((rows,),) = self._home.read(_select(len(part)), (entity, *part))
             yield rows
 
@@ -126,18 +126,6 @@ def _select(count: int) -> str:
     FROM entities WHERE entity = ? AND entity_id IN ({marks})"""
 
 
-def change_rows(changes: Iterable[Change]) -> list[tuple[str | bytes | int, ...]]:
+def change_rows(changes: Iterable[Change]) -> list[bulk.Row]:
     """Return the rows of the history table for these changes."""
-    return [
-        (
-            change.feature,
-            change.entity,
-            change.entity_id,
-            change.kind,
-            bytes(change.cell.value),
-            change.cell.as_of,
-            change.cell.written_at,
-            change.cause,
-        )
-        for change in changes
-    ]
+    return [change.row(bytes(change.cell.value)) for change in changes]
