@@ -114,17 +114,12 @@ class _ServerLifecycle:
 
 def _embedded(settings: Settings, clock: Clock) -> Backends:
     module = _load("headwater.backends.sqlite.environment")
-    sqlite: SqliteEnvironment = module.open_sqlite(settings, clock)
+    sqlite: SqliteEnvironment = module.SqliteEnvironment(settings, clock)
     tail, limits = sqlite.tail, settings.offline
 
     def load() -> OfflineStore:
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
-            tail,
-            sqlite.home.segments,
-            sqlite.home.scratch,
-            clock,
-            limits.segment_rows,
-            limits.segment_grace,
+            tail, sqlite.home.segments, sqlite.home.scratch, clock, limits
         )
         return store
 

@@ -18,6 +18,7 @@ from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.core.values import Cell
 from headwater.ports import Change, RecentHistory
+from headwater.settings.schema import OfflineSettings
 from headwater.testing import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,9 +45,8 @@ class Embedded:
 
     def over(self, tail: RecentHistory) -> DuckdbOfflineStore:
         """Return a history over this home's segments with another tail."""
-        return DuckdbOfflineStore(
-            tail, self.home.segments, self.home.scratch, self.clock, self.segment_rows, GRACE
-        )
+        settings = OfflineSettings(self.segment_rows, GRACE)
+        return DuckdbOfflineStore(tail, self.home.segments, self.home.scratch, self.clock, settings)
 
     def segment_files(self) -> set[str]:
         return {file.name for file in self.home.segments.glob("*.parquet*")}

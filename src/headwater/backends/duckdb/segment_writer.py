@@ -7,7 +7,6 @@ manifest also removes the rows or segments that it replaces.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from headwater.backends.duckdb.segment_schema import (
 from headwater.core.clock import Clock
 from headwater.core.logging import log as logger
 from headwater.ports import Change, RecentHistory
+from headwater.settings.schema import OfflineSettings
 
 _FRESH = f"""
 CREATE TABLE fresh AS
@@ -54,15 +54,14 @@ class SegmentWriter:
         folder: SegmentFolder,
         scratch: Path,
         clock: Clock,
-        segment_rows: int,
-        segment_grace: timedelta,
+        settings: OfflineSettings,
     ) -> None:
         self._tail = tail
         self._folder = folder
         self._scratch = scratch
         self._clock = clock
-        self._segment_rows = segment_rows
-        self._grace = segment_grace
+        self._segment_rows = settings.segment_rows
+        self._grace = settings.segment_grace
 
     def maintain(self) -> None:
         """Do all due work, unless another process is doing it."""

@@ -33,6 +33,8 @@ _DECLARED_TYPES = {
 }
 _ACTUAL_TYPES = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
 
+_Reader = Callable[[Session, str, Path], str]
+
 
 def add_source(session: Session, name: str, location: str) -> None:
     """Create a view of a declared source under its name."""
@@ -61,20 +63,8 @@ def _pattern(path: Path) -> str:
     return glob_literal(path) if path.exists() else text(path)
 
 
-def _parquet(_session: Session, _name: str, path: Path) -> str:
-    return f"read_parquet({_pattern(path)})"
-
-
-def _csv(_session: Session, _name: str, path: Path) -> str:
-    return f"read_csv({_pattern(path)})"
-
-
-def _json(_session: Session, _name: str, path: Path) -> str:
-    return f"read_json({_pattern(path)})"
-
-
-def _json_lines(_session: Session, _name: str, path: Path) -> str:
-    return f"read_json({_pattern(path)}, format = 'newline_delimited')"
+def _file(function: str) -> _Reader:
+    return lambda _session, _name, path: function.format(_pattern(path))
 
 
 def _duckdb(session: Session, name: str, path: Path) -> str:
@@ -131,12 +121,12 @@ def _dump(database: sqlite3.Connection, table: str, columns: Mapping[str, str], 
     return longest
 
 
-_READERS: dict[str, Callable[[Session, str, Path], str]] = {
-    ".parquet": _parquet,
-    ".csv": _csv,
-    ".json": _json,
-    ".ndjson": _json_lines,
-    ".jsonl": _json_lines,
+_READERS: dict[str, _Reader] = {
+    ".parquet": _file("read_parquet({})"),
+    ".csv": _file("read_csv({})"),
+    ".json": _file("read_json({})"),
+    ".ndjson": _file("read_json({}, format = 'newline_delimited')"),
+    ".jsonl": _file("read_json({}, format = 'newline_delimited')"),
     ".duckdb": _duckdb,
     ".sqlite": _sqlite,
     ".sqlite3": _sqlite,

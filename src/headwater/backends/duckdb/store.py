@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import Change, PastValue, Point, RecentHistory, Rows
+from headwater.settings.schema import OfflineSettings
 
 T = TypeVar("T")
 
@@ -99,15 +100,12 @@ class DuckdbOfflineStore:
         folder: Path,
         scratch: Path,
         clock: Clock,
-        segment_rows: int,
-        segment_grace: timedelta,
+        settings: OfflineSettings,
     ) -> None:
         self._tail = tail
         self._folder = folder
         self._scratch = scratch
-        self._writer = SegmentWriter(
-            tail, SegmentFolder(folder), scratch, clock, segment_rows, segment_grace
-        )
+        self._writer = SegmentWriter(tail, SegmentFolder(folder), scratch, clock, settings)
 
     async def append(self, changes: Sequence[Change]) -> None:
         if changes:

@@ -53,62 +53,34 @@ _SCHEMA_ERRORS = (
 )
 
 # The first match applies.
-_REMEDIES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+_REMEDIES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
     (
-        (asyncpg.InvalidAuthorizationSpecificationError,),
+        asyncpg.InvalidAuthorizationSpecificationError,
         "refuses the user or the password",
-        "correct HEADWATER_POSTGRES_URL",
+        "correct {url}",
     ),
+    (asyncpg.InvalidCatalogNameError, "has no such database", "create it, or correct {url}"),
     (
-        (asyncpg.InvalidCatalogNameError,),
-        "has no such database",
-        "create it, or correct HEADWATER_POSTGRES_URL",
-    ),
-    (
-        (asyncpg.TooManyConnectionsError,),
+        asyncpg.TooManyConnectionsError,
         "has no connection left",
         "raise its max_connections, or lower HEADWATER_POSTGRES_POOL_SIZE",
     ),
     (
-        (asyncpg.QueryCanceledError,),
+        asyncpg.QueryCanceledError,
         "cancelled a statement",
         "raise {limit}, or make a smaller request",
     ),
+    (asyncpg.DiskFullError, "has no space left", "free some space; acknowledged writes are safe"),
     (
-        (asyncpg.DiskFullError,),
-        "has no space left",
-        "free some space; acknowledged writes are safe",
-    ),
-    (
-        (asyncpg.ReadOnlySQLTransactionError,),
+        asyncpg.ReadOnlySQLTransactionError,
         "cannot be written to",
-        "use the primary in HEADWATER_POSTGRES_URL, not a replica",
+        "use the primary in {url}, not a replica",
     ),
-    (
-        (asyncpg.InsufficientPrivilegeError,),
-        "denied permission",
-        "grant it to the user in HEADWATER_POSTGRES_URL",
-    ),
-    (
-        (ConnectionRefusedError,),
-        "cannot be reached",
-        "start it, or correct HEADWATER_POSTGRES_URL",
-    ),
-    (
-        LOST,
-        "closed the connection",
-        "see its log, and try again; acknowledged writes are safe",
-    ),
-    (
-        (TimeoutError,),
-        "did not answer in time",
-        "check its load and the network, or raise {limit}",
-    ),
-    (
-        (OSError,),
-        "cannot be reached",
-        "start it, or correct HEADWATER_POSTGRES_URL",
-    ),
+    (asyncpg.InsufficientPrivilegeError, "denied permission", "grant it to the user in {url}"),
+    (ConnectionRefusedError, "cannot be reached", "start it, or correct {url}"),
+    (LOST, "closed the connection", "see its log, and try again; acknowledged writes are safe"),
+    (TimeoutError, "did not answer in time", "check its load and the network, or raise {limit}"),
+    (OSError, "cannot be reached", "start it, or correct {url}"),
 )
 
 
@@ -127,15 +99,15 @@ def translate(
         )
     if isinstance(error, asyncpg.DataError | asyncpg.ProgramLimitExceededError):
         return InvalidInputError(f"Postgres cannot store the value: {headline(error)}")
-    where = SETTINGS["postgres.url"].shown(settings.url)
+    url = SETTINGS["postgres.url"]
     problem, remedy = next(
         ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
         ("failed", "see its log; acknowledged writes are safe"),
     )
     problem = ": ".join(filter(None, [problem, headline(_first(error))]))
     kind = BackendUnavailableError if isinstance(error, (*LOST, OSError)) else BackendError
-    remedy = remedy.format(limit=SETTINGS[limit].variable)
-    return kind(f"Postgres at {where} {problem}; {remedy}")
+    remedy = remedy.format(limit=SETTINGS[limit].variable, url=url.variable)
+    return kind(f"Postgres at {url.shown(settings.url)} {problem}; {remedy}")
 
 
 def _first(error: BaseException) -> BaseException:

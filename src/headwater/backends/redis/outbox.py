@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.backends.redis.client import Redis, script_call
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.store_identity import confirm, new_store_id, read_identity
+from headwater.backends.redis.store_identity import new_store_id, read_identity
 from headwater.backends.redis.stream_codec import Entry, read_event, received_at
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.clock import to_micros
@@ -39,7 +39,8 @@ class RedisOutbox:
         return new_store_id(self._prefix)
 
     async def confirm(self, store_id: str, new_id: str) -> bool:
-        return await confirm(self._redis, self._keys, store_id, new_id)
+        call = script_call("confirm", [self._keys.meta], store_id, new_id)
+        return bool(await self._redis.call(call))
 
     async def pending(self) -> set[int]:
         answers = await self._redis.calls(

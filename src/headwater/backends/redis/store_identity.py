@@ -55,11 +55,6 @@ async def read_identity(redis: Redis, keys: Keys) -> StoreIdentity:
     return _parse(await redis.call(_reading(keys)), keys)
 
 
-async def confirm(redis: Redis, keys: Keys, store_id: str, new_id: str) -> bool:
-    """Mark a store as confirmed and rename it; return False if it is gone."""
-    return bool(await redis.call(script_call("confirm", [keys.meta], store_id, new_id)))
-
-
 async def check_confirmed(redis: Redis, keys: Keys, patience: float) -> None:
     """Raise if workers must not be given partitions of the store.
 

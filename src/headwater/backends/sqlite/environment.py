@@ -24,7 +24,7 @@ from headwater.settings.schema import Settings
 
 
 class SqliteEnvironment:
-    """All backends in the database of one home."""
+    """All backends in the database of one home, which is created if needed."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.home = Home(Path(settings.home).absolute(), settings.partitions)
@@ -65,8 +65,3 @@ class SqliteEnvironment:
 
 def _check_readable(db: sqlite3.Connection) -> None:
     db.execute("SELECT key FROM meta").fetchone()
-
-
-def open_sqlite(settings: Settings, clock: Clock) -> SqliteEnvironment:
-    """Open the home named in the settings, and create it if needed."""
-    return SqliteEnvironment(settings, clock)
