@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,12 @@ pytest.register_assert_rewrite("headwater.testing.conformance")
 hypothesis.register_profile("steady", derandomize=True, deadline=None)
 hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.load_profile("steady")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run more processes than cores where cores are few, because many tests wait for servers."""
+    cores = os.cpu_count() or 1
+    return max(cores, min(2 * cores, 8))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,8 +16,6 @@ from headwater.ports import Cache
 from headwater.settings.schema import Settings
 from tests.engine.support import metric, records, until
 
-pytestmark = pytest.mark.both_environments
-
 
 async def test_each_processed_event_is_one_log_record_with_these_fields(
     store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]

@@ -28,9 +28,8 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, records, until
 
-pytestmark = pytest.mark.both_environments
 
-
+@pytest.mark.both_environments
 async def test_a_value_past_its_time_to_live_counts_as_absent(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -54,6 +53,7 @@ async def test_a_value_past_its_time_to_live_counts_as_absent(
     }
 
 
+@pytest.mark.both_environments
 async def test_a_value_past_its_time_to_live_is_absent_for_handlers_too(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -86,6 +86,7 @@ async def test_a_feature_without_a_value_gives_its_default_and_says_so(
     }
 
 
+@pytest.mark.both_environments
 async def test_a_stored_value_says_how_old_it_is_and_where_it_came_from(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -116,6 +117,7 @@ async def test_an_on_demand_value_is_computed_at_every_read(
     assert calls == ["u1", "u1"]
 
 
+@pytest.mark.both_environments
 async def test_an_on_demand_value_with_a_time_to_live_is_kept_that_long_and_goes_to_history(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -349,6 +351,7 @@ async def test_a_composed_or_computed_value_is_as_old_as_its_oldest_input(
     assert row["added"] == FeatureValue(3, oldest, "computed", None, provenance)
 
 
+@pytest.mark.both_environments
 async def test_values_stored_computed_and_composed_come_in_one_answer_in_the_order_asked(
     store: FeatureStore, user: type
 ) -> None:
@@ -436,6 +439,7 @@ class Profile:
 MORNING = datetime(2026, 3, 1, 8, 30, tzinfo=UTC)
 
 
+@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
@@ -534,6 +538,7 @@ async def test_an_id_that_is_a_whole_number_may_be_given_as_one(store: FeatureSt
         await store.get_feature("last", "07")
 
 
+@pytest.mark.both_environments
 async def test_set_feature_writes_online_and_to_history(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -555,6 +560,7 @@ async def test_set_feature_writes_online_and_to_history(
         await store.set_feature("plan", "u1", "x", as_of=at.replace(tzinfo=None))
 
 
+@pytest.mark.both_environments
 async def test_a_value_set_with_an_older_moment_goes_to_history_alone(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -744,6 +750,7 @@ async def test_an_id_that_no_event_can_have_is_refused(
         await store.set_feature("total", entity_id, 1)
 
 
+@pytest.mark.both_environments
 async def test_a_value_whose_time_was_over_then_is_not_read_at_that_moment(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -759,6 +766,7 @@ async def test_a_value_whose_time_was_over_then_is_not_read_at_that_moment(
             assert await store.get_features(["total"], ["u1"]) == {"u1": {"total": seen}}
 
 
+@pytest.mark.both_environments
 async def test_a_live_reader_never_shares_the_computation_of_a_past_moment(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:

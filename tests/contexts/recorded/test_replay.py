@@ -26,13 +26,12 @@ from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Opens, Shop
 from tests.engine.support import metric
 
-pytestmark = pytest.mark.both_environments
-
 
 async def kept(shop: Shop) -> int:
     return len((await shop.store.list_contexts()).contexts)
 
 
+@pytest.mark.both_environments
 async def test_show_gives_the_stored_text_without_running_anything(shop: Shop) -> None:
     await shop.spends("u1", 5)
     made = await shop.asks()
@@ -55,6 +54,7 @@ async def test_reassemble_fits_the_stored_items_again(shop: Shop) -> None:
     assert (shop.runs, await kept(shop)) == (1, 1)
 
 
+@pytest.mark.both_environments
 async def test_as_of_runs_the_function_with_the_features_of_that_moment(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -75,6 +75,7 @@ async def test_as_of_runs_the_function_with_the_features_of_that_moment(
     assert ages == [read.age_ms for read in made.lineage.features] == [60_000, 60_000]
 
 
+@pytest.mark.both_environments
 async def test_as_of_sees_no_value_that_was_not_there_yet(shop: Shop, clock: ManualClock) -> None:
     made = await shop.asks()
     clock.advance("1m")
@@ -84,6 +85,7 @@ async def test_as_of_sees_no_value_that_was_not_there_yet(shop: Shop, clock: Man
     assert then.matches is True
 
 
+@pytest.mark.both_environments
 async def test_as_of_and_now_never_mix_whoever_runs_at_the_same_time(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -103,6 +105,7 @@ async def test_as_of_and_now_never_mix_whoever_runs_at_the_same_time(
     assert await kept(shop) == 2
 
 
+@pytest.mark.both_environments
 async def test_what_a_retriever_finds_as_of_then_is_kept_for_nobody_else(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -122,6 +125,7 @@ async def test_what_a_retriever_finds_as_of_then_is_kept_for_nobody_else(
     assert (await advert("u1")).content == "for 99"
 
 
+@pytest.mark.both_environments
 async def test_live_runs_the_function_with_the_features_of_now(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -140,6 +144,7 @@ async def test_live_runs_the_function_with_the_features_of_now(
     assert "+Spent so far: 99" in str(now.differences.text)
 
 
+@pytest.mark.both_environments
 @pytest.mark.parametrize("mode", ["as_of", "live"])
 async def test_a_replay_is_neither_kept_nor_counted_nor_are_contexts_inside_it(
     shop: Shop, mode: Mode
