@@ -26,7 +26,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types layers bench chaos up down lock clean
+.PHONY: help install demo test coverage check format lint types layers bench chaos up down lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -37,7 +37,10 @@ install: $(DEV_READY) ## Make .venv with everything needed to develop, exactly a
 demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would install, no more)
 	$(BIN)/headwater demo
 
-test: $(DEV_READY) ## Run the tests and report coverage (ARGS="-k name" narrows them)
+test: $(DEV_READY) ## Run the tests (ARGS="-k name" narrows them)
+	$(BIN)/pytest --numprocesses auto $(ARGS)
+
+coverage: $(DEV_READY) ## Run the tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
 check: lint types layers test ## Check format, lint, types, import layers, tests and docs
