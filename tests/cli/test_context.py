@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli import context_output as evidence
+from headwater.cli import context_output
 from headwater.cli.context_yaml import to_yaml
 from headwater.declarations import Overrides
 from headwater.records.document import export, load
@@ -218,8 +218,8 @@ def test_an_intact_record_verifies_and_every_check_is_printed(run: Run, made: Co
     verified = run("context", "verify", made.context_id)
     assert verified.code == 0
     lines = verified.out.splitlines()
-    rungs = ["hash", "signature", "disclosures", "content", "reassembly"]
-    assert [line.split()[1] for line in lines[:-1]] == rungs
+    checks = ["hash", "signature", "disclosures", "content", "reassembly"]
+    assert [line.split()[1] for line in lines[:-1]] == checks
     assert [line.split()[0] for line in lines[:-1]] == ["ok", "-", "ok", "ok", "ok"]
     assert lines[-1] == "Nothing is broken, but it is not signed."
     report = run("context", "verify", str(made.record_hash), "--json").json
@@ -302,7 +302,7 @@ def tamper(folder: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "rung", "told"),
+    ("statement", "check", "told"),
     [
         (
             "UPDATE records SET core = CAST(replace(core, 'support', 'suppprt') AS BLOB)",
@@ -320,14 +320,14 @@ def tamper(folder: Path, statement: str) -> None:
 )
 @pytest.mark.usefixtures("made")
 def test_a_record_that_was_tampered_with_is_an_exit_of_1(
-    folder: Path, run: Run, statement: str, rung: str, told: str
+    folder: Path, run: Run, statement: str, check: str, told: str
 ) -> None:
     (listed,) = run("context", "list", "--json").json["contexts"]
     tamper(folder, statement)
     verified = run("context", "verify", listed["context_id"])
     assert verified.code == 1
     (line,) = [line for line in verified.out.splitlines() if line.startswith("BROKEN")]
-    assert line.split()[1] == rung
+    assert line.split()[1] == check
     assert told in line
     assert verified.out.endswith("This record is broken.\n")
     assert run("context", "verify", listed["context_id"], "--json").json["ok"] is False
@@ -747,8 +747,8 @@ def test_in_privacy_mode_hashes_and_facts_are_shown(
 
 
 def test_a_cost_is_written_in_dollars() -> None:
-    assert evidence.dollars(None) is None
-    assert evidence.dollars(45_000) == "0.000045 USD"
-    assert evidence.dollars(2_000_000_000) == "2 USD"
-    assert evidence.dollars(100_000_000_000) == "100 USD"
-    assert evidence.dollars(0) == "0 USD"
+    assert context_output.dollars(None) is None
+    assert context_output.dollars(45_000) == "0.000045 USD"
+    assert context_output.dollars(2_000_000_000) == "2 USD"
+    assert context_output.dollars(100_000_000_000) == "100 USD"
+    assert context_output.dollars(0) == "0 USD"

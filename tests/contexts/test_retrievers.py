@@ -349,8 +349,8 @@ def away() -> Cached | None:
     [
         away,
         lambda: Cached(b'{"old": "form"}', 0),
-        lambda: Cached(b'{"chunks":[["a",null,"high",{}]],"oldest":null,"made_of":[]}', 0),
-        lambda: Cached(b'{"chunks":[["a",null,null,{"n":0.5}]],"oldest":null,"made_of":[]}', 0),
+        lambda: Cached(b'{"chunks":[["a",null,"high",{}]],"oldest":null,"provenance":[]}', 0),
+        lambda: Cached(b'{"chunks":[["a",null,null,{"n":0.5}]],"oldest":null,"provenance":[]}', 0),
     ],
 )
 async def test_without_its_cache_a_search_is_made(

@@ -323,7 +323,7 @@ async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> 
     two = (await assembled(client, params=other))["context_id"]
 
     async def found(**wanted: str) -> list[str]:
-        answer = (await client.get("/v1/contexts/made-of", params=wanted)).json()
+        answer = (await client.get("/v1/contexts/by-provenance", params=wanted)).json()
         return [context["context_id"] for context in answer["contexts"]]
 
     # The context reads blurb, which is made of total_spend.
@@ -333,7 +333,7 @@ async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> 
     assert await found(entity="User", entity_id="u2") == [two]
     assert await found(entity="Order", entity_id="u2") == []
     assert await found(chunk="d1", entity_id="u1") == [one]
-    first = (await client.get("/v1/contexts/made-of?chunk=d1&limit=1")).json()
+    first = (await client.get("/v1/contexts/by-provenance?chunk=d1&limit=1")).json()
     assert await found(chunk="d1", cursor=first["next_cursor"]) == [one]
 
 
@@ -349,7 +349,7 @@ async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> 
 async def test_a_search_for_nothing_is_refused_with_the_remedy(
     query: str, detail: str, client: httpx.AsyncClient
 ) -> None:
-    response = await client.get(f"/v1/contexts/made-of?{query}")
+    response = await client.get(f"/v1/contexts/by-provenance?{query}")
     assert response.status_code == 422
     assert detail in problem_of(response)["detail"]
 
@@ -583,7 +583,7 @@ async def test_the_routes_of_the_ui_read_and_assemble_as_the_others_do(
     [
         ("POST", ASSEMBLE),
         ("GET", "/v1/contexts"),
-        ("GET", "/v1/contexts/made-of"),
+        ("GET", "/v1/contexts/by-provenance"),
         ("GET", "/v1/context/x"),
         ("GET", "/v1/context/x/lineage"),
         ("GET", "/context/x/explain"),

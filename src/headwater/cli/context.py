@@ -17,7 +17,7 @@ from headwater.cli.context_output import (
 from headwater.cli.context_redact import redact
 from headwater.cli.context_verify import verify
 from headwater.cli.context_yaml import document_to_yaml
-from headwater.cli.hints import note_unknown_names
+from headwater.cli.hints import hint_at_unknown_names
 from headwater.cli.options import (
     AsJson,
     FileOption,
@@ -118,7 +118,7 @@ def list_(
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
-        note_unknown_names(file, context=name)
+        hint_at_unknown_names(file, context=name)
 
 
 @app.command()
@@ -155,7 +155,7 @@ def find(
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
-        note_unknown_names(file, feature=feature, entity=entity, entity_id=entity_id)
+        hint_at_unknown_names(file, feature=feature, entity=entity, entity_id=entity_id)
 
 
 @app.command()

@@ -42,7 +42,7 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
         typer.echo("No contexts and no retrievers.")
 
 
-def note_contexts(registry: Registry) -> None:
+def hint_at_contexts(registry: Registry) -> None:
     """Print how to list contexts and retrievers, if there are any."""
     counts = [
         pluralize(len(declared), kind)

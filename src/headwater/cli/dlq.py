@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from headwater.cli.hints import note_unknown_names
+from headwater.cli.hints import hint_at_unknown_names
 from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, parse_when
 from headwater.cli.output import cell_text, is_interactive, pluralize, print_json, print_table
 from headwater.cli.runner import run
@@ -111,7 +111,7 @@ def list_(
     else:
         typer.echo("No dead letters.")
     if not letters:
-        note_unknown_names(file, feature=feature, entity_id=entity_id)
+        hint_at_unknown_names(file, feature=feature, entity_id=entity_id)
 
 
 @app.command()

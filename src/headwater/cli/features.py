@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.context_declared import note_contexts
+from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.options import AsJson, FileOption, command_group, declared_store, named_in
 from headwater.cli.output import note, pluralize, print_json, print_table
 from headwater.cli.runner import run
@@ -84,7 +84,7 @@ def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
         print_table(("feature", "entity", "type", "mode", "recomputed", "description"), rows)
     else:
         typer.echo("No features.")
-    note_contexts(registry)
+    hint_at_contexts(registry)
 
 
 def _declaration(feature: FeatureDef) -> dict[str, object]:

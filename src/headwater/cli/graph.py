@@ -2,7 +2,7 @@
 
 import typer
 
-from headwater.cli.context_declared import note_contexts
+from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
 from headwater.cli.output import print_json
 from headwater.declarations.runtime import runtime_of
@@ -19,4 +19,4 @@ def graph(file: FileArgument = None, *, as_json: AsJson = False) -> None:
         print_json(drawn)
     else:
         typer.echo(drawn.to_mermaid())
-        note_contexts(runtime_of(store).registry)
+        hint_at_contexts(runtime_of(store).registry)

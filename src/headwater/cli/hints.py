@@ -14,7 +14,7 @@ from headwater.errors.hints import nearest
 from headwater.store.loader import locate
 
 
-def note_unknown_names(
+def hint_at_unknown_names(
     file: Path | None,
     *,
     feature: str | None = None,

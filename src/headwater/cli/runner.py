@@ -38,13 +38,13 @@ def run(
     Raise HomeError if the embedded store does not exist, unless ``create`` is set.
     """
     log.configure(store.settings.log.level, store.settings.log.format)
-    note_if_new = new_store_notice(store.settings)
+    announce_if_new = new_store_notice(store.settings)
     if not create:
         _check_home(store.settings)
 
     async def closing() -> T:
         async with store:
-            note_if_new()
+            announce_if_new()
             return await call(store)
 
     return asyncio.run(closing())
@@ -86,7 +86,7 @@ def run_long(main: Coroutine[Any, Any, T]) -> T:
     except* HungHandlerError as hung:
         # An orderly exit would wait for its thread forever.
         for error in _leaves(hung):
-            log.error("worker ends", error=str(error))
+            log.error("worker exits: handler hung", error=str(error))
         os._exit(os.EX_SOFTWARE)
     _end_if_threads_hang()
     return result

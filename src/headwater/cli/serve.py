@@ -59,10 +59,10 @@ def serve(
     host = store.settings.http.host if host is None else host
     port = store.settings.http.port if port is None else port
 
-    note_if_new = new_store_notice(store.settings)
+    announce_if_new = new_store_notice(store.settings)
 
     def ready(url: str) -> None:
-        note_if_new()
+        announce_if_new()
         if as_json:
             print_json_line({"url": url})
         else:

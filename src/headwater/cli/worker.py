@@ -44,10 +44,10 @@ def worker(
 
 async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> None:
     worker = Worker(store)
-    note_if_new = new_store_notice(store.settings)
+    announce_if_new = new_store_notice(store.settings)
 
     def ready(url: str | None) -> None:
-        note_if_new()
+        announce_if_new()
         if as_json:
             print_json_line({"worker": worker.name} | ({"url": url} if url else {}))
         else:

@@ -122,11 +122,11 @@ def _everything(
 ) -> Fitted | None:
     """Return the fit with all candidates, or None if the budget is too small for all."""
     counts: list[int] = []
-    room = limit
+    remaining = limit
     for candidate in candidates:
         counts.append(tokenizer.count(candidate.content))
-        room -= counts[-1]
-        if room < 0:
+        remaining -= counts[-1]
+        if remaining < 0:
             return None
     texts = [candidate.content for candidate in candidates]
     tokens = tokenizer.count_joined(texts, policy.separator)
@@ -198,9 +198,9 @@ class _Filling:
         # The seams may cost fewer tokens than estimated, hence the two; or more, hence the loop.
         empty = self._tokenizer.edges("", separator)
         _, tokens = self._draft.slot(place, empty)
-        room = self._limit - tokens + 2
-        room = min(room, self._edges[place].tokens - 1)
-        while room > 0 and (text := self._tokenizer.shorten(content, room)):
+        remaining = self._limit - tokens + 2
+        remaining = min(remaining, self._edges[place].tokens - 1)
+        while remaining > 0 and (text := self._tokenizer.shorten(content, remaining)):
             edges = self._tokenizer.edges(text, separator)
             slot = _, tokens = self._draft.slot(place, edges)
             if tokens <= self._limit:
@@ -208,7 +208,7 @@ class _Filling:
                 if self._policy.backfill:
                     self._draft.fill(slot, place, edges)
                 return
-            room -= tokens - self._limit
+            remaining -= tokens - self._limit
 
     def choice(self, place: int) -> Choice:
         """Return the decision about a candidate."""

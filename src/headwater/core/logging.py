@@ -218,21 +218,21 @@ class Outage:
         who: str | int,
         **fields: Any,
     ) -> None:
-        """Log the failure of a caller, unless this outage's log has its reason already."""
+        """Log the failure of a caller, unless the same failure was logged in this outage."""
         now = time.monotonic()
         if not self._is_ongoing(now):
             self._since = now
             self._failed_at.clear()
             self._logged.clear()
         self._failed_at[who] = now
-        reason = "away" if isinstance(error, BackendUnavailableError) else f"{problem}: {error}"
-        if reason not in self._logged:
-            self._logged.add(reason)
+        key = "unavailable" if isinstance(error, BackendUnavailableError) else f"{problem}: {error}"
+        if key not in self._logged:
+            self._logged.add(key)
             write = log.error if level == "error" else log.warning
             write(problem, error=str(error), **fields)
 
     def recovered(self, who: str | int) -> None:
-        """Note the success of a caller; log the end of the outage after the last one."""
+        """Record the success of a caller; log the end of the outage after the last one."""
         if self._failed_at.pop(who, None) is None:
             return
         now = time.monotonic()

@@ -32,7 +32,7 @@ class Engine(Services, frozen=True):
     refresh: Refresh
     retrievers: Retrievers
     assembler: Assembler
-    evidence: RecordedContexts
+    recorded: RecordedContexts
 
     async def close(self) -> None:
         """Close the threads and the backends."""
@@ -62,7 +62,7 @@ def _wire(services: Services) -> Engine:
         refresh=Refresh(services),
         retrievers=Retrievers(services),
         assembler=assembler,
-        evidence=RecordedContexts(services, reader, assembler),
+        recorded=RecordedContexts(services, reader, assembler),
     )
 
 

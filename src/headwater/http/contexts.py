@@ -35,7 +35,7 @@ class Contexts:
             Route("POST", "/api/context/assemble", self.assemble, documents=Assembled),
             Route("GET", "/v1/contexts", self.list_contexts),
             # No context has this name, because names have no hyphen.
-            Route("GET", "/v1/contexts/made-of", self.find_contexts),
+            Route("GET", "/v1/contexts/by-provenance", self.find_contexts),
             Route("GET", "/v1/context/{id}", self.read_context, documents=PastContext),
             Route("GET", "/v1/context/{id}/lineage", self.read_lineage, documents=ContextLineage),
             Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),

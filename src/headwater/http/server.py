@@ -246,9 +246,9 @@ class _LogHandler(logging.Handler):
         if error is not None:
             fields["traceback"] = format_traceback(error, private=self._private)
         if record.levelno >= logging.ERROR:
-            log.error("server", **fields)
+            log.error("web server error", **fields)
         else:
-            log.warning("server", **fields)
+            log.warning("web server warning", **fields)
 
 
 @contextmanager

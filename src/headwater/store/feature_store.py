@@ -270,9 +270,9 @@ class FeatureStore:
         >>> (await store.get_context_at(recorded.context_id)).content
         'Hello Ada'
         """
-        evidence = (await self._runtime.open()).evidence
+        recorded = (await self._runtime.open()).recorded
         external = ExternalContext(name, content, inputs or {}, model, version, interaction_ref)
-        return await evidence.record(external)
+        return await recorded.record(external)
 
     async def get_context_at(self, context_id: str) -> PastContext:
         """Return a recorded context with its lineage; withheld values are None.
@@ -280,7 +280,7 @@ class FeatureStore:
         >>> (await store.get_context_at(ctx.context_id)).content == ctx.content
         True
         """
-        return await (await self._runtime.open()).evidence.context(context_id)
+        return await (await self._runtime.open()).recorded.context(context_id)
 
     async def list_contexts(
         self,
@@ -299,8 +299,8 @@ class FeatureStore:
         >>> await store.list_contexts(limit=10)
         <ContextPage: 1 contexts, the last page>
         """
-        evidence = (await self._runtime.open()).evidence
-        return await evidence.contexts(start, end, limit, name, freshness_status, cursor)
+        recorded = (await self._runtime.open()).recorded
+        return await recorded.contexts(start, end, limit, name, freshness_status, cursor)
 
     async def get_record(self, ref: str) -> Record:
         """Return the record of a context: by context id, its first 8 characters or record hash.

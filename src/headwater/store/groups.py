@@ -69,7 +69,7 @@ class RecordVerbs:
         >>> record.record_hash == ctx.record_hash
         True
         """
-        return await (await self._runtime.open()).evidence.record_of(ref)
+        return await (await self._runtime.open()).recorded.record_of(ref)
 
     async def find(
         self,
@@ -89,9 +89,9 @@ class RecordVerbs:
         >>> await store.records.find(entity="User", entity_id="ada")
         <ContextPage: 1 contexts, the last page>
         """
-        evidence = (await self._runtime.open()).evidence
+        recorded = (await self._runtime.open()).recorded
         name = None if feature is None else feature_name(feature)
-        return await evidence.find(ContextQuery(name, entity, entity_id, chunk), limit, cursor)
+        return await recorded.find(ContextQuery(name, entity, entity_id, chunk), limit, cursor)
 
     async def verify(
         self, ref: str, *, expect: str | None = None, signed: bool = False
@@ -104,7 +104,7 @@ class RecordVerbs:
         >>> (await store.records.verify(ctx.context_id, expect=ctx.record_hash)).ok
         True
         """
-        return await (await self._runtime.open()).evidence.verify(ref, expect, signed=signed)
+        return await (await self._runtime.open()).recorded.verify(ref, expect, signed=signed)
 
     async def explain(self, ref: str) -> ContextTrace:
         """Explain a context: which items were kept and why, ages, latencies, tokens and cost.
@@ -113,7 +113,7 @@ class RecordVerbs:
         >>> [item.decision for item in trace.items]
         ['kept', 'kept']
         """
-        return await (await self._runtime.open()).evidence.explain(ref)
+        return await (await self._runtime.open()).recorded.explain(ref)
 
     async def replay(self, ref: str, mode: Mode = "show") -> Replay:
         """Replay a recorded context.
@@ -125,7 +125,7 @@ class RecordVerbs:
         >>> await store.records.replay(ctx.context_id, "as_of")
         <Replay 'as_of' of ...: same text>
         """
-        return await (await self._runtime.open()).evidence.replay(ref, mode)
+        return await (await self._runtime.open()).recorded.replay(ref, mode)
 
     async def diff(self, before: str, after: str) -> ContextDiff:
         """Return the differences between two recorded contexts.
@@ -134,7 +134,7 @@ class RecordVerbs:
         >>> await store.records.diff(ctx.context_id, other.context_id)
         <ContextDiff ... → ...: other text, ... tokens>
         """
-        return await (await self._runtime.open()).evidence.diff(before, after)
+        return await (await self._runtime.open()).recorded.diff(before, after)
 
     async def redact(
         self,
@@ -156,8 +156,8 @@ class RecordVerbs:
         True
         """
         check_not_replaying("redact")
-        evidence = (await self._runtime.open()).evidence
-        return await evidence.redact(ref, pointers, reason, by, everywhere=everywhere)
+        recorded = (await self._runtime.open()).recorded
+        return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
 
 class DeadLetterVerbs:

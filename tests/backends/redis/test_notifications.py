@@ -31,7 +31,7 @@ async def redis() -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-async def wakes(redis: Redis) -> AsyncIterator[Notifications]:
+async def notifications(redis: Redis) -> AsyncIterator[Notifications]:
     """A worker that listens."""
     listening = Notifications(redis, CHANNEL)
     listening.join("w1")
@@ -41,24 +41,24 @@ async def wakes(redis: Redis) -> AsyncIterator[Notifications]:
 
 
 async def test_a_read_on_its_way_while_the_subscription_is_renewed_proves_nothing(
-    redis: Redis, wakes: Notifications
+    redis: Redis, notifications: Notifications
 ) -> None:
-    heard = wakes.token(0)
+    heard = notifications.token(0)
     await redis.call(command("k", "CLIENT", "KILL", "TYPE", "pubsub"))
-    assert await wakes.wait("w1", 20)
-    wakes.mark_empty(0, heard)
-    assert not wakes.is_empty(0)
+    assert await notifications.wait("w1", 20)
+    notifications.mark_empty(0, heard)
+    assert not notifications.is_empty(0)
 
 
 async def test_everything_is_looked_at_again_also_while_others_keep_waking_us(
-    redis: Redis, wakes: Notifications
+    redis: Redis, notifications: Notifications
 ) -> None:
-    wakes.mark_empty(0, wakes.token(0))
+    notifications.mark_empty(0, notifications.token(0))
 
     async def is_looked_at() -> bool:
         await redis.call(command("k", "PUBLISH", CHANNEL, 1))
-        await wakes.wait("w1", 0.5)
-        return not wakes.is_empty(0)
+        await notifications.wait("w1", 0.5)
+        return not notifications.is_empty(0)
 
     assert not await is_looked_at()
     await until(is_looked_at)
@@ -103,21 +103,23 @@ async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Red
     port = proxy.sockets[0].getsockname()[1]
     far = Redis(f"redis://127.0.0.1:{port}/0", timeout=0.3, connect_timeout=5)
     await far.open()
-    wakes = Notifications(far, CHANNEL)
-    wakes.join("w1")
-    assert await wakes.wait("w1", 20)
+    notifications = Notifications(far, CHANNEL)
+    notifications.join("w1")
+    assert await notifications.wait("w1", 20)
     between.silent.update(between.subscribed)
-    assert await wakes.wait("w1", 20)
+    assert await notifications.wait("w1", 20)
     assert len(between.subscribed) == 2
-    await wakes.close()
+    await notifications.close()
     await far.close()
     await until(lambda: not between.connections)
     proxy.close()
 
 
-async def test_what_is_no_partition_is_news_of_workers(redis: Redis, wakes: Notifications) -> None:
+async def test_what_is_no_partition_is_news_of_workers(
+    redis: Redis, notifications: Notifications
+) -> None:
     await redis.call(command("k", "PUBLISH", CHANNEL, "what?"))
-    assert await wakes.wait("w1", 20)
+    assert await notifications.wait("w1", 20)
 
 
 async def test_a_user_without_the_channel_is_told_when_the_store_opens(
@@ -140,15 +142,15 @@ async def test_one_who_may_not_subscribe_pauses_before_trying_again(redis: Redis
         return int(info.partition(b"total_connections_received:")[2].split()[0])
 
     before, began = await connections(), time.monotonic()
-    wakes = Notifications(client, CHANNEL)
-    wakes.join("w1")
+    notifications = Notifications(client, CHANNEL)
+    notifications.join("w1")
 
     async def tried_thrice() -> bool:
         return await connections() >= before + 3
 
     await until(tried_thrice)
     assert time.monotonic() - began >= 1.0
-    await wakes.close()
+    await notifications.close()
     await client.close()
 
 

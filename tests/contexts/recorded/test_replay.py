@@ -201,7 +201,9 @@ async def test_a_function_that_has_changed_is_said_to_have(
     assert "the function has changed since" in again.fidelity
 
 
-async def test_a_receipt_is_replayed_by_a_function_of_its_name_with_a_caution(shop: Shop) -> None:
+async def test_an_external_context_is_replayed_by_the_function_of_its_name_with_a_caution(
+    shop: Shop,
+) -> None:
     made = await shop.store.record_external(name="plain", content="a", inputs={"text": "a"})
     again = await shop.store.replay(made.context_id, "live")
     assert again.matches is True

@@ -323,7 +323,7 @@ async def test_events_sent_by_the_bus_or_from_a_thread_are_refused_as_well(shop:
 
 
 @pytest.mark.parametrize("mode", RUNS_AGAIN)
-async def test_a_receipt_inside_a_replay_is_kept_nowhere(shop: Shop, mode: Mode) -> None:
+async def test_an_external_context_inside_a_replay_is_not_recorded(shop: Shop, mode: Mode) -> None:
     @context(shop.store)
     async def quoting(text: str) -> str:
         return (

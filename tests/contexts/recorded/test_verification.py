@@ -410,7 +410,7 @@ async def test_a_text_that_was_assembled_elsewhere_gets_the_same_record(
     assert [each.context_id for each in page.contexts] == [made.context_id]
 
 
-async def test_a_receipt_that_cannot_be_exact_is_refused(shop: Shop) -> None:
+async def test_an_external_context_with_an_inexact_value_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidInputError, match="/inputs/made"):
         await shop.store.record_external(name="elsewhere", content="a", inputs={"made": object()})
     for name in ("user-id", "", "class", "a b"):
@@ -418,7 +418,7 @@ async def test_a_receipt_that_cannot_be_exact_is_refused(shop: Shop) -> None:
             await shop.store.record_external(name="elsewhere", content="a", inputs={name: "u1"})
 
 
-async def test_a_receipts_interaction_may_be_among_its_inputs(shop: Shop) -> None:
+async def test_the_interaction_of_an_external_context_may_be_among_its_inputs(shop: Shop) -> None:
     reference = {"call_id": "c1"}
     made = await shop.store.record_external(
         name="elsewhere", content="a", inputs={"interaction_ref": reference}
@@ -445,7 +445,7 @@ async def test_a_receipts_interaction_may_be_among_its_inputs(shop: Shop) -> Non
         ({"interaction_ref": [1]}, "interaction_ref is a mapping"),
     ],
 )
-async def test_a_receipt_that_could_not_be_read_again_is_refused(
+async def test_an_external_context_with_a_wrong_argument_is_refused(
     shop: Shop, given: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=problem):

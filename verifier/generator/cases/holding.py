@@ -11,7 +11,7 @@ from headwater.core.canonical_json import DEEPEST_TEXT
 from headwater.records.document import export
 from headwater.records.redaction import redact
 from headwater.records.signing import parse_keyring, sign
-from verifier.generator.cases.records import BY_ED25519, FULL, FUTURE, RECEIPT, REDACTED, SIGNED
+from verifier.generator.cases.records import BY_ED25519, EXTERNAL, FULL, FUTURE, REDACTED, SIGNED
 from verifier.generator.cases.vocabulary import Case, case, changed, deep, statement
 from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
 
@@ -112,7 +112,7 @@ def holding() -> list[Case]:
             "+.+++",
         ),
         case("later-version", "a later version added fields", FUTURE, "+.+++"),
-        case("receipt", "a text that another program assembled has no items", RECEIPT, "+.++."),
+        case("external", "a text that another program assembled has no items", EXTERNAL, "+.++."),
         msgspec.structs.replace(
             case(
                 "other-layout", "the document has another layout and other escapes", FULL, "+.+++"

@@ -48,5 +48,5 @@ FUTURE = seal(
     ),
     salts(),
 )
-RECEIPT = seal(sample(items=(), features=(), retrievals=(), contexts=()), salts())
+EXTERNAL = seal(sample(items=(), features=(), retrievals=(), contexts=()), salts())
 MISMATCH = seal(sample(items=sample().items[:2]), salts())

@@ -98,11 +98,11 @@ async def extend_if_free(connection: Connection, schema: str, now: datetime) -> 
                     return False
                 await _extend(connection, table, span)
     except asyncpg.LockNotAvailableError:
-        log.debug("adding months is postponed")
+        log.debug("monthly partitions postponed")
         return False
     except asyncpg.InsufficientPrivilegeError as error:
         # Rows are stored in the last partition meanwhile.
-        log.warning("no permission to add months", reason=str(error))
+        log.warning("no permission to create monthly partitions", reason=str(error))
     return True
 
 
@@ -146,7 +146,7 @@ async def _add(connection: Connection, table: _Table, first: Month, last: Month)
     await connection.execute(
         f"ALTER TABLE {name} ATTACH PARTITION {late} FOR VALUES FROM ({end}) TO (MAXVALUE)"
     )
-    log.debug("months added", table=name, upto=last.name)
+    log.debug("monthly partitions created", table=name, upto=last.name)
 
 
 async def _create(connection: Connection, table: _Table, first: Month, last: Month) -> None:

@@ -50,20 +50,20 @@ class _Member:
 class RedisLeases:
     """Leases that expire by the clock of the servers."""
 
-    def __init__(self, redis: Redis, keys: Keys, wakes: Notifications, lease_ttl: float) -> None:
+    def __init__(self, redis: Redis, keys: Keys, notifications: Notifications, ttl: float) -> None:
         self._redis = redis
         self._keys = keys
-        self._wakes = wakes
-        self._ttl = max(1, round(lease_ttl * 1000))
+        self._notifications = notifications
+        self._ttl = max(1, round(ttl * 1000))
         # One server that does not answer must not keep leases on the others from being extended.
-        self._patience = lease_ttl / 4
+        self._patience = ttl / 4
         self._members: defaultdict[str, _Member] = defaultdict(_Member)
         self._retired: set[str] = set()
         self._outage = Outage("partitions")
 
     async def register(self, worker: str) -> None:
         self._members[worker] = _Member()
-        self._wakes.join(worker)
+        self._notifications.join(worker)
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self._members[worker]
@@ -82,7 +82,7 @@ class RedisLeases:
             raise
         for lease, is_valid in zip(leases, answers, strict=False):
             if is_valid == 0:
-                self._wakes.mark_unknown(lease.partition)  # the next read finds the lease void
+                self._notifications.mark_unknown(lease.partition)  # the next read finds it lost
         clearings = zip(uncleared, answers[len(leases) :], strict=True)
         member.heartbeat_arrived(
             [partition for partition, answer in clearings if not isinstance(answer, BackendError)]
@@ -115,7 +115,7 @@ class RedisLeases:
         ]
         for lease in leases:
             self._members[worker].held[lease.partition] = lease
-            self._wakes.mark_unknown(lease.partition)
+            self._notifications.mark_unknown(lease.partition)
         return leases
 
     def _report_problems(self, partitions: Sequence[int], answers: Sequence[Any]) -> None:
@@ -153,7 +153,7 @@ class RedisLeases:
         await self._redis.call(script_call("retire", [self._keys.workers], worker, self._keys.wake))
 
     async def deregister(self, worker: str) -> None:
-        self._wakes.leave(worker)
+        self._notifications.leave(worker)
         member = self._members.pop(worker, _Member())
         await self.retire(worker)
         await self._release_all([*member.held.values()], "died")
