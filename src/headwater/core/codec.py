@@ -7,6 +7,7 @@ decodes to an equal value of the annotated type; any other value is refused, nev
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
@@ -16,7 +17,8 @@ from typing import Any, Literal, Protocol, Union, get_args, get_origin, runtime_
 from uuid import UUID
 
 import msgspec
-from msgspec.inspect import CustomType, Field, Type, type_info
+import msgspec.inspect
+from msgspec.inspect import CustomType, DictType, Field, FloatType, IntType, Type, type_info
 
 from headwater.errors import FeatureValueError
 
@@ -34,6 +36,38 @@ _SAFE = frozenset({str, bool, NoneType})
 _BUILTINS = (datetime, date, time, timedelta, Decimal, UUID, bytes)
 _ENCODER = msgspec.json.Encoder()
 _INT64 = range(-(2**63), 2**63)
+
+_KEYS = (
+    msgspec.inspect.AnyType,
+    msgspec.inspect.StrType,
+    IntType,
+    FloatType,
+    msgspec.inspect.EnumType,
+    msgspec.inspect.LiteralType,
+    msgspec.inspect.UUIDType,
+    msgspec.inspect.DecimalType,
+    msgspec.inspect.DateTimeType,
+    msgspec.inspect.DateType,
+    msgspec.inspect.TimeType,
+    msgspec.inspect.TimeDeltaType,
+    msgspec.inspect.BytesType,
+)
+_NO_KEY = (
+    "the keys of a dict have a JSON form if they are all str, int, float, UUID, Decimal, bytes, "
+    "dates, times or of one enum; annotate such a dict or a list of pairs"
+)
+_ONE_TYPE = "annotate one of its types, optionally with None, or a dataclass with a field for each"
+# By the start of msgspec's message.
+_REMEDIES = {
+    "Enum": "give its members only str values or only int values",
+    "Literal": "use only str, int, bool and None in a Literal",
+    "Type unions": _ONE_TYPE,
+    "If a type union": _ONE_TYPE,
+    "Type '<function": "annotate a class of yours that is derived from it",
+}
+_PART = re.compile(r"[Tt]ype [`'](.+)[`'] is not supported$")
+_QUOTED = re.compile(r"<\w+ '?([\w.]+)[^>]*>")
+"""The name in a repr such as ``<enum 'Color'>``."""
 
 
 class UnstorableError(ValueError):
@@ -62,7 +96,7 @@ def encode_custom(value: object) -> object:
 
 def decode_custom(kind: type, value: object) -> object:
     """Return a decoded JSON value as an instance of a class that msgspec does not know."""
-    if issubclass(kind, PydanticModel):
+    if isinstance(kind, type) and issubclass(kind, PydanticModel):
         # As JSON text, because a strict model takes no text for a date otherwise.
         return kind.model_validate_json(_ENCODER.encode(value))
     return value
@@ -184,26 +218,59 @@ def _name_of(annotation: Any) -> str:
 
 
 def _check_supported(annotation: Any) -> None:
-    """Raise TypeError if the annotation names a class that has no JSON form."""
-    for kind in _custom_classes(type_info(annotation), set()):
-        is_json = any(issubclass(native, kind) for native in (dict, list, str, int, float))
-        if not is_json and not issubclass(kind, PydanticModel):
-            raise TypeError(f"{kind.__qualname__} has no JSON form; {_alternative(kind)}")
+    """Raise TypeError with a remedy if a part of the annotation has no JSON form."""
+    try:
+        problem = next(filter(None, map(_problem, _nodes(type_info(annotation), set()))), None)
+    except TypeError as error:  # refused by msgspec, or a protocol that is not runtime_checkable
+        part = _PART.search(str(error))
+        subject = _QUOTED.sub(r"\1", part[1]) if part else _name_of(annotation)
+        problem = f"{subject} has no JSON form; {_remedy(str(error))}"
+    if problem is not None:
+        raise TypeError(problem)
 
 
-def _custom_classes(node: object, seen: set[int]) -> Iterator[type]:
-    """Return the classes inside an annotation that msgspec does not know."""
+def _nodes(node: object, seen: set[int]) -> Iterator[Type]:
+    """Return the types inside an annotation."""
     if id(node) in seen:
         return
     seen.add(id(node))
-    if isinstance(node, CustomType):
-        yield node.cls
-    elif isinstance(node, Type | Field):
-        for part in msgspec.structs.asdict(node).values():
-            yield from _custom_classes(part, seen)
-    elif isinstance(node, tuple):
+    if isinstance(node, Type):
+        yield node
+    if isinstance(node, Type | Field):
+        node = tuple(msgspec.structs.asdict(node).values())
+    if isinstance(node, tuple):
         for part in node:
-            yield from _custom_classes(part, seen)
+            yield from _nodes(part, seen)
+
+
+def _problem(node: Type) -> str | None:
+    if isinstance(node, DictType) and not _is_key(node.key_type):
+        return _NO_KEY
+    if isinstance(node, CustomType) and not _is_decodable(node.cls):
+        return f"{node.cls.__qualname__} has no JSON form; {_alternative(node.cls)}"
+    return None
+
+
+def _is_decodable(kind: type) -> bool:
+    """Return whether decode_custom returns instances of a class that msgspec does not know."""
+    if issubclass(kind, PydanticModel):
+        return not kind.__module__.startswith("pydantic.")  # BaseModel has no instances
+    return any(issubclass(native, kind) for native in (dict, list, str, int, float))
+
+
+def _is_key(node: Type) -> bool:
+    """Return whether a key of an object, which is text in JSON, decodes to this type."""
+    if isinstance(node, msgspec.inspect.UnionType):
+        return all(isinstance(member, IntType | FloatType) for member in node.types)
+    if isinstance(node, CustomType):
+        return issubclass(str, node.cls)
+    return isinstance(node, _KEYS)
+
+
+def _remedy(refusal: str) -> str:
+    """Return what to annotate instead of a type that msgspec refuses."""
+    found = (remedy for start, remedy in _REMEDIES.items() if refusal.startswith(start))
+    return next(found, _alternative(object))
 
 
 def _alternative(kind: type) -> str:
