@@ -86,6 +86,11 @@ async def test_verbs_take_handles_where_they_take_names() -> None:
         made = await support("ada")
         page = await store.records.find(feature=total_spend)
         assert [summary.context_id for summary in page.contexts] == [made.context_id]
+        await store.publish("purchase", "ada", {})
+        await store.drain()
+        (letter,) = await store.dead_letters.list(feature=total_spend)
+        assert letter.feature == "total_spend"
+        assert await store.dead_letters.list(feature=greeting) == []
 
 
 async def test_a_handle_calls_its_function_and_stores_nothing() -> None:

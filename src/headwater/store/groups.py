@@ -170,7 +170,7 @@ class DeadLetterVerbs:
         self,
         *,
         ids: Collection[str] | None = None,
-        feature: str | None = None,
+        feature: FeatureRef | None = None,
         event_type: str | None = None,
         entity_id: str | None = None,
         since: datetime | None = None,
@@ -186,7 +186,7 @@ class DeadLetterVerbs:
         engine = await self._runtime.open()
         return await engine.backends.dead_letters.letters(
             ids=ids,
-            feature=feature,
+            feature=None if feature is None else feature_name(feature),
             event_type=event_type,
             entity_id=entity_id,
             since=since,
