@@ -18,7 +18,6 @@ class Clock(Protocol):
 
     def micros(self) -> int:
         """Return the current time as microseconds since the epoch, the unit of the stores."""
-        ...
 
     async def sleep(self, seconds: float) -> None: ...
 

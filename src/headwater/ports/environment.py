@@ -30,11 +30,9 @@ class Lifecycle(Protocol):
 
     async def health(self) -> list[Health]:
         """Return the health of each part."""
-        ...
 
     async def check_store(self) -> None:
         """Raise if workers must not run: the store lost its data, or history is another store's."""
-        ...
 
     def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[None]:
         """Let online values be restored from history, and let workers run when that is done.
@@ -42,11 +40,9 @@ class Lifecycle(Protocol):
         With ``adopt``, history becomes that of this store; otherwise history of another store is
         refused. Raises at the end if the store lost its data in the meantime.
         """
-        ...
 
     async def close(self) -> None:
         """Close all connections and files."""
-        ...
 
 
 class Backends(msgspec.Struct, frozen=True):

@@ -134,14 +134,12 @@ class Bus(Protocol):
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
     ) -> list[PublishResult]:
         """Append events, all or none, and return when they are durable."""
-        ...
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
         """Publish each tick unless it or a later one was published; return the last due time.
 
         The last due time is that of the previous tick, or the tick's own if it was not published.
         """
-        ...
 
     async def read(
         self, leases: Sequence[Lease], limit: int, touches: Mapping[str, Collection[str]]
@@ -151,14 +149,12 @@ class Bus(Protocol):
         ``touches`` names the entities that an event type concerns; a batch includes their states.
         A partition in which the last read found nothing may be skipped until ``wait`` returns.
         """
-        ...
 
     async def attempt(self, lease: Lease, position: str) -> int:
         """Count an attempt at a suspect event durably before it runs; return the count.
 
         The count is 0 if the owners that were presumed dead have sent a heartbeat since.
         """
-        ...
 
     async def commit(self, outcome: Outcome) -> None:
         """Commit values, history, dead letters, follow-ups and the new position atomically.
@@ -166,22 +162,18 @@ class Bus(Protocol):
         Raises:
             LeaseLostError, VersionConflictError: nothing of the outcome was stored.
         """
-        ...
 
     async def wait(self, worker: str, seconds: float) -> bool:
         """Wait until there may be events since a read found none, at most so many seconds.
 
         Return True if workers may have joined or left, so that partitions may be free.
         """
-        ...
 
     async def lag(self) -> list[ConsumerLag]:
         """Return the lag of the consumer group in each partition."""
-        ...
 
     async def backlog(self) -> int:
         """Return the number of uncommitted events."""
-        ...
 
 
 class Leases(Protocol):
@@ -195,17 +187,14 @@ class Leases(Protocol):
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         """Extend the worker's leases and return the names of all live workers."""
-        ...
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         """Claim the partitions that no other live worker holds."""
-        ...
 
     async def release(self, leases: Sequence[Lease]) -> None: ...
 
     async def retire(self, worker: str) -> None:
         """Stop listing the worker, so that others expect its partitions; it keeps its leases."""
-        ...
 
     async def deregister(self, worker: str) -> None: ...
 
@@ -229,14 +218,11 @@ class DeadLetters(Protocol):
         ``since`` (inclusive) and ``before`` (exclusive) apply to ``dead_at``. Unknown and invalid
         ids are ignored.
         """
-        ...
 
     async def count(self) -> int:
         """Return the number of dead letters."""
-        ...
 
     async def redrive(self, ids: Sequence[str]) -> None:
         """Publish each again for its failed feature only, and remove it, atomically."""
-        ...
 
     async def discard(self, ids: Sequence[str]) -> None: ...

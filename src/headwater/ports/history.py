@@ -51,7 +51,6 @@ class OfflineStore(Protocol):
 
     async def append(self, changes: Sequence[Change]) -> None:
         """Add past values in bulk, without changing online values."""
-        ...
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
@@ -63,7 +62,6 @@ class OfflineStore(Protocol):
         as soon as it is written, and true only from its ``as_of`` on. Among values of one moment,
         the one written last wins.
         """
-        ...
 
     async def latest(
         self, entity: str, *, after: str, limit: int
@@ -72,15 +70,12 @@ class OfflineStore(Protocol):
 
         The last value is the one that ``as_of`` would return for the latest possible moment.
         """
-        ...
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         """Run a query over sources, the event log (``events``) and ``feature_history``."""
-        ...
 
     async def maintain(self) -> None:
         """Do the maintenance that is due; safe to call from many processes."""
-        ...
 
 
 LogKind = Literal["history", "events"]
@@ -124,38 +119,30 @@ class RecentHistory(Protocol):
         History can be limited to some features and entities, any log to its oldest rows. Times
         are microseconds. Events that were redriven for a single feature are left out.
         """
-        ...
 
     def bound(self, kind: LogKind, rows: int) -> int | None:
         """Return the sequence number of the n-th oldest movable row, or None if there are fewer.
 
         An event can be moved when every consumer group is done with it and all events before it.
         """
-        ...
 
     def manifest(self) -> list[Segment]:
         """Return all segments, including retired ones."""
-        ...
 
     def add(self, segment: Segment, *, upto: int = 0) -> None:
         """Add a segment and remove its rows from the tail, in one transaction."""
-        ...
 
     def replace(self, names: Sequence[str], merged: Segment, now: datetime) -> None:
         """Add a segment and retire the segments merged into it, in one transaction."""
-        ...
 
     def forget(self, names: Sequence[str]) -> None:
         """Remove segments whose files are deleted from the manifest."""
-        ...
 
     def reserve(self, rows: int) -> int:
         """Reserve sequence numbers of history for an import; return the first."""
-        ...
 
     def prune(self, now: datetime) -> None:
         """Delete event ids whose dedup window is over, a bounded number of them."""
-        ...
 
 
 class OutboxBatch(msgspec.Struct, frozen=True):
@@ -199,22 +186,18 @@ class Outbox(Protocol):
 
     async def identity(self) -> StoreIdentity:
         """Return which store this outbox belongs to at present."""
-        ...
 
     def new_store_id(self) -> str:
         """Return a new id for this store."""
-        ...
 
     async def confirm(self, store_id: str, new_id: str) -> bool:
         """Record that history belongs to a store, and rename it; return False if it is gone.
 
         Workers are given partitions of a confirmed store only.
         """
-        ...
 
     async def pending(self) -> set[int]:
         """Return the partitions that may have rows to take."""
-        ...
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
@@ -225,11 +208,9 @@ class Outbox(Protocol):
         StoreMismatchError unless ``after`` is the last row settled or a row that is still there:
         otherwise the outbox or the history is an older copy, and rows would be missing or doubled.
         """
-        ...
 
     async def settle(self, partition: int, taken: Positions) -> Positions:
         """Delete rows up to these positions, events once every group is done with them.
 
         Returns the last positions settled, which never go back.
         """
-        ...

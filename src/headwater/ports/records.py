@@ -77,15 +77,12 @@ class RecordLog(Protocol):
             InvalidInputError: a text cannot be stored (too long, U+0000, a lone surrogate); other
                 appends are not affected.
         """
-        ...
 
     async def get(self, ref: str) -> StoredRecord | None:
         """Return the record with this context id or record hash, or None."""
-        ...
 
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
         """Return the context ids with this prefix, in sorted order."""
-        ...
 
     async def records(
         self,
@@ -98,17 +95,14 @@ class RecordLog(Protocol):
         limit: int = 100,
     ) -> list[RecordSummary]:
         """Return the records that match all filters; ``start`` is inclusive, ``end`` exclusive."""
-        ...
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100
     ) -> list[RecordSummary]:
         """Return the records that were appended with this key."""
-        ...
 
     async def index_key(self) -> bytes:
         """Return the secret for search keys: random, created on first use, then constant."""
-        ...
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
@@ -118,7 +112,6 @@ class RecordLog(Protocol):
         Return True if they were replaced. All other fields stay unchanged. The backend documents
         when the replaced bytes are gone from its files.
         """
-        ...
 
 
 class Cached(msgspec.Struct, frozen=True):
@@ -133,8 +126,6 @@ class Cache(Protocol):
 
     async def get(self, key: str) -> Cached | None:
         """Return the value, or None if it is absent or its time to live is over."""
-        ...
 
     async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
         """Store a value, replacing an earlier one; its time to live starts at ``kept_at``."""
-        ...

@@ -77,15 +77,12 @@ class OnlineStore(Protocol):
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         """Return the values of each entity in the order of the ids, empty for an unknown id."""
-        ...
 
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
         """Return the same as JSON texts of ``Cells``, for readers that need only a part."""
-        ...
 
     async def get_state(self, key: EntityKey) -> EntityState:
         """Return an entity's values with their version, which a later commit checks."""
-        ...
 
     async def put(self, changes: Sequence[Change]) -> None:
         """Write values online and to history atomically; other values of the entities stay.
@@ -94,7 +91,6 @@ class OnlineStore(Protocol):
         that is not authoritative, such as a cached computation, does not make running batches
         conflict.
         """
-        ...
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
         """Write values from history, by entity id, where the current value is missing or older.
@@ -102,7 +98,6 @@ class OnlineStore(Protocol):
         A current value stays if its ``as_of`` is later, or equal and it was written no earlier.
         Entities without a change do not make running batches conflict.
         """
-        ...
 
     async def entity_ids(
         self,
@@ -114,4 +109,3 @@ class OnlineStore(Protocol):
         having: str | None = None,
     ) -> list[str]:
         """Return the next ids in sorted order, of one partition or with one feature."""
-        ...
