@@ -206,28 +206,11 @@ class _Failed(_Processed, frozen=True, gc=False):
 def _record(handled: Handled, now: str) -> _Processed:
     """Return the log record of a processed event."""
     event, took = handled.event, round(handled.duration * 1000, 3)
+    fields = (event.event_type, event.entity_id, event.event_id, took, handled.updated)
     if handled.failures:
-        return _Failed(
-            now,
-            "info",
-            "event failed",
-            event.event_type,
-            event.entity_id,
-            event.event_id,
-            took,
-            handled.updated,
-            [failure.feature for failure in handled.failures],
-        )
-    return _Processed(
-        now,
-        "info",
-        "event processed",
-        event.event_type,
-        event.entity_id,
-        event.event_id,
-        took,
-        handled.updated,
-    )
+        failed = [failure.feature for failure in handled.failures]
+        return _Failed(now, "info", "event failed", *fields, failed)
+    return _Processed(now, "info", "event processed", *fields)
 
 
 def _count_refresh(handled: Handled) -> None:

@@ -238,18 +238,6 @@ def _tag_list(value: Iterable[Any], pointer: str, depth: int) -> list[Any]:
     return [_tag(item, child(pointer, at), depth + 1) for at, item in enumerate(value)]
 
 
-def _tag_tuple(value: tuple[Any, ...], pointer: str, depth: int) -> Any:
-    return {"$tuple": _tag_list(value, pointer, depth)}
-
-
-def _tag_set(value: set[Any], pointer: str, depth: int) -> Any:
-    return {"$set": _tag_members(value, pointer, depth)}
-
-
-def _tag_frozenset(value: frozenset[Any], pointer: str, depth: int) -> Any:
-    return {"$frozenset": _tag_members(value, pointer, depth)}
-
-
 def _tag_members(value: Iterable[Any], pointer: str, depth: int) -> list[Any]:
     _check_depth(pointer, depth)
     return sorted((_tag_key(item, pointer, depth) for item in value), key=canonical)
@@ -276,6 +264,10 @@ def _check_depth(pointer: str, depth: int) -> None:
         )
 
 
+def _tagged_items(tag: str, items: _Tagger) -> _Tagger:
+    return lambda value, pointer, depth: {tag: items(value, pointer, depth)}
+
+
 def _tagged_text(tag: str, text: Callable[[Any], str]) -> _Tagger:
     return lambda value, pointer, depth: {tag: text(value)}
 
@@ -288,9 +280,9 @@ _TAGGERS: dict[type, _Tagger] = {
     float: _tag_float,
     dict: _tag_dict,
     list: _tag_list,
-    tuple: _tag_tuple,
-    set: _tag_set,
-    frozenset: _tag_frozenset,
+    tuple: _tagged_items("$tuple", _tag_list),
+    set: _tagged_items("$set", _tag_members),
+    frozenset: _tagged_items("$frozenset", _tag_members),
     datetime: _tag_datetime,
     date: _tagged_text("$date", date.isoformat),
     timedelta: _tagged_text("$duration_us", lambda value: str(value // _MICROSECOND)),

@@ -114,7 +114,7 @@ class RedisConnection(asyncio.Protocol):
         """Send commands in one write; return their replies, each of which may be an error."""
         if not self.alive:
             raise self._lost()
-        packed = _packed(commands)
+        packed = [hiredis.pack_command(tuple(command)) for command in commands]
         waiting = _PendingReplies(self._loop.create_future(), len(commands))
         self._pending.append(waiting)
         self._send(packed)
@@ -212,10 +212,6 @@ class RedisConnection(asyncio.Protocol):
 
     def close(self) -> None:
         self._abort("was closed")
-
-
-def _packed(commands: Sequence[Command]) -> list[bytes]:
-    return [hiredis.pack_command(tuple(command)) for command in commands]
 
 
 async def open_connection(
