@@ -11,28 +11,21 @@ import pytest
 
 from headwater.core.values import ServiceEvent
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import Backends, ConsumerLag, Lease, Tick
+from headwater.ports import ConsumerLag, Lease, Tick
 from headwater.testing.conformance.suite import (
     MANY,
     START,
     Connect,
+    Opened,
     Suite,
     after,
     change,
-    claim_when_free,
     click,
     clicks,
     dead_letter,
-    hold,
     numbers,
-    only_batch,
     outcome,
-    publish,
-    read,
-    take_clicks,
     until,
-    value_at,
-    value_online,
 )
 
 DAY = timedelta(days=1)
@@ -45,21 +38,21 @@ class BusConformance(Suite):
     """The durable, partitioned log of events, read by workers that hold leases."""
 
     async def test_an_event_whose_publish_returned_survives_the_death_of_every_process(
-        self, connect: Connect
+        self, store: Opened, connect: Connect
     ) -> None:
         event = ServiceEvent("click", "u1", {"number": 7, "text": "é\n", "deep": [{}]}, after(1.5))
-        await publish(await connect(), [event])
-        later = await connect()
-        batch = await only_batch(later, await hold(later))
+        await store.publish([event])
+        later = await Opened.by(connect)
+        batch = await later.only_batch(await later.hold())
         assert [delivery.event for delivery in batch.deliveries] == [event]
 
     async def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_publishes(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         for number in range(10):
-            await publish((one, other)[number % 2], [click("u1", number), click("u2", number)])
-        await publish(one, [click("u1", number) for number in range(10, 13)])
-        batches = await read(one, await hold(one))
+            await (store, other)[number % 2].publish([click("u1", number), click("u2", number)])
+        await store.publish([click("u1", number) for number in range(10, 13)])
+        batches = await store.read(await store.hold())
         for entity_id, count in (("u1", 13), ("u2", 10)):
             (numbers_read,) = [
                 [
@@ -73,11 +66,11 @@ class BusConformance(Suite):
             assert numbers_read == list(range(count))
 
     async def test_an_event_id_published_again_within_the_dedup_window_is_accepted_once(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         first, again = click(number=1, event_id="e1"), click(number=2, event_id="e1")
         answers = [
-            *await one.bus.publish([first], dedup_window=DAY),
+            *await store.bus.publish([first], dedup_window=DAY),
             *await other.bus.publish([again, click(number=3, event_id="e2")], dedup_window=DAY),
         ]
         assert [(a.event_id, a.duplicate) for a in answers] == [
@@ -85,106 +78,106 @@ class BusConformance(Suite):
             ("e1", True),
             ("e2", False),
         ]
-        assert numbers(await only_batch(one, await hold(one))) == [1, 3]
+        assert numbers(await store.only_batch(await store.hold())) == [1, 3]
 
     async def test_an_event_id_published_twice_in_one_batch_is_accepted_once(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         twice = [click(number=1, event_id="e1"), click(number=2, event_id="e1")]
-        answers = await backends.bus.publish(twice, dedup_window=DAY)
+        answers = await store.bus.publish(twice, dedup_window=DAY)
         assert [answer.duplicate for answer in answers] == [False, True]
-        assert await backends.bus.backlog() == 1
+        assert await store.bus.backlog() == 1
 
     async def test_an_event_id_published_at_the_same_time_by_many_is_accepted_once(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         answers = await asyncio.gather(
             *(
                 bus.publish([click(event_id="e1")], dedup_window=DAY)
-                for bus in [one.bus, other.bus] * 10
+                for bus in [store.bus, other.bus] * 10
             )
         )
         assert sum(not answer.duplicate for (answer,) in answers) == 1
-        assert await one.bus.backlog() == 1
+        assert await store.bus.backlog() == 1
 
     async def test_an_event_id_published_again_after_the_dedup_window_is_a_new_event(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         event = click(event_id="e1")
-        await backends.bus.publish([event], dedup_window=timedelta(milliseconds=20))
+        await store.bus.publish([event], dedup_window=timedelta(milliseconds=20))
 
         async def accepted() -> bool:
-            (again,) = await backends.bus.publish([event], dedup_window=DAY)
+            (again,) = await store.bus.publish([event], dedup_window=DAY)
             return not again.duplicate
 
         await until(accepted)
-        assert await backends.bus.backlog() == 2
+        assert await store.bus.backlog() == 2
 
-    async def test_publish_appends_events_all_or_none(self, backends: Backends) -> None:
+    async def test_publish_appends_events_all_or_none(self, store: Opened) -> None:
         impossible = msgspec.structs.replace(click(number=1), payload={"number": object()})
         with pytest.raises(TypeError):
-            await publish(backends, [click(number=0), impossible])
-        assert await backends.bus.backlog() == 0
+            await store.publish([click(number=0), impossible])
+        assert await store.bus.backlog() == 0
 
-    async def test_publishing_no_events_does_nothing(self, backends: Backends) -> None:
-        assert await publish(backends, []) == []
-        assert await backends.bus.publish([], dedup_window=DAY) == []
+    async def test_publishing_no_events_does_nothing(self, store: Opened) -> None:
+        assert await store.publish([]) == []
+        assert await store.bus.publish([], dedup_window=DAY) == []
 
     async def test_a_batch_that_was_not_committed_is_read_again_by_this_worker(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
-        leases, before = await take_clicks(backends, 3)
-        assert await only_batch(backends, leases) == before
+        leases, before = await store.take_clicks(3)
+        assert await store.only_batch(leases) == before
 
     async def test_a_batch_that_was_not_committed_is_read_again_by_the_next_owner(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        leases, before = await take_clicks(one, 3)
-        await one.leases.release(leases)
-        again = await only_batch(other, await hold(other, "w2"))
+        leases, before = await store.take_clicks(3)
+        await store.leases.release(leases)
+        again = await other.only_batch(await other.hold("w2"))
         assert again.deliveries == before.deliveries
 
     async def test_a_committed_batch_is_never_read_again(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        await publish(one, clicks(3))
-        leases = await hold(one, "w1")
-        await one.bus.commit(outcome(await only_batch(one, leases)))
-        assert await read(one, leases) == []
-        await one.leases.release(leases)
-        leases = await hold(other, "w2")
-        assert await read(other, leases) == []
-        await publish(one, [click(number=9)])
-        assert numbers(await only_batch(other, leases)) == [9]
+        await store.publish(clicks(3))
+        leases = await store.hold("w1")
+        await store.bus.commit(outcome(await store.only_batch(leases)))
+        assert await store.read(leases) == []
+        await store.leases.release(leases)
+        leases = await other.hold("w2")
+        assert await other.read(leases) == []
+        await store.publish([click(number=9)])
+        assert numbers(await other.only_batch(leases)) == [9]
 
     async def test_read_returns_the_next_events_up_to_a_limit_over_all_partitions(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
-        await publish(backends, [click(f"u{n}", n) for n in range(40)])
-        leases = await hold(backends)
+        await store.publish([click(f"u{n}", n) for n in range(40)])
+        leases = await store.hold()
         seen: list[int] = []
-        while batches := await read(backends, leases, limit=7):
+        while batches := await store.read(leases, limit=7):
             assert sum(len(batch.deliveries) for batch in batches) <= 7
             for batch in batches:
                 seen += numbers(batch)
-                await backends.bus.commit(outcome(batch))
+                await store.bus.commit(outcome(batch))
         assert sorted(seen) == list(range(40))
 
-    async def test_read_returns_nothing_of_other_partitions(self, backends: Backends) -> None:
-        await publish(backends, [click("u1")])
-        leases = await hold(backends)
-        home = (await only_batch(backends, leases)).lease
-        assert await read(backends, [lease for lease in leases if lease != home]) == []
-        assert await read(backends, []) == []
+    async def test_read_returns_nothing_of_other_partitions(self, store: Opened) -> None:
+        await store.publish([click("u1")])
+        leases = await store.hold()
+        home = (await store.only_batch(leases)).lease
+        assert await store.read([lease for lease in leases if lease != home]) == []
+        assert await store.read([]) == []
 
     async def test_a_batch_includes_the_states_of_the_entities_that_an_event_concerns(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         known = change(5, entity="Page")
-        await backends.online.put([known])
+        await store.online.put([known])
         event = ServiceEvent("view", "u1", {"number": 0}, START)
-        await publish(backends, [event, ServiceEvent("unheard", "u2", {"number": 1}, START)])
-        batches = await read(backends, await hold(backends))
+        await store.publish([event, ServiceEvent("unheard", "u2", {"number": 1}, START)])
+        batches = await store.read(await store.hold())
         states = {key: state for batch in batches for key, state in batch.states.items()}
         assert states.keys() == {("User", "u1"), ("Page", "u1")}
         assert (states["User", "u1"].version, states["User", "u1"].cells) == (0, {})
@@ -192,29 +185,29 @@ class BusConformance(Suite):
         assert states["Page", "u1"].cells == {"clicks": known.cell}
 
     async def test_an_attempt_at_a_suspect_event_is_counted_durably_before_it_runs(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        leases, batch = await take_clicks(one, 2)
+        leases, batch = await store.take_clicks(2)
         first, second = batch.deliveries
-        assert await one.bus.attempt(batch.lease, first.position) == 1
-        assert await one.bus.attempt(batch.lease, first.position) == 2
-        await one.leases.release(leases)
-        batch = await only_batch(other, await hold(other, "w2"))
+        assert await store.bus.attempt(batch.lease, first.position) == 1
+        assert await store.bus.attempt(batch.lease, first.position) == 2
+        await store.leases.release(leases)
+        batch = await other.only_batch(await other.hold("w2"))
         assert await other.bus.attempt(batch.lease, first.position) == 3
         assert await other.bus.attempt(batch.lease, second.position) == 1
 
-    async def test_an_attempt_is_not_counted_under_a_void_lease(self, backends: Backends) -> None:
-        await publish(backends, clicks(1))
-        void = await self._superseded(backends)
+    async def test_an_attempt_is_not_counted_under_a_void_lease(self, store: Opened) -> None:
+        await store.publish(clicks(1))
+        void = await self._superseded(store)
         with pytest.raises(LeaseLostError):
-            await backends.bus.attempt(void, "1")
+            await store.bus.attempt(void, "1")
 
     async def test_commit_stores_values_history_dead_letters_follow_ups_and_position_atomically(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        leases, batch = await take_clicks(one, 2)
+        leases, batch = await store.take_clicks(2)
         late = change(4, as_of=after(-9), online=False)
-        await one.bus.commit(
+        await store.bus.commit(
             outcome(
                 batch,
                 [change(1), late, change(2, as_of=after(1))],
@@ -222,184 +215,182 @@ class BusConformance(Suite):
                 follow_ups=[click(number=8)],
             )
         )
-        assert await value_online(other) == 2
-        assert await value_at(other, after(-9)) == 4
-        assert await value_at(other, START) == 1
+        assert await other.value_online() == 2
+        assert await other.value_at(after(-9)) == 4
+        assert await other.value_at(START) == 1
         assert [letter.feature for letter in await other.dead_letters.letters()] == ["visits"]
-        assert numbers(await only_batch(one, leases)) == [8]
+        assert numbers(await store.only_batch(leases)) == [8]
 
     async def test_a_commit_under_a_void_lease_is_refused_and_nothing_is_stored(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
-        leases, stale = await take_clicks(backends, 2)
-        await backends.leases.release(leases)
-        leases = await hold(backends, "w2")
+        leases, stale = await store.take_clicks(2)
+        await store.leases.release(leases)
+        leases = await store.hold("w2")
         with pytest.raises(LeaseLostError):
-            await backends.bus.commit(
+            await store.bus.commit(
                 outcome(stale, [change()], dead=[dead_letter(stale)], follow_ups=[click()])
             )
-        await self._assert_untouched(backends, leases)
+        await self._assert_untouched(store, leases)
 
     async def test_a_commit_after_an_entity_changed_is_refused_and_nothing_is_stored(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
-        await backends.online.put([change(1, feature="other")])
-        leases, stale = await take_clicks(backends, 2)
-        await backends.online.put([change(2, feature="other", as_of=after(1))])
+        await store.online.put([change(1, feature="other")])
+        leases, stale = await store.take_clicks(2)
+        await store.online.put([change(2, feature="other", as_of=after(1))])
         with pytest.raises(VersionConflictError):
-            await backends.bus.commit(
+            await store.bus.commit(
                 outcome(stale, [change()], dead=[dead_letter(stale)], follow_ups=[click()])
             )
-        await self._assert_untouched(backends, leases)
-        assert await value_online(backends, "other") == 2
+        await self._assert_untouched(store, leases)
+        assert await store.value_online("other") == 2
 
     async def test_a_commit_after_an_unknown_entity_was_created_is_refused(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
-        leases, stale = await take_clicks(backends, 2)
-        await backends.online.put([change(1, feature="other")])
+        leases, stale = await store.take_clicks(2)
+        await store.online.put([change(1, feature="other")])
         with pytest.raises(VersionConflictError):
-            await backends.bus.commit(outcome(stale, [change()]))
-        await self._assert_untouched(backends, leases)
+            await store.bus.commit(outcome(stale, [change()]))
+        await self._assert_untouched(store, leases)
 
-    async def test_a_batch_is_committed_only_once(self, backends: Backends) -> None:
-        _, batch = await take_clicks(backends, 2)
-        await backends.bus.commit(outcome(batch, [change(1)]))
+    async def test_a_batch_is_committed_only_once(self, store: Opened) -> None:
+        _, batch = await store.take_clicks(2)
+        await store.bus.commit(outcome(batch, [change(1)]))
         with pytest.raises((LeaseLostError, VersionConflictError)):
-            await backends.bus.commit(outcome(batch, [change(2)]))
-        assert await value_online(backends) == 1
+            await store.bus.commit(outcome(batch, [change(2)]))
+        assert await store.value_online() == 1
 
     async def test_a_worker_whose_lease_expired_cannot_commit(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        leases, stale = await take_clicks(one, 2)
+        leases, stale = await store.take_clicks(2)
         await other.leases.register("w2")
-        taken = await claim_when_free(other, "w2", [lease.partition for lease in leases])
+        taken = await other.claim_when_free("w2", [lease.partition for lease in leases])
         with pytest.raises(LeaseLostError):
-            await one.bus.commit(outcome(stale, [change(1)]))
+            await store.bus.commit(outcome(stale, [change(1)]))
         await self._assert_untouched(other, taken)
 
     async def test_a_tick_is_published_unless_it_or_a_later_one_was(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        assert await one.bus.publish_ticks([_tick(60)]) == [None]
+        assert await store.bus.publish_ticks([_tick(60)]) == [None]
         assert await other.bus.publish_ticks([_tick(60)]) == [after(60)]
         assert await other.bus.publish_ticks([_tick(300)]) == [after(60)]
-        assert await one.bus.publish_ticks([_tick(120)]) == [after(120)]
-        batch = await only_batch(one, await hold(one))
+        assert await store.bus.publish_ticks([_tick(120)]) == [after(120)]
+        batch = await store.only_batch(await store.hold())
         assert [d.event.event_id for d in batch.deliveries] == ["tick:60", "tick:300"]
 
     async def test_a_tick_published_concurrently_is_published_once(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         answers = await asyncio.gather(
-            *(bus.publish_ticks([_tick(60)]) for bus in [one.bus, other.bus] * 10)
+            *(bus.publish_ticks([_tick(60)]) for bus in [store.bus, other.bus] * 10)
         )
         assert sum(before is None for (before,) in answers) == 1
-        assert await one.bus.backlog() == 1
+        assert await store.bus.backlog() == 1
 
     async def test_a_tick_for_everywhere_is_delivered_once_in_each_partition(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
-        await backends.bus.publish_ticks([_tick(60, everywhere=True)])
-        batches = await read(backends, await hold(backends))
-        assert {batch.lease.partition for batch in batches} == set(range(backends.bus.partitions))
+        await store.bus.publish_ticks([_tick(60, everywhere=True)])
+        batches = await store.read(await store.hold())
+        assert {batch.lease.partition for batch in batches} == set(range(store.bus.partitions))
         assert all(len(batch.deliveries) == 1 for batch in batches)
 
     async def test_wait_returns_when_there_may_be_events(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        leases = await hold(one, "w1")
+        leases = await store.hold("w1")
         for number in range(3):
-            assert await read(one, leases) == []
+            assert await store.read(leases) == []
             async with asyncio.timeout(10):
-                waiting = asyncio.create_task(one.bus.wait("w1", 60))
+                waiting = asyncio.create_task(store.bus.wait("w1", 60))
                 await asyncio.sleep(0)
-                await publish(other, [click(number=number)])
+                await other.publish([click(number=number)])
                 await waiting
-                await one.bus.commit(outcome(await only_batch(one, leases)))
+                await store.bus.commit(outcome(await store.only_batch(leases)))
 
-    async def test_wait_returns_after_the_timeout(self, backends: Backends) -> None:
-        await hold(backends, "w1")
+    async def test_wait_returns_after_the_timeout(self, store: Opened) -> None:
+        await store.hold("w1")
         async with asyncio.timeout(10):
-            await backends.bus.wait("w1", 0.01)
-            await backends.bus.wait("w1", 0.01)
+            await store.bus.wait("w1", 0.01)
+            await store.bus.wait("w1", 0.01)
 
-    async def test_backlog_counts_the_uncommitted_events(self, backends: Backends) -> None:
-        assert await backends.bus.backlog() == 0
-        await publish(backends, [click(f"u{n}", n) for n in range(5)])
-        assert await backends.bus.backlog() == 5
-        leases = await hold(backends)
-        batches = await read(backends, leases)
-        assert await backends.bus.backlog() == 5
-        await backends.bus.commit(outcome(batches[0]))
-        assert await backends.bus.backlog() == 5 - len(batches[0].deliveries)
+    async def test_backlog_counts_the_uncommitted_events(self, store: Opened) -> None:
+        assert await store.bus.backlog() == 0
+        await store.publish([click(f"u{n}", n) for n in range(5)])
+        assert await store.bus.backlog() == 5
+        leases = await store.hold()
+        batches = await store.read(leases)
+        assert await store.bus.backlog() == 5
+        await store.bus.commit(outcome(batches[0]))
+        assert await store.bus.backlog() == 5 - len(batches[0].deliveries)
 
     async def test_lag_lists_every_partition_with_its_waiting_events(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        every = list(range(one.bus.partitions + 1))
-        idle = await one.bus.lag()
+        every = list(range(store.bus.partitions + 1))
+        idle = await store.bus.lag()
         assert [lag.partition for lag in idle] == every
         assert all((lag.owner, lag.waiting, lag.oldest_at) == (None, 0, None) for lag in idle)
-        await publish(one, [click(f"u{n}", n) for n in range(20)])
+        await store.publish([click(f"u{n}", n) for n in range(20)])
         waiting: Tally[int] = Tally()
-        for batch in await read(one, await hold(one)):
+        for batch in await store.read(await store.hold()):
             waiting[batch.lease.partition] = len(batch.deliveries)
         lags = await other.bus.lag()
         assert {lag.partition: lag.waiting for lag in lags} == {p: waiting[p] for p in every}
         assert all((lag.oldest_at is None) == (lag.waiting == 0) for lag in lags)
 
-    async def test_lag_counts_events_that_were_read_and_not_committed(
-        self, backends: Backends
-    ) -> None:
-        _, batch = await take_clicks(backends, 3)
-        assert (await self._lag(backends, batch.lease)).waiting == 3
-        await backends.bus.commit(outcome(batch))
-        done = await self._lag(backends, batch.lease)
+    async def test_lag_counts_events_that_were_read_and_not_committed(self, store: Opened) -> None:
+        _, batch = await store.take_clicks(3)
+        assert (await self._lag(store, batch.lease)).waiting == 3
+        await store.bus.commit(outcome(batch))
+        done = await self._lag(store, batch.lease)
         assert (done.waiting, done.oldest_at) == (0, None)
 
-    async def test_lag_has_the_time_of_the_oldest_waiting_event(self, backends: Backends) -> None:
+    async def test_lag_has_the_time_of_the_oldest_waiting_event(self, store: Opened) -> None:
         began = datetime.now(UTC) - CLOCKS_APART
-        _, batch = await take_clicks(backends, 1)
-        first = (await self._lag(backends, batch.lease)).oldest_at
+        _, batch = await store.take_clicks(1)
+        first = (await self._lag(store, batch.lease)).oldest_at
         assert first is not None
         assert began <= first <= datetime.now(UTC) + CLOCKS_APART
-        await publish(backends, [click(number=1)])
-        assert (await self._lag(backends, batch.lease)).oldest_at == first
-        await backends.bus.commit(outcome(batch))
-        second = await self._lag(backends, batch.lease)
+        await store.publish([click(number=1)])
+        assert (await self._lag(store, batch.lease)).oldest_at == first
+        await store.bus.commit(outcome(batch))
+        second = await self._lag(store, batch.lease)
         assert second.waiting == 1
         assert second.oldest_at is not None
         assert second.oldest_at >= first
 
     async def test_lag_names_the_owner_of_a_partition_until_it_is_released(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
-        (held,) = await hold(one, "w1", [0])
+        (held,) = await store.hold("w1", [0])
         assert [lag.owner for lag in (await other.bus.lag())[:2]] == ["w1", None]
-        await one.leases.release([held])
+        await store.leases.release([held])
         assert (await other.bus.lag())[0].owner is None
 
-    async def _lag(self, backends: Backends, lease: Lease) -> ConsumerLag:
+    async def _lag(self, store: Opened, lease: Lease) -> ConsumerLag:
         """Return the lag of the partition of a lease."""
-        return (await backends.bus.lag())[lease.partition]
+        return (await store.bus.lag())[lease.partition]
 
-    async def _superseded(self, backends: Backends) -> Lease:
+    async def _superseded(self, store: Opened) -> Lease:
         """Return a lease that is void because its partition has another owner."""
-        (void,) = await hold(backends, "w1", [0])
-        await backends.leases.release([void])
-        assert await hold(backends, "w2", [0])
+        (void,) = await store.hold("w1", [0])
+        await store.leases.release([void])
+        assert await store.hold("w2", [0])
         return void
 
-    async def _assert_untouched(self, backends: Backends, leases: list[Lease]) -> None:
+    async def _assert_untouched(self, store: Opened, leases: list[Lease]) -> None:
         """Assert that nothing of an outcome for two clicks of u1 was stored."""
-        assert numbers(await only_batch(backends, leases)) == [0, 1]
-        (cells,) = await backends.online.get("User", ["u1"])
+        assert numbers(await store.only_batch(leases)) == [0, 1]
+        (cells,) = await store.online.get("User", ["u1"])
         assert "clicks" not in cells
-        assert await value_at(backends, after(MANY)) is None
-        assert await backends.dead_letters.letters() == []
-        assert await backends.bus.backlog() == 2
+        assert await store.value_at(after(MANY)) is None
+        assert await store.dead_letters.letters() == []
+        assert await store.bus.backlog() == 2
 
 
 def _tick(seconds: float, *, everywhere: bool = False) -> Tick:

@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 
 from headwater.core.clock import SystemClock
-from headwater.ports import Backends, Cached
-from headwater.testing.conformance.suite import Suite, until
+from headwater.ports import Cached
+from headwater.testing.conformance.suite import Opened, Suite, until
 
 MINUTE = timedelta(minutes=1)
 SECOND = 1_000_000
@@ -22,54 +22,54 @@ class CacheConformance(Suite):
     """Values that may be lost at any time, shared by all processes of a store."""
 
     async def test_values_are_shared_by_all_processes_of_a_store(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = cached()
-        await one.cache.put("a", kept, MINUTE)
+        await store.cache.put("a", kept, MINUTE)
         assert await other.cache.get("a") == kept
         assert await other.cache.get("b") is None
 
-    async def test_values_and_keys_may_be_anything(self, backends: Backends) -> None:
+    async def test_values_and_keys_may_be_anything(self, store: Opened) -> None:
         values = {
             key: cached(bytes(range(256)) * number)
             for number, key in enumerate(["", "a b", "{a}b", "{}", "}{", "ü\0%*", "x" * 5_000])
         }
-        await asyncio.gather(*(backends.cache.put(*item, MINUTE) for item in values.items()))
+        await asyncio.gather(*(store.cache.put(*item, MINUTE) for item in values.items()))
         for key, value in values.items():
-            assert await backends.cache.get(key) == value
+            assert await store.cache.get(key) == value
 
-    async def test_a_value_replaces_an_earlier_one(self, one: Backends, other: Backends) -> None:
+    async def test_a_value_replaces_an_earlier_one(self, store: Opened, other: Opened) -> None:
         later = cached(b"later")
-        await one.cache.put("a", cached(b"earlier"), MINUTE)
+        await store.cache.put("a", cached(b"earlier"), MINUTE)
         await other.cache.put("a", later, 2 * MINUTE)
-        assert await one.cache.get("a") == later
+        assert await store.cache.get("a") == later
 
-    async def test_a_time_to_live_starts_at_kept_at(self, backends: Backends) -> None:
+    async def test_a_time_to_live_starts_at_kept_at(self, store: Opened) -> None:
         fresh = cached(seconds_ago=50)
-        await backends.cache.put("fresh", fresh, MINUTE)
-        await backends.cache.put("over", cached(seconds_ago=70), MINUTE)
-        assert await backends.cache.get("fresh") == fresh
-        assert await backends.cache.get("over") is None
+        await store.cache.put("fresh", fresh, MINUTE)
+        await store.cache.put("over", cached(seconds_ago=70), MINUTE)
+        assert await store.cache.get("fresh") == fresh
+        assert await store.cache.get("over") is None
 
-    async def test_a_value_whose_time_to_live_is_over_is_absent(self, backends: Backends) -> None:
-        await backends.cache.put("brief", cached(), timedelta(milliseconds=50))
+    async def test_a_value_whose_time_to_live_is_over_is_absent(self, store: Opened) -> None:
+        await store.cache.put("brief", cached(), timedelta(milliseconds=50))
 
         async def absent() -> bool:
-            return await backends.cache.get("brief") is None
+            return await store.cache.get("brief") is None
 
         await until(absent)
 
-    async def test_a_time_to_live_may_be_arbitrarily_long(self, backends: Backends) -> None:
+    async def test_a_time_to_live_may_be_arbitrarily_long(self, store: Opened) -> None:
         kept = cached()
-        await backends.cache.put("a", kept, timedelta.max)
-        assert await backends.cache.get("a") == kept
+        await store.cache.put("a", kept, timedelta.max)
+        assert await store.cache.get("a") == kept
 
     async def test_maintain_keeps_values_that_are_not_expired(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = cached()
-        await one.cache.put("fresh", kept, MINUTE)
-        await one.cache.put("over", cached(seconds_ago=70), MINUTE)
-        await asyncio.gather(one.offline.maintain(), other.offline.maintain())
-        assert await one.cache.get("fresh") == kept
-        assert await one.cache.get("over") is None
+        await store.cache.put("fresh", kept, MINUTE)
+        await store.cache.put("over", cached(seconds_ago=70), MINUTE)
+        await asyncio.gather(store.offline.maintain(), other.offline.maintain())
+        assert await store.cache.get("fresh") == kept
+        assert await store.cache.get("over") is None

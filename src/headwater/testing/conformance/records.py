@@ -14,8 +14,8 @@ import pytest
 from headwater.core.clock import to_micros
 from headwater.core.values import LONGEST_NAME
 from headwater.errors import ImmutableRecordError, InvalidInputError
-from headwater.ports import Backends, RecordSummary, StoredRecord
-from headwater.testing.conformance.suite import START, Connect, Suite, after
+from headwater.ports import RecordSummary, StoredRecord
+from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
 EVERY_BYTE = bytes(range(256))
 LONGEST = "\U0010fffd" * LONGEST_NAME
@@ -60,9 +60,9 @@ def summary(of: StoredRecord) -> RecordSummary:
     return RecordSummary(**{field: getattr(of, field) for field in RecordSummary.__struct_fields__})
 
 
-async def append(backends: Backends, *records: StoredRecord) -> None:
+async def append(store: Opened, *records: StoredRecord) -> None:
     """Append records without search keys."""
-    await asyncio.gather(*(backends.records.append(each, []) for each in records))
+    await asyncio.gather(*(store.records.append(each, []) for each in records))
 
 
 def newest_first(records: Sequence[StoredRecord]) -> list[RecordSummary]:
@@ -76,15 +76,15 @@ class RecordLogConformance(Suite):
     """The immutable records of all contexts, found by id, by hash and by search key."""
 
     async def test_a_record_whose_append_returned_is_seen_by_all_readers_from_then_on(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         for number in range(5):
             kept = record(b"%d" % number)
-            await one.records.append(kept, [b"key"])
+            await store.records.append(kept, [b"key"])
             assert await other.records.get(kept.context_id) == kept
             assert len(await other.records.find(b"key")) == number + 1
 
-    async def test_bytes_are_returned_unchanged(self, backends: Backends) -> None:
+    async def test_bytes_are_returned_unchanged(self, store: Opened) -> None:
         kept = record(
             EVERY_BYTE + b'{"b": 1,  "a":1.0, "a":"\\u0000"}',
             at=after(0.000_001),
@@ -93,38 +93,38 @@ class RecordLogConformance(Suite):
             signature=EVERY_BYTE * 2,
         )
         kept = msgspec.structs.replace(kept, redactions=b"\x00\xff[ ]")
-        await backends.records.append(kept, [EVERY_BYTE, b""])
-        assert await backends.records.get(kept.context_id) == kept
-        assert await backends.records.find(EVERY_BYTE) == [summary(kept)]
-        assert await backends.records.find(b"") == [summary(kept)]
+        await store.records.append(kept, [EVERY_BYTE, b""])
+        assert await store.records.get(kept.context_id) == kept
+        assert await store.records.find(EVERY_BYTE) == [summary(kept)]
+        assert await store.records.find(b"") == [summary(kept)]
 
-    async def test_large_records_are_returned_unchanged(self, backends: Backends) -> None:
+    async def test_large_records_are_returned_unchanged(self, store: Opened) -> None:
         kept = [
             record(EVERY_BYTE * 4096, disclosures=EVERY_BYTE * 8192),
             *(record(b"%d" % number) for number in range(10)),
             record(b"\x00" * (1 << 20), disclosures=b""),
         ]
-        await append(backends, *kept)
-        assert [await backends.records.get(each.context_id) for each in kept] == kept
+        await append(store, *kept)
+        assert [await store.records.get(each.context_id) for each in kept] == kept
 
-    async def test_a_record_without_a_signature_has_none(self, backends: Backends) -> None:
+    async def test_a_record_without_a_signature_has_none(self, store: Opened) -> None:
         kept = [record(signature=None), record(signature=b"")]
-        await append(backends, *kept)
-        found = [await backends.records.get(each.context_id) for each in kept]
+        await append(store, *kept)
+        found = [await store.records.get(each.context_id) for each in kept]
         assert [each and each.signature for each in found] == [None, b""]
 
     async def test_the_same_record_again_changes_nothing(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = record()
         again = msgspec.structs.replace(kept, disclosures=b"[1]", signature=b"later")
-        await one.records.append(kept, [b"a"])
-        await one.records.append(again, [b"a", b"b"])
+        await store.records.append(kept, [b"a"])
+        await store.records.append(again, [b"a", b"b"])
         await other.records.append(again, [b"b"])
-        assert await one.records.get(kept.context_id) == kept
-        assert await one.records.records() == [summary(kept)]
-        assert await one.records.find(b"a") == [summary(kept)]
-        assert await one.records.find(b"b") == []
+        assert await store.records.get(kept.context_id) == kept
+        assert await store.records.records() == [summary(kept)]
+        assert await store.records.find(b"a") == [summary(kept)]
+        assert await store.records.find(b"b") == []
 
     async def test_the_same_record_may_be_appended_concurrently(self, connect: Connect) -> None:
         openings = [await connect() for _ in range(3)]
@@ -134,87 +134,87 @@ class RecordLogConformance(Suite):
         )
         assert await openings[0].records.find(b"a") == [summary(kept)]
 
-    async def test_the_same_record_again_does_not_undo_redactions(self, backends: Backends) -> None:
+    async def test_the_same_record_again_does_not_undo_redactions(self, store: Opened) -> None:
         kept = record(disclosures=b"[secret]")
-        await append(backends, kept)
-        await backends.records.redact(
+        await append(store, kept)
+        await store.records.redact(
             kept.context_id, expected=b"[]", disclosures=b"[]", redactions=b"[note]"
         )
-        await append(backends, kept)
-        found = await backends.records.get(kept.context_id)
+        await append(store, kept)
+        found = await store.records.get(kept.context_id)
         assert found == msgspec.structs.replace(kept, disclosures=b"[]", redactions=b"[note]")
 
     async def test_a_different_record_under_the_same_id_is_refused_and_nothing_changes(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = record(b"one")
         changed = record(b"two", new_id=kept.context_id, name="else", at=after(1))
-        await one.records.append(kept, [b"a"])
-        for opening in (one, other):
+        await store.records.append(kept, [b"a"])
+        for opening in (store, other):
             with pytest.raises(ImmutableRecordError) as refused:
                 await opening.records.append(changed, [b"b"])
             error = refused.value
             assert error.context_id == kept.context_id
             assert (error.stored, error.given) == (kept.record_hash, changed.record_hash)
-        assert await one.records.get(kept.context_id) == kept
-        assert await one.records.get(changed.record_hash) is None
-        assert await one.records.records() == [summary(kept)]
-        assert await one.records.find(b"b") == []
+        assert await store.records.get(kept.context_id) == kept
+        assert await store.records.get(changed.record_hash) is None
+        assert await store.records.records() == [summary(kept)]
+        assert await store.records.find(b"b") == []
 
-    async def test_a_refused_record_does_not_affect_other_appends(self, backends: Backends) -> None:
+    async def test_a_refused_record_does_not_affect_other_appends(self, store: Opened) -> None:
         kept = record(b"first")
-        await append(backends, kept)
+        await append(store, kept)
         others = [record(b"%d" % number) for number in range(20)]
         appends: list[StoredRecord] = []
         for each in others:
             appends += [each, record(b"second", new_id=kept.context_id)]
         answers = await asyncio.gather(
-            *(backends.records.append(each, [b"key"]) for each in appends), return_exceptions=True
+            *(store.records.append(each, [b"key"]) for each in appends), return_exceptions=True
         )
         assert answers[::2] == [None] * 20
         assert all(isinstance(answer, ImmutableRecordError) for answer in answers[1::2])
-        assert await backends.records.find(b"key") == newest_first(others)
-        assert await backends.records.get(kept.context_id) == kept
+        assert await store.records.find(b"key") == newest_first(others)
+        assert await store.records.get(kept.context_id) == kept
 
     @pytest.mark.parametrize("text", UNSTORABLE)
     async def test_a_text_that_cannot_be_stored_does_not_affect_other_appends(
-        self, backends: Backends, text: str
+        self, store: Opened, text: str
     ) -> None:
         kept = [record(b"%d" % number) for number in range(10)]
         bad = [record(name=text), record(freshness_status=text)]
         answers = await asyncio.gather(
-            *(backends.records.append(each, []) for each in [*kept[:5], *bad, *kept[5:]]),
+            *(store.records.append(each, []) for each in [*kept[:5], *bad, *kept[5:]]),
             return_exceptions=True,
         )
         assert [type(answer) for answer in answers[5:7]] == [InvalidInputError] * 2
         assert answers[:5] + answers[7:] == [None] * 10
-        assert await backends.records.records() == newest_first(kept)
+        assert await store.records.records() == newest_first(kept)
 
-    async def test_the_longest_texts_are_returned_and_found(self, backends: Backends) -> None:
+    async def test_the_longest_texts_are_returned_and_found(self, store: Opened) -> None:
         kept = record(name=LONGEST, freshness_status=LONGEST)
-        await append(backends, kept)
-        assert await backends.records.get(kept.context_id) == kept
-        found = await backends.records.records(name=LONGEST, freshness_status=LONGEST)
+        await append(store, kept)
+        assert await store.records.get(kept.context_id) == kept
+        found = await store.records.records(name=LONGEST, freshness_status=LONGEST)
         assert found == [summary(kept)]
 
-    async def test_a_cancelled_append_does_not_affect_other_appends(
-        self, backends: Backends
-    ) -> None:
+    async def test_a_cancelled_append_does_not_affect_other_appends(self, store: Opened) -> None:
         kept = [record(b"%d" % number) for number in range(20)]
-        appends = [asyncio.create_task(backends.records.append(each, [each.core])) for each in kept]
+        appends = [asyncio.create_task(store.records.append(each, [each.core])) for each in kept]
         await asyncio.sleep(0)
         for cancelled in appends[::2]:
             cancelled.cancel()
         answers = await asyncio.gather(*appends, return_exceptions=True)
         assert answers[1::2] == [None] * 10
         for each in kept:
-            found = await backends.records.get(each.context_id)
+            found = await store.records.get(each.context_id)
             assert found in ([each, None] if each in kept[::2] else [each])
             whole = [] if found is None else [summary(each)]
-            assert await backends.records.find(each.core) == whole
+            assert await store.records.find(each.core) == whole
 
-    async def test_of_two_records_with_one_id_exactly_one_wins(self, connect: Connect) -> None:
-        openings = [await connect(), await connect()]
+    async def test_of_two_records_with_one_id_exactly_one_wins(
+        self, store: Opened, other: Opened
+    ) -> None:
+        openings = [store, other]
         for _ in range(10):
             new_id = context_id()
             rivals = [record(b"%d" % number, new_id=new_id) for number in range(4)]
@@ -234,151 +234,145 @@ class RecordLogConformance(Suite):
                 assert found == ([summary(winner)] if rival is winner else [])
 
     async def test_get_finds_a_record_by_its_context_id_and_by_its_record_hash(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         kept = [record(b"%d" % number) for number in range(3)]
-        await append(backends, *kept)
+        await append(store, *kept)
         for each in kept:
-            assert await backends.records.get(each.context_id) == each
-            assert await backends.records.get(each.record_hash) == each
+            assert await store.records.get(each.context_id) == each
+            assert await store.records.get(each.record_hash) == each
 
     @pytest.mark.parametrize("ref", ["", "sha256:", "unknown", "0' OR 1=1", "\0", "ü", "\ud800"])
-    async def test_get_returns_none_for_an_unknown_reference(
-        self, backends: Backends, ref: str
-    ) -> None:
-        await append(backends, record())
-        assert await backends.records.get(ref) is None
+    async def test_get_returns_none_for_an_unknown_reference(self, store: Opened, ref: str) -> None:
+        await append(store, record())
+        assert await store.records.get(ref) is None
 
     async def test_ids_beginning_lists_context_ids_with_a_prefix_in_sorted_order(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         ids = [f"0190a{number:03x}-0000-7000-8000-000000000000" for number in range(20)]
         other = "0190b000-0000-7000-8000-000000000000"
-        await append(backends, *(record(new_id=each) for each in [*ids[::-1], other]))
-        assert await backends.records.ids_beginning("0190a", 100) == ids
-        assert await backends.records.ids_beginning("0190a", 3) == ids[:3]
-        assert await backends.records.ids_beginning("0190a01", 100) == ids[16:]
-        assert await backends.records.ids_beginning(other, 100) == [other]
-        assert await backends.records.ids_beginning("", 100) == [*ids, other]
+        await append(store, *(record(new_id=each) for each in [*ids[::-1], other]))
+        assert await store.records.ids_beginning("0190a", 100) == ids
+        assert await store.records.ids_beginning("0190a", 3) == ids[:3]
+        assert await store.records.ids_beginning("0190a01", 100) == ids[16:]
+        assert await store.records.ids_beginning(other, 100) == [other]
+        assert await store.records.ids_beginning("", 100) == [*ids, other]
         for unknown in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
-            assert await backends.records.ids_beginning(unknown, 100) == []
+            assert await store.records.ids_beginning(unknown, 100) == []
 
-    async def test_records_are_listed_from_newest_to_oldest(self, backends: Backends) -> None:
+    async def test_records_are_listed_from_newest_to_oldest(self, store: Opened) -> None:
         kept = [record(at=after(number // 3 / 1_000_000)) for number in range(12)]
         # After the clock was set back, an id can be later than its record.
         kept.append(record(new_id=context_id(after(1_000)), at=after(-1)))
-        await append(backends, *kept)
-        assert await backends.records.records() == newest_first(kept)
-        assert await backends.records.records(limit=5) == newest_first(kept)[:5]
+        await append(store, *kept)
+        assert await store.records.records() == newest_first(kept)
+        assert await store.records.records(limit=5) == newest_first(kept)[:5]
 
     async def test_records_appended_meanwhile_do_not_shift_the_pages(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = [record(b"%d" % number, at=after(number // 4)) for number in range(23)]
-        await asyncio.gather(*(one.records.append(each, [b"key"]) for each in kept))
+        await asyncio.gather(*(store.records.append(each, [b"key"]) for each in kept))
         listed: list[RecordSummary] = []
         found: list[RecordSummary] = []
         while len(listed) < len(kept):
             last = listed[-1].context_id if listed else None
             listed += await other.records.records(end=after(100), before=last, limit=4)
             found += await other.records.find(b"key", before=last, limit=4)
-            await one.records.append(record(at=after(50 + len(listed))), [b"key"])
+            await store.records.append(record(at=after(50 + len(listed))), [b"key"])
         assert listed == found == newest_first(kept)
         last = listed[-1].context_id
-        assert await one.records.records(before=last) == []
-        assert await one.records.find(b"key", before=last) == []
+        assert await store.records.records(before=last) == []
+        assert await store.records.find(b"key", before=last) == []
 
     @pytest.mark.parametrize("unknown_id", ["", "unknown", "\0", "ü", "\ud800"])
-    async def test_an_unknown_before_is_refused(self, backends: Backends, unknown_id: str) -> None:
-        await append(backends, record())
+    async def test_an_unknown_before_is_refused(self, store: Opened, unknown_id: str) -> None:
+        await append(store, record())
         with pytest.raises(InvalidInputError, match="no record has the id"):
-            await backends.records.records(before=unknown_id)
+            await store.records.records(before=unknown_id)
         with pytest.raises(InvalidInputError, match="no record has the id"):
-            await backends.records.find(b"key", before=unknown_id)
+            await store.records.find(b"key", before=unknown_id)
 
     async def test_records_are_listed_from_start_inclusive_to_end_exclusive(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         kept = [record(at=START + number * MICROSECOND) for number in range(6)]
-        await append(backends, *kept)
+        await append(store, *kept)
         moments = [each.created_at for each in kept]
-        assert await backends.records.records(start=moments[2], end=moments[5]) == newest_first(
+        assert await store.records.records(start=moments[2], end=moments[5]) == newest_first(
             kept[2:5]
         )
-        assert await backends.records.records(start=moments[4]) == newest_first(kept[4:])
-        assert await backends.records.records(end=moments[1]) == newest_first(kept[:1])
-        assert await backends.records.records(start=moments[3], end=moments[3]) == []
+        assert await store.records.records(start=moments[4]) == newest_first(kept[4:])
+        assert await store.records.records(end=moments[1]) == newest_first(kept[:1])
+        assert await store.records.records(start=moments[3], end=moments[3]) == []
         middle = kept[3].context_id
-        assert await backends.records.records(start=moments[1], before=middle) == newest_first(
+        assert await store.records.records(start=moments[1], before=middle) == newest_first(
             kept[1:3]
         )
-        assert await backends.records.records(end=moments[2], before=middle) == newest_first(
-            kept[:2]
-        )
+        assert await store.records.records(end=moments[2], before=middle) == newest_first(kept[:2])
 
     @pytest.mark.parametrize("hours", [0, 10, -10])
     async def test_start_and_end_may_be_at_the_limits_of_the_calendar(
-        self, backends: Backends, hours: int
+        self, store: Opened, hours: int
     ) -> None:
         kept = record()
-        await append(backends, kept)
+        await append(store, kept)
         zone = timezone(timedelta(hours=hours))
         first, last = datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
-        assert await backends.records.records(start=first, end=last) == [summary(kept)]
-        assert await backends.records.records(start=last) == []
-        assert await backends.records.records(end=first) == []
+        assert await store.records.records(start=first, end=last) == [summary(kept)]
+        assert await store.records.records(start=last) == []
+        assert await store.records.records(end=first) == []
 
-    async def test_records_that_match_all_filters_are_listed(self, backends: Backends) -> None:
+    async def test_records_that_match_all_filters_are_listed(self, store: Opened) -> None:
         kept = [
             record(at=after(number), name=f"n{number % 2}", freshness_status=f"f{number % 3}")
             for number in range(12)
         ]
-        await append(backends, *kept)
-        assert await backends.records.records(name="n1") == newest_first(kept[1::2])
-        assert await backends.records.records(freshness_status="f2") == newest_first(kept[2::3])
+        await append(store, *kept)
+        assert await store.records.records(name="n1") == newest_first(kept[1::2])
+        assert await store.records.records(freshness_status="f2") == newest_first(kept[2::3])
         both = [each for each in kept if (each.name, each.freshness_status) == ("n1", "f2")]
-        assert await backends.records.records(name="n1", freshness_status="f2") == newest_first(
-            both
-        )
-        page = await backends.records.records(
+        assert await store.records.records(name="n1", freshness_status="f2") == newest_first(both)
+        page = await store.records.records(
             name="n1", start=after(2), before=kept[9].context_id, limit=2
         )
         assert page == newest_first([kept[7], kept[5]])
         for unknown in ("unknown", *UNSTORABLE):
-            assert await backends.records.records(name=unknown) == []
-            assert await backends.records.records(freshness_status=unknown) == []
+            assert await store.records.records(name=unknown) == []
+            assert await store.records.records(freshness_status=unknown) == []
 
     async def test_records_are_found_by_each_key_they_were_appended_with(
-        self, backends: Backends
+        self, store: Opened
     ) -> None:
         kept = [record(at=after(number)) for number in range(3)]
         keys = [[b"a", b"b"], [b"b", b"c", b"b"], [b"c"]]
         await asyncio.gather(
-            *(backends.records.append(r, own_keys) for r, own_keys in zip(kept, keys, strict=True))
+            *(store.records.append(r, own_keys) for r, own_keys in zip(kept, keys, strict=True))
         )
-        assert await backends.records.find(b"a") == newest_first(kept[:1])
-        assert await backends.records.find(b"b") == newest_first(kept[:2])
-        assert await backends.records.find(b"c") == newest_first(kept[1:])
-        assert await backends.records.find(b"c", limit=1) == newest_first(kept[2:])
-        assert await backends.records.find(b"ab") == []
+        assert await store.records.find(b"a") == newest_first(kept[:1])
+        assert await store.records.find(b"b") == newest_first(kept[:2])
+        assert await store.records.find(b"c") == newest_first(kept[1:])
+        assert await store.records.find(b"c", limit=1) == newest_first(kept[2:])
+        assert await store.records.find(b"ab") == []
 
     async def test_the_index_key_is_random_and_then_constant(
-        self, connect: Connect, one: Backends, other: Backends
+        self, connect: Connect, store: Opened, other: Opened
     ) -> None:
-        keys = await asyncio.gather(*(each.records.index_key() for each in (one, other, one)))
+        keys = await asyncio.gather(*(each.records.index_key() for each in (store, other, store)))
         assert len(set(keys)) == 1
         assert len(keys[0]) >= 16
-        await append(one, record())
+        await append(store, record())
         assert await (await connect()).records.index_key() == keys[0]
 
     async def test_redact_replaces_disclosures_and_redactions_and_nothing_else(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = record(disclosures=b"[1, 2]", signature=b"signed")
         untouched = record(disclosures=b"[3]")
         for each in (kept, untouched):
-            await one.records.append(each, [b"key"])
-        assert await one.records.redact(
+            await store.records.append(each, [b"key"])
+        assert await store.records.redact(
             kept.context_id, expected=b"[]", disclosures=b"[1]", redactions=EVERY_BYTE
         )
         redacted = msgspec.structs.replace(kept, disclosures=b"[1]", redactions=EVERY_BYTE)
@@ -387,33 +381,33 @@ class RecordLogConformance(Suite):
         assert await other.records.find(b"key") == newest_first([kept, untouched])
 
     async def test_redact_replaces_only_if_the_redactions_are_as_expected(
-        self, one: Backends, other: Backends
+        self, store: Opened, other: Opened
     ) -> None:
         kept = record(disclosures=b"[1, 2]")
-        await append(one, kept)
+        await append(store, kept)
         answers = await asyncio.gather(
             *(
                 opening.records.redact(
                     kept.context_id, expected=b"[]", disclosures=b"[]", redactions=note
                 )
-                for opening, note in ((one, b"[one]"), (other, b"[other]"))
+                for opening, note in ((store, b"[one]"), (other, b"[other]"))
             )
         )
         assert sorted(answers) == [False, True]
-        found = await one.records.get(kept.context_id)
+        found = await store.records.get(kept.context_id)
         assert found is not None
         assert found.redactions == (b"[one]" if answers[0] else b"[other]")
-        assert not await one.records.redact(
+        assert not await store.records.redact(
             kept.context_id, expected=b"[else]", disclosures=b"", redactions=b""
         )
-        assert await one.records.get(kept.context_id) == found
+        assert await store.records.get(kept.context_id) == found
 
     @pytest.mark.parametrize("unknown_id", ["", "unknown", "\0", "ü", "\ud800"])
     async def test_redact_of_an_unknown_record_does_nothing(
-        self, backends: Backends, unknown_id: str
+        self, store: Opened, unknown_id: str
     ) -> None:
         kept = record()
-        await append(backends, kept)
+        await append(store, kept)
         change = {"expected": b"[]", "disclosures": b"", "redactions": b""}
-        assert not await backends.records.redact(unknown_id, **change)
-        assert await backends.records.records() == [summary(kept)]
+        assert not await store.records.redact(unknown_id, **change)
+        assert await store.records.records() == [summary(kept)]

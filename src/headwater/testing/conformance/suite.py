@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 import msgspec
 import pytest
@@ -33,6 +34,82 @@ _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.01
 
 
+class Opened(Backends, frozen=True):
+    """A store that was opened by one process, with the steps that many tests share."""
+
+    @classmethod
+    async def by(cls, connect: Connect) -> Self:
+        return cls(**msgspec.structs.asdict(await connect()))
+
+    async def publish(self, events: Sequence[ServiceEvent]) -> list[PublishResult]:
+        """Publish events without deduplication."""
+        return await self.bus.publish(events, dedup_window=None)
+
+    async def hold(
+        self, worker: str = "w1", partitions: Collection[int] | None = None
+    ) -> list[Lease]:
+        """Register a worker and claim partitions, by default all of them."""
+        await self.leases.register(worker)
+        await self.leases.heartbeat(worker, [])
+        all_partitions = range(self.bus.partitions + 1)
+        return await self.leases.claim(worker, all_partitions if partitions is None else partitions)
+
+    async def claim_when_free(self, worker: str, partitions: Collection[int]) -> list[Lease]:
+        """Claim partitions as soon as the leases of their owner have expired."""
+        claimed: list[Lease] = []
+
+        async def all_claimed() -> bool:
+            await self.leases.heartbeat(worker, claimed)
+            rest = set(partitions) - {lease.partition for lease in claimed}
+            claimed.extend(await self.leases.claim(worker, rest))
+            return len(claimed) == len(partitions)
+
+        await until(all_claimed)
+        return claimed
+
+    async def read(self, leases: Sequence[Lease], limit: int = MANY) -> list[Batch]:
+        """Read the next batches of these partitions."""
+        return await self.bus.read(leases, limit, TOUCHES)
+
+    async def only_batch(self, leases: Sequence[Lease]) -> Batch:
+        """Wait for the next batch, as a worker does, and assert that it is the only one."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not (batches := await self.read(leases)):
+                await self.bus.wait(leases[0].owner, _POLL_SECONDS)
+        (batch,) = batches
+        return batch
+
+    async def take_clicks(self, count: int) -> tuple[list[Lease], Batch]:
+        """Publish events of one entity, claim all partitions and read the events as a batch."""
+        await self.publish(clicks(count))
+        leases = await self.hold()
+        return leases, await self.only_batch(leases)
+
+    async def value_online(self, feature: str = "clicks", entity_id: str = "u1") -> int:
+        """Return a current value; raise KeyError if there is none."""
+        (cells,) = await self.online.get("User", [entity_id])
+        value: int = msgspec.json.decode(cells[feature].value)
+        return value
+
+    async def value_at(
+        self,
+        moment: datetime,
+        *,
+        feature: str = "clicks",
+        entity_id: str = "u1",
+        known: bool = False,
+    ) -> int | None:
+        """Return a value from history."""
+        [[past]] = await self.offline.as_of([feature], [Point(entity_id, moment)], known=known)
+        return None if past is None else int(past.value)
+
+    async def history_rows(self) -> int:
+        """Return the number of values in history."""
+        rows = await self.offline.query("SELECT count(*) FROM feature_history", {})
+        count: int = rows.rows[0][0]
+        return count
+
+
 class Suite:
     """The fixtures of a suite; a backend's tests override ``connect``.
 
@@ -45,17 +122,13 @@ class Suite:
         raise NotImplementedError(f"{type(self).__name__} must override the fixture 'connect'")
 
     @pytest.fixture
-    async def backends(self, connect: Connect) -> Backends:
-        return await connect()
+    async def store(self, connect: Connect) -> Opened:
+        return await Opened.by(connect)
 
     @pytest.fixture
-    async def one(self, connect: Connect) -> Backends:
-        """Open the store; ``other`` opens the same store, as another process would."""
-        return await connect()
-
-    @pytest.fixture
-    async def other(self, connect: Connect) -> Backends:
-        return await connect()
+    async def other(self, connect: Connect) -> Opened:
+        """Open the same store, as another process would."""
+        return await Opened.by(connect)
 
 
 def after(seconds: float) -> datetime:
@@ -94,58 +167,6 @@ def change(
         None if expires_at is None else to_micros(expires_at),
     )
     return Change(feature, entity, entity_id, "int", cell, "test", online, authoritative)
-
-
-async def publish(backends: Backends, events: Sequence[ServiceEvent]) -> list[PublishResult]:
-    """Publish events without deduplication."""
-    return await backends.bus.publish(events, dedup_window=None)
-
-
-async def hold(
-    backends: Backends, worker: str = "w1", partitions: Collection[int] | None = None
-) -> list[Lease]:
-    """Register a worker and claim partitions, by default all of them."""
-    await backends.leases.register(worker)
-    await backends.leases.heartbeat(worker, [])
-    all_partitions = range(backends.bus.partitions + 1)
-    return await backends.leases.claim(worker, all_partitions if partitions is None else partitions)
-
-
-async def claim_when_free(
-    backends: Backends, worker: str, partitions: Collection[int]
-) -> list[Lease]:
-    """Claim partitions as soon as the leases of their owner have expired."""
-    claimed: list[Lease] = []
-
-    async def all_claimed() -> bool:
-        await backends.leases.heartbeat(worker, claimed)
-        rest = set(partitions) - {lease.partition for lease in claimed}
-        claimed.extend(await backends.leases.claim(worker, rest))
-        return len(claimed) == len(partitions)
-
-    await until(all_claimed)
-    return claimed
-
-
-async def read(backends: Backends, leases: Sequence[Lease], limit: int = MANY) -> list[Batch]:
-    """Read the next batches of these partitions."""
-    return await backends.bus.read(leases, limit, TOUCHES)
-
-
-async def only_batch(backends: Backends, leases: Sequence[Lease]) -> Batch:
-    """Wait for the next batch, as a worker does, and assert that it is the only one."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
-        while not (batches := await read(backends, leases)):
-            await backends.bus.wait(leases[0].owner, _POLL_SECONDS)
-    (batch,) = batches
-    return batch
-
-
-async def take_clicks(backends: Backends, count: int) -> tuple[list[Lease], Batch]:
-    """Publish events of one entity, claim all partitions and read the events as a batch."""
-    await publish(backends, clicks(count))
-    leases = await hold(backends)
-    return leases, await only_batch(backends, leases)
 
 
 def numbers(batch: Batch) -> list[int]:
@@ -192,33 +213,6 @@ def dead_letter(batch: Batch, feature: str = "clicks", *, at: datetime = START) 
         first_failed_at=at,
         dead_at=at + timedelta(seconds=3),
     )
-
-
-async def value_online(backends: Backends, feature: str = "clicks", entity_id: str = "u1") -> int:
-    """Return a current value; raise KeyError if there is none."""
-    (cells,) = await backends.online.get("User", [entity_id])
-    value: int = msgspec.json.decode(cells[feature].value)
-    return value
-
-
-async def value_at(
-    backends: Backends,
-    moment: datetime,
-    *,
-    feature: str = "clicks",
-    entity_id: str = "u1",
-    known: bool = False,
-) -> int | None:
-    """Return a value from history."""
-    [[past]] = await backends.offline.as_of([feature], [Point(entity_id, moment)], known=known)
-    return None if past is None else int(past.value)
-
-
-async def history_rows(backends: Backends) -> int:
-    """Return the number of values in history."""
-    rows = await backends.offline.query("SELECT count(*) FROM feature_history", {})
-    count: int = rows.rows[0][0]
-    return count
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
