@@ -233,15 +233,12 @@ async def open_connection(
                     make, address.host, address.port, ssl=secure
                 )
             await _authenticate(connection, address)
-    except TimeoutError as error:
-        raise BackendUnavailableError(
-            f"Redis at {address} could not be reached within {connect_timeout:g} s; "
-            "check that it is running and that redis.url is correct"
-        ) from error
     except OSError as error:
+        is_late = isinstance(error, TimeoutError)
+        reason = f" within {connect_timeout:g} s" if is_late else f": {error.strerror or error}"
         raise BackendUnavailableError(
-            f"Redis at {address} could not be reached: {error.strerror or error}; "
-            "check that it is running and that redis.url is correct"
+            f"Redis at {address} could not be reached{reason}; check that it is running and that "
+            "redis.url is correct"
         ) from error
     return connection
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,7 +42,7 @@ class SqliteEnvironment:
     async def health(self) -> list[Health]:
         """Check that the database can be locked for writing and read."""
         try:
-            await self._writer.run(_check_readable)
+            await self._writer.run(lambda db: db.execute("SELECT key FROM meta").fetchone())
         except BackendError as error:
             return [Health("sqlite", ok=False, detail=str(error))]
         return [Health("sqlite", ok=True)]
@@ -61,7 +60,3 @@ class SqliteEnvironment:
         self._writer.close()
         self._waker.close()
         self.home.close()
-
-
-def _check_readable(db: sqlite3.Connection) -> None:
-    db.execute("SELECT key FROM meta").fetchone()

@@ -141,16 +141,12 @@ class SqliteRecentHistory:
 
     def reserve(self, rows: int) -> int:
         with self._writing() as db:
-            # The table that AUTOINCREMENT uses; it has no row before the first insert.
-            row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'history'").fetchone()
-            last = row[0] if row else 0
-            if row:
-                db.execute(
-                    "UPDATE sqlite_sequence SET seq = ? WHERE name = 'history'", (last + rows,)
-                )
-            else:
-                db.execute("INSERT INTO sqlite_sequence VALUES ('history', ?)", (rows,))
-            return int(last) + 1
+            # The table that AUTOINCREMENT uses.
+            db.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'history'", (rows,))
+            (last,) = db.execute(
+                "SELECT seq FROM sqlite_sequence WHERE name = 'history'"
+            ).fetchone()
+            return int(last) - rows + 1
 
     def prune(self, now: datetime) -> None:
         moment = to_micros(now)

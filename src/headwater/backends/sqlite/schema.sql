@@ -63,6 +63,8 @@ CREATE TABLE history (
     written_at INTEGER NOT NULL,
     cause      TEXT NOT NULL
 );
+-- The row from which imports reserve sequence numbers; SQLite would create it with the first insert.
+INSERT INTO sqlite_sequence (name, seq) VALUES ('history', 0);
 
 CREATE TABLE dead_letters (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
