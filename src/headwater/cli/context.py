@@ -20,14 +20,16 @@ from headwater.cli.context_yaml import document_to_yaml
 from headwater.cli.hints import hint_at_unknown_names
 from headwater.cli.options import (
     AsJson,
+    Before,
     FileOption,
     Ref,
+    Since,
     StoreOption,
     bare_store,
     command_group,
     declared_store,
     named_in,
-    parse_when,
+    parse_span,
 )
 from headwater.cli.output import STANDARD_STREAM, is_interactive, note, print_json, write
 from headwater.cli.runner import run
@@ -89,18 +91,8 @@ def list_(
     freshness_status: Annotated[
         FreshnessStatus | None, typer.Option(help="Only contexts with this status.")
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN", help="Only if created since: a duration such as 2h, or a time."
-        ),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN", help="Only if created before: a duration such as 2h, or a time."
-        ),
-    ] = None,
+    since: Since = None,
+    before: Before = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     file: StoreOption = None,
@@ -108,8 +100,7 @@ def list_(
 ) -> None:
     """List recorded contexts, newest first."""
     store = bare_store(file)
-    now = store.clock.now()
-    start, end = (None if text is None else parse_when(text, now) for text in (since, before))
+    start, end = parse_span(since, before, store.clock.now())
     page = run(
         store,
         lambda store: store.list_contexts(

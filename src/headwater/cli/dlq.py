@@ -1,13 +1,20 @@
 """`headwater dlq`: dead letters, the events that a feature failed to handle."""
 
-from collections.abc import Awaitable
 from datetime import datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from headwater.cli.hints import hint_at_unknown_names
-from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, parse_when
+from headwater.cli.options import (
+    AsJson,
+    Before,
+    Since,
+    StoreOption,
+    bare_store,
+    command_group,
+    parse_span,
+)
 from headwater.cli.output import cell_text, is_interactive, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
@@ -22,14 +29,6 @@ _NO_LIMIT = 1_000_000_000
 Feature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 EventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
 EntityId = Annotated[str | None, typer.Option(help="Only dead letters of this entity.")]
-Since = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help="Only if created since: a duration such as 2h, or a time."),
-]
-Before = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help="Only if created before: a duration such as 2h, or a time."),
-]
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="ID...", show_default=False, help="Ids of dead letters."),
@@ -54,40 +53,6 @@ class Filters(NamedTuple):
         return await store.dead_letters.list(**self._asdict(), limit=limit)
 
 
-def read_filters(
-    now: datetime,
-    feature: str | None,
-    event_type: str | None,
-    entity_id: str | None,
-    since: str | None,
-    before: str | None,
-) -> Filters:
-    """Return the filters, with the times parsed."""
-    times = [None if text is None else parse_when(text, now) for text in (since, before)]
-    return Filters(feature, event_type, entity_id, *times)
-
-
-class Selection(NamedTuple):
-    """The dead letters that a command selects, by id or by filter."""
-
-    ids: list[str] | None
-    every: bool
-    filters: Filters
-
-    def check(self) -> None:
-        if self.ids and self.every:
-            raise typer.BadParameter("cannot combine ids with --all; pass one of them")
-        if not self.ids and not self.every:
-            raise typer.BadParameter("no dead letters selected; pass their ids, or --all")
-        if self.ids and any(self.filters):
-            raise typer.BadParameter("filters need --all; they cannot be combined with ids")
-
-    async def among(self, store: FeatureStore) -> list[str]:
-        if self.ids:
-            return list(dict.fromkeys(self.ids))
-        return [letter.id for letter in await self.filters.letters(store, _NO_LIMIT)]
-
-
 @app.command("list")
 def list_(
     *,
@@ -102,7 +67,8 @@ def list_(
 ) -> None:
     """List dead letters, oldest first."""
     store = bare_store(file)
-    filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
+    times = parse_span(since, before, store.clock.now())
+    filters = Filters(feature, event_type, entity_id, *times)
     letters = run(store, lambda store: filters.letters(store, limit))
     if as_json:
         print_json(letters)
@@ -152,8 +118,10 @@ def show(
     typer.echo(f"\n{letter.traceback.rstrip()}")
 
 
-@app.command()
-def redrive(
+@app.command("redrive", help="Run dead letters again, each only for the feature that failed.")
+@app.command("discard", help="Delete dead letters, but not their events.")
+def settle(
+    context: typer.Context,
     ids: Ids = None,
     *,
     every: Every = False,
@@ -166,41 +134,46 @@ def redrive(
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run dead letters again.
-
-    Each runs only for the feature that failed.
-    """
+    """Redrive or discard the selected dead letters."""
+    verb = str(context.info_name)
     store = bare_store(file)
-    filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
-    done = _settle("redrive", Selection(ids, every, filters), store, confirm=every and not yes)
-    if as_json:
-        print_json({"redriven": done})
+    times = parse_span(since, before, store.clock.now())
+    filters = Filters(feature, event_type, entity_id, *times)
+    _check_selection(ids, filters, every=every)
+    confirm = not yes and (every or verb == "discard")
+    if confirm and every and verb == "discard" and not is_interactive():
+        raise typer.BadParameter(
+            "cannot ask for confirmation without a terminal; pass --yes to discard"
+        )
+
+    async def select(store: FeatureStore) -> list[str]:
+        return ids or [letter.id for letter in await filters.letters(store, _NO_LIMIT)]
+
+    # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
+    selected = list(dict.fromkeys(run(store, select)))
+    count = pluralize(len(selected), "dead letter")
+    if selected and confirm and is_interactive():
+        typer.confirm(f"{verb.capitalize()} {count}?", abort=True)
+
+    if verb == "redrive":
+        run(store, lambda store: store.dead_letters.redrive(*selected))
+        done, message = "redriven", f"Queued {count} to run again."
     else:
-        typer.echo(f"Queued {_count(done)} to run again.")
+        run(store, lambda store: store.dead_letters.discard(*selected))
+        done, message = "discarded", f"Discarded {count}."
+    if as_json:
+        print_json({done: selected})
+    else:
+        typer.echo(message)
 
 
-@app.command()
-def discard(
-    ids: Ids = None,
-    *,
-    every: Every = False,
-    feature: Feature = None,
-    event_type: EventType = None,
-    entity_id: EntityId = None,
-    since: Since = None,
-    before: Before = None,
-    yes: Yes = False,
-    file: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Delete dead letters, but not their events."""
-    store = bare_store(file)
-    filters = read_filters(store.clock.now(), feature, event_type, entity_id, since, before)
-    done = _settle("discard", Selection(ids, every, filters), store, confirm=not yes)
-    if as_json:
-        print_json({"discarded": done})
-    else:
-        typer.echo(f"Discarded {_count(done)}.")
+def _check_selection(ids: list[str] | None, filters: Filters, *, every: bool) -> None:
+    if ids and every:
+        raise typer.BadParameter("cannot combine ids with --all; pass one of them")
+    if not ids and not every:
+        raise typer.BadParameter("no dead letters selected; pass their ids, or --all")
+    if ids and any(filters):
+        raise typer.BadParameter("filters need --all; they cannot be combined with ids")
 
 
 def print_letters(letters: list[DeadLetter], now: datetime) -> None:
@@ -218,30 +191,3 @@ def print_letters(letters: list[DeadLetter], now: datetime) -> None:
         for letter in letters
     ]
     print_table(("id", "feature", "event type", "entity id", "attempts", "age", "error"), rows)
-
-
-def _settle(
-    verb: Literal["redrive", "discard"], selection: Selection, store: FeatureStore, *, confirm: bool
-) -> list[str]:
-    """Redrive or discard the selected dead letters, and return their ids."""
-    selection.check()
-    if confirm and verb == "discard" and selection.every and not is_interactive():
-        raise typer.BadParameter(
-            "cannot ask for confirmation without a terminal; pass --yes to discard"
-        )
-
-    # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
-    ids = run(store, selection.among)
-    if ids and confirm and is_interactive():
-        typer.confirm(f"{verb.capitalize()} {_count(ids)}?", abort=True)
-
-    def settle(store: FeatureStore) -> Awaitable[None]:
-        letters = store.dead_letters
-        return letters.redrive(*ids) if verb == "redrive" else letters.discard(*ids)
-
-    run(store, settle)
-    return ids
-
-
-def _count(ids: list[str]) -> str:
-    return pluralize(len(ids), "dead letter")

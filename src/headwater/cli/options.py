@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headwater.core.durations import to_timedelta
+from headwater.core.logging import log
 from headwater.errors import DurationError, InvalidInputError, UnknownNameError
 from headwater.settings.loading import load
 from headwater.store.feature_store import FeatureStore
@@ -39,6 +40,14 @@ _REF = (
 )
 Ref = Annotated[str, typer.Argument(metavar="REF", help=_REF)]
 OptionalRef = Annotated[str | None, typer.Argument(metavar="REF", show_default=False, help=_REF)]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help="Only if created since: a duration such as 2h, or a time."),
+]
+Before = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help="Only if created before: a duration such as 2h, or a time."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
@@ -49,12 +58,17 @@ def features_file(file: Path | None) -> Path:
 
 def declared_store(file: Path | None) -> FeatureStore:
     """Return the store of a features file, for commands that need declarations."""
-    return load_store(features_file(file))
+    return _with_log(load_store(features_file(file)))
 
 
 def bare_store(file: Path | None) -> FeatureStore:
     """Return the store of the settings, or of a file if one is named, without declarations."""
-    return load_store(file) if file else FeatureStore()
+    return _with_log(load_store(file) if file else FeatureStore())
+
+
+def _with_log(store: FeatureStore) -> FeatureStore:
+    log.configure(store.settings.log.level, store.settings.log.format)
+    return store
 
 
 @contextmanager
@@ -68,7 +82,15 @@ def named_in(file: Path | None) -> Iterator[None]:
         ) from error
 
 
-def parse_when(text: str, now: datetime) -> datetime:
+def parse_span(
+    since: str | None, before: str | None, now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """Return the times of the options --since and --before."""
+    start, end = (None if text is None else _parse_when(text, now) for text in (since, before))
+    return start, end
+
+
+def _parse_when(text: str, now: datetime) -> datetime:
     """Return a time that is written in ISO 8601, or as a duration before now."""
     with suppress(DurationError, OverflowError):
         return now - to_timedelta(text)

@@ -37,7 +37,6 @@ def run(
 
     Raise HomeError if the embedded store does not exist, unless ``create`` is set.
     """
-    log.configure(store.settings.log.level, store.settings.log.format)
     announce_if_new = new_store_notice(store.settings)
     if not create:
         _check_home(store.settings)

@@ -8,16 +8,14 @@ from typing import Annotated
 import typer
 
 from headwater.backends.connect import on_servers
-from headwater.cli.options import AsJson, FileArgument, command_group, features_file
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
 from headwater.cli.runner import new_store_notice, run_long
-from headwater.core.logging import log
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
 from headwater.store.feature_store import FeatureStore
-from headwater.store.loader import load_store
 
 app = command_group("Serve a features file.")
 
@@ -55,7 +53,7 @@ def serve(
         options += ["--host", host] if host is not None else []
         options += ["--port", str(port)] if port is not None else []
         raise typer.Exit(serve_with_reload(path, options))
-    store = load_store(path)
+    store = declared_store(path)
     host = store.settings.http.host if host is None else host
     port = store.settings.http.port if port is None else port
 
@@ -68,7 +66,6 @@ def serve(
         else:
             _print_welcome(store, path, url, worker=worker)
 
-    log.configure(store.settings.log.level, store.settings.log.format)
     run_long(serve_http(store, host=host, port=port, worker=worker, on_ready=ready))
 
 

@@ -4,14 +4,12 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileArgument, command_group, features_file
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.runner import new_store_notice, run_long
-from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.http.server import serve_worker
 from headwater.store.feature_store import FeatureStore
-from headwater.store.loader import load_store
 
 app = command_group("Run one more worker process for a features file.")
 
@@ -35,10 +33,9 @@ def worker(
     On SIGTERM or Ctrl-C it finishes the current work and exits. A second signal ends it at once.
     """
     path = features_file(file)
-    store = load_store(path)
+    store = declared_store(path)
     settings = store.settings
     port = settings.worker.metrics_port if metrics_port is None else metrics_port
-    log.configure(settings.log.level, settings.log.format)
     run_long(_work(store, port, str(path), as_json=as_json))
 
 
