@@ -103,9 +103,9 @@ def test_a_context_as_json_equals_the_http_response(folder: Path, run: Run) -> N
     assert (made["lineage"]["max_tokens"], made["freshness_sla_ms"]) == (50, 60_000)
     assert made["meta"]["recorded"] is True
     assert set(made) == {
-        *("context_id", "record_hash", "content_hash", "content", "tokens", "cost"),
-        *("freshness_status", "freshness_violations", "freshness_sla_ms", "interaction_ref"),
-        *("lineage", "meta"),
+        *("content", "context_id", "record_hash", "content_hash", "name", "created_at"),
+        *("tokens", "cost", "freshness_status", "freshness_violations", "freshness_sla_ms"),
+        *("interaction_ref", "lineage", "meta"),
     }
 
 

@@ -138,10 +138,12 @@ async def test_a_context_is_assembled_with_everything_that_went_into_it(
     await store.drain()
     answer = await assembled(client, interaction_ref={"call_id": "c1", "turn_index": 3})
     assert list(answer) == [
+        "content",
         "context_id",
         "record_hash",
         "content_hash",
-        "content",
+        "name",
+        "created_at",
         "tokens",
         "cost",
         "freshness_status",

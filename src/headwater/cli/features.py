@@ -5,6 +5,7 @@ from datetime import timedelta
 from types import NoneType
 from typing import Annotated
 
+import msgspec
 import typer
 
 from headwater.cli.context_declared import hint_at_contexts
@@ -15,6 +16,7 @@ from headwater.core.durations import format_duration
 from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
+from headwater.http.declarations import declared_feature
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Read and list features.")
@@ -88,27 +90,11 @@ def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
 
 
 def _declaration(feature: FeatureDef) -> dict[str, object]:
-    return {
-        "name": feature.name,
-        "entity": feature.entity.name,
-        "type": feature.codec.expected,
-        "mode": feature.mode,
-        "triggers": feature.triggers,
-        "refresh_ms": _milliseconds(feature.refresh),
-        "materialize": feature.materialize,
+    return msgspec.structs.asdict(declared_feature(feature)) | {
         "max_retries": feature.max_retries,
         "order": feature.order,
-        "ttl_ms": _milliseconds(feature.ttl),
-        "default": feature.default,
-        "needs": feature.template.references if feature.template else (),
-        "sql": feature.sql,
-        "description": feature.description,
         "declared_at": str(feature.location),
     }
-
-
-def _milliseconds(span: timedelta | None) -> int | None:
-    return None if span is None else span // _MILLISECOND
 
 
 def _age(milliseconds: int | None) -> str | None:

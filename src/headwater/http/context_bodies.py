@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from headwater.records.lineage import (
-    Context,
-    ContextLineage,
-    FreshnessStatus,
-    FreshnessViolation,
-)
+from headwater.records.lineage import Context
 
 
 class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -30,25 +24,12 @@ class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, k
     context: str
 
 
-class Assembled(msgspec.Struct, frozen=True, kw_only=True):
+class Assembled(Context, frozen=True, kw_only=True):
     """An assembled context; ``cost`` is in nano-USD, or null if the price is unknown."""
 
-    context_id: str
-    record_hash: str
-    content_hash: str
-    content: str
-    tokens: int
-    cost: int | None
-    freshness_status: FreshnessStatus
-    freshness_violations: Sequence[FreshnessViolation]
-    freshness_sla_ms: int | None
-    interaction_ref: Mapping[str, Any] | None
-    lineage: ContextLineage
-    meta: Mapping[str, Any]
+    cost_nano_usd: int | None = msgspec.field(name="cost")
 
 
 def assembled(context: Context) -> Assembled:
     """Return the response body of an assembled context."""
-    names = Assembled.__struct_fields__
-    same: dict[str, Any] = {name: getattr(context, name) for name in names if name != "cost"}
-    return Assembled(**same, cost=context.cost_nano_usd)
+    return Assembled(**msgspec.structs.asdict(context))

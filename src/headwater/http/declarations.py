@@ -99,7 +99,7 @@ def declarations_of(store: FeatureStore) -> StoreListing:
     registry = runtime_of(store).registry
     return StoreListing(
         entities=[_entity(entity) for entity in registry.entities.values()],
-        features=[_feature(feature) for feature in registry.features.values()],
+        features=[declared_feature(feature) for feature in registry.features.values()],
         retrievers=[declared_retriever(retriever) for retriever in registry.retrievers.values()],
         contexts=[declared_context(context) for context in registry.contexts.values()],
         graph=store.graph(),
@@ -110,7 +110,8 @@ def _entity(entity: EntityDef) -> EntityListing:
     return _listing(EntityListing, entity, id_type=entity.id_type.__name__)
 
 
-def _feature(feature: FeatureDef) -> FeatureListing:
+def declared_feature(feature: FeatureDef) -> FeatureListing:
+    """Return the listing of a feature."""
     template = feature.template
     references = template.references if template else ()
     return _listing(
