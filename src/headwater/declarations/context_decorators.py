@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from datetime import time, timedelta
+from collections.abc import Callable, Iterator
+from datetime import time
 from enum import Enum
 from hashlib import sha256
 from typing import Any, Never, Protocol, get_args, get_type_hints
 
 from headwater.core.canonical_json import to_tagged
 from headwater.core.codec import PydanticModel
-from headwater.core.durations import Duration, to_timedelta
-from headwater.core.values import LONGEST_NAME
+from headwater.core.durations import Duration
+from headwater.declarations.checks import Checks, location_of
 from headwater.declarations.contexts import (
     Assembles,
     ContextDef,
@@ -26,10 +26,9 @@ from headwater.declarations.contexts import (
     is_text,
     sla_of,
 )
-from headwater.declarations.entity_decorator import Declares, location_of
+from headwater.declarations.entity_decorator import Declares
 from headwater.declarations.runtime import HasRuntime, runtime_of
-from headwater.errors import DeclarationError, InvalidInputError, RecordValueError
-from headwater.errors.hints import nearest
+from headwater.errors import DeclarationError, RecordValueError
 
 
 class Runs(Declares, Assembles, Protocol):
@@ -64,8 +63,7 @@ def context(
     _check_called_with_store(context, store)
 
     def declare(function: Callable[P, Any]) -> ContextFunction[P]:
-        checks = _Checks(context, function, name)
-        checks.check_known(unknown)
+        checks = _Checks(context, function, name, unknown)
         check = checks.check
         check("max_tokens", _A_COUNT, holds=max_tokens is None or is_number(max_tokens))
         for option, flag in (("freshness_strict", freshness_strict), ("backfill", backfill)):
@@ -90,7 +88,7 @@ def context(
             separator=separator,
             on_overflow=on_overflow,
             backfill=backfill,
-            timeout=checks.span("timeout", timeout, to_timedelta),
+            timeout=checks.span("timeout", timeout),
         )
         runtime_of(store).registry.add_context(definition)
         return ContextFunction(runtime_of(store), definition)
@@ -122,8 +120,7 @@ def retriever(
     _check_called_with_store(retriever, store)
 
     def declare(function: Callable[P, Any]) -> RetrieverFunction[P]:
-        checks = _Checks(retriever, function, name)
-        checks.check_known(unknown)
+        checks = _Checks(retriever, function, name, unknown)
         checks.check("top_k", _A_NUMBER, holds=top_k is None or is_number(top_k))
         checks.check("its body", _A_SEARCH, holds=not _is_empty(function))
         definition = RetrieverDef(
@@ -133,9 +130,9 @@ def retriever(
             signature=checks.checked_signature(function),
             location=checks.location,
             description=inspect.getdoc(function) or "",
-            cache_ttl=checks.span("cache_ttl", cache_ttl, to_timedelta),
+            cache_ttl=checks.span("cache_ttl", cache_ttl),
             top_k=top_k,
-            timeout=checks.span("timeout", timeout, to_timedelta),
+            timeout=checks.span("timeout", timeout),
         )
         runtime_of(store).registry.add_retriever(definition)
         return RetrieverFunction(runtime_of(store), definition)
@@ -156,36 +153,8 @@ _A_BOOLEAN = "True or False"
 _A_TEXT = "a text that UTF-8 can hold"
 
 
-class _Checks:
-    """A declaration that is being checked; its errors have file and line."""
-
-    def __init__(
-        self, decorator: Callable[..., Any], function: Callable[..., Any], name: str | None
-    ) -> None:
-        self._decorator = decorator
-        self.location = location_of(function, None)
-        self.name = function.__name__ if name is None else name
-        if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
-            raise DeclarationError(
-                f"{decorator.__name__} name {self.name!r} is not an identifier", self.location
-            )
-
-    def check(self, option: str, wanted: str, *, holds: bool) -> None:
-        if not holds:
-            raise self._error(f"{option} must be {wanted}")
-
-    def check_known(self, unknown: Mapping[str, object]) -> None:
-        known = list(inspect.signature(self._decorator).parameters)[:-1]
-        for option in unknown:
-            raise self._error(f"unknown option {option!r}; {nearest(option, known)}")
-
-    def span(
-        self, option: str, given: Duration | None, read: Callable[[Duration], timedelta]
-    ) -> timedelta | None:
-        try:
-            return None if given is None else read(given)
-        except InvalidInputError as error:
-            raise self._error(f"{option}: {error}") from error
+class _Checks(Checks):
+    """The checks of a context or a retriever."""
 
     def checked_signature(self, function: Callable[..., Any]) -> inspect.Signature:
         """Return the signature; refuse parameters that no record can restore."""
@@ -197,21 +166,16 @@ class _Checks:
                 try:
                     to_tagged(parameter.default)
                 except RecordValueError as error:
-                    raise self._error(f"the default of {name!r}: {error.problem}") from error
+                    raise self.error(f"the default of {name!r}: {error.problem}") from error
         return signature
 
     def _check_restorable(self, name: str, kind: type) -> None:
         for unsupported, alternative in _ALTERNATIVES.items():
             if issubclass(kind, unsupported) and kind is not tuple:
-                raise self._error(
+                raise self.error(
                     f"parameter {name!r} is a {kind.__qualname__}, which records do not support; "
                     f"{alternative}"
                 )
-
-    def _error(self, problem: str) -> DeclarationError:
-        return DeclarationError(
-            f"{self._decorator.__name__} {self.name!r}: {problem}", self.location
-        )
 
 
 def _check_called_with_store(decorator: Callable[..., Any], store: object) -> None:

@@ -34,17 +34,17 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Any]
     is_async: bool
     signature: inspect.Signature
-    definition: str | None
+    definition: str | None = None
     location: Location
-    description: str
-    max_tokens: int | None
-    freshness_sla: timedelta | None
-    freshness_strict: bool
+    description: str = ""
+    max_tokens: int | None = None
+    freshness_sla: timedelta | None = None
+    freshness_strict: bool = False
     model: str | None
-    separator: str
-    on_overflow: OnOverflow
-    backfill: bool
-    timeout: timedelta | None
+    separator: str = "\n\n"
+    on_overflow: OnOverflow = "error"
+    backfill: bool = False
+    timeout: timedelta | None = None
 
 
 class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):

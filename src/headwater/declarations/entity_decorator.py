@@ -1,15 +1,15 @@
-"""The decorator ``entity``, and the file and line of declarations."""
+"""The decorator ``entity``."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol, TypeVar, get_type_hints, overload
+from typing import Protocol, TypeVar, get_type_hints, overload
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from headwater.declarations.checks import calling_frame, location_of_frame
 from headwater.declarations.feature_handles import FeatureAccess
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
@@ -18,8 +18,6 @@ from headwater.errors import DeclarationError
 from headwater.errors.hints import Location
 
 C = TypeVar("C", bound=type)
-
-_OWN_MODULES = ("headwater.declarations.", "headwater.store.")
 
 
 class Declares(Protocol):
@@ -82,19 +80,6 @@ def declared_entity(cls: object) -> DeclaredEntity | None:
     return _entities.get(cls) if isinstance(cls, type) else None
 
 
-def location_of_frame(frame: FrameType | None) -> Location:
-    """Return the file and line that a frame is at."""
-    return Location(frame.f_code.co_filename, frame.f_lineno) if frame else Location("?", 0)
-
-
-def calling_frame() -> FrameType | None:
-    """Return the frame of the code outside this module and the store that uses a decorator."""
-    frame = inspect.currentframe()
-    while frame and frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
-        frame = frame.f_back
-    return frame
-
-
 def _id_field(
     cls: type, location: Location, caller: FrameType | None
 ) -> tuple[str, type[str] | type[int]]:
@@ -115,14 +100,3 @@ def _id_field(
             f"entity {cls.__name__}: the id field {field!r} must be str or int", location
         )
     return field, kind
-
-
-def location_of(function: Callable[..., Any], caller: FrameType | None) -> Location:
-    """Return the file and line of a function; raise DeclarationError for other objects."""
-    plain = inspect.unwrap(function)
-    if inspect.isfunction(plain):
-        return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
-    raise DeclarationError(
-        f"{function!r} cannot be declared; decorate a function, written with def",
-        location_of_frame(caller) if caller else None,
-    )

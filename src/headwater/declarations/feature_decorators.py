@@ -7,24 +7,17 @@ and adds a declaration to the store.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
+from types import FrameType
 from typing import Any, Concatenate, Never, ParamSpec, get_args, get_type_hints
 
-import msgspec
-
 from headwater.core.codec import Codec
-from headwater.core.durations import Duration, to_timedelta
+from headwater.core.durations import Duration
 from headwater.core.templates import Template, parse_template
-from headwater.core.values import INTERNAL, LONGEST_NAME
-from headwater.declarations.entity_decorator import (
-    DeclaringStore,
-    calling_frame,
-    declared_entity,
-    location_of,
-    location_of_frame,
-)
+from headwater.core.values import INTERNAL
+from headwater.declarations.checks import Checks, calling_frame, location_of_frame
+from headwater.declarations.entity_decorator import DeclaringStore, declared_entity
 from headwater.declarations.feature_handles import FeatureDecorator, FeatureFunction
 from headwater.declarations.features import (
     DEFAULT_MAX_RETRIES,
@@ -34,27 +27,9 @@ from headwater.declarations.features import (
     Order,
 )
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import DeclarationError, DurationError, FeatureValueError
-from headwater.errors.hints import Location, nearest
+from headwater.errors import DeclarationError, FeatureValueError
 
 P = ParamSpec("P")
-
-
-class _Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the ``feature`` decorator, before they are checked."""
-
-    entity: type
-    name: str | None
-    trigger: str | Iterable[str] | None
-    refresh: Duration | None
-    materialize: bool
-    max_retries: int | None
-    sql: str | None
-    template: str | None
-    default: Any
-    ttl: Duration | None
-    order: str
-    unknown: dict[str, Any]
 
 
 def feature(
@@ -83,35 +58,51 @@ def feature(
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
     ...     return (store.sync.get_feature("purchases", user_id) or 0) + 1
     """
-    options = _Options(
-        entity=entity,
-        name=name,
-        trigger=trigger,
-        refresh=refresh,
-        materialize=materialize,
-        max_retries=max_retries,
-        sql=sql,
-        template=template,
-        default=default,
-        ttl=ttl,
-        order=order,
-        unknown=unknown,
-    )
     caller = calling_frame()
 
     def declare(function: Callable[..., Any], /) -> Any:
         function = function.function if isinstance(function, FeatureFunction) else function
-        location = location_of(function, caller)
+        checks = Checks(feature, function, name, unknown, caller)
         declared = declared_entity(entity)
         if declared is None:
-            raise DeclarationError(
-                f"feature {function.__name__!r}: {entity!r} is not an entity; decorate its class "
-                "with @entity(store) first",
-                location,
+            raise checks.error(
+                f"{entity!r} is not an entity; decorate its class with @entity(store) first"
             )
-        _check_combination(options, function.__name__, location)
-        local_names = caller.f_locals if caller else None
-        definition = _feature_def(options, declared.entity, function, location, local_names)
+        _check_combination(
+            checks,
+            trigger=trigger,
+            refresh=refresh,
+            materialize=materialize or None,
+            max_retries=max_retries,
+            sql=sql,
+            template=template,
+            ttl=ttl,
+            order=None if order == "stream" else order,
+        )
+        triggers = _triggers(checks, trigger)
+        _check_arity(checks, function, 2 if triggers else 1, declared.entity)
+        codec = _codec(checks, function, caller)
+        _check_value(checks, codec, default, is_triggered=bool(triggers))
+        definition = FeatureDef(
+            name=checks.name,
+            entity=declared.entity,
+            function=function,
+            is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
+            codec=codec,
+            location=checks.location,
+            description=inspect.getdoc(function) or "",
+            triggers=triggers,
+            refresh=checks.span("refresh", refresh),
+            materialize=materialize,
+            max_retries=_max_retries(checks, max_retries),
+            sql=sql,
+            template=_template(checks, template, codec),
+            default=default,
+            ttl=checks.span("ttl", ttl),
+            order=order,
+            mode=_mode(trigger, refresh, template),
+            stored=bool(triggers) or materialize or sql is not None,
+        )
         runtime_of(declared.store).registry.add_feature(definition)
         return FeatureFunction(declared.store, definition)
 
@@ -140,9 +131,6 @@ def _on_store(
 
 store_feature = _on_store(feature)
 
-_OPTION_NAMES = tuple(inspect.signature(feature).parameters)[:-1]
-
-
 _EXCLUSIVE = (
     ("sql", "trigger"),
     ("refresh", "trigger"),
@@ -158,160 +146,91 @@ _NEEDS = {
 }
 
 
-def _check_combination(options: _Options, name: str, location: Location) -> None:
+def _check_combination(checks: Checks, **options: object) -> None:
     for problem in _combination_problems(options):
-        raise DeclarationError(f"feature {name!r}: {problem}", location)
+        raise checks.error(problem)
 
 
-def _combination_problems(options: _Options) -> Iterator[str]:
-    given = {
-        option
-        for option, value in msgspec.structs.asdict(options).items()
-        if value is not None and value is not False and (option, value) != ("order", "stream")
-    }
-    for unknown in options.unknown:
-        yield f"unknown option {unknown!r}; {nearest(unknown, _OPTION_NAMES)}"
+def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
+    passed = {option for option, value in options.items() if value is not None}
     for first, second in _EXCLUSIVE:
-        if {first, second} <= given:
+        if {first, second} <= passed:
             yield f"{first} and {second} cannot be combined; a feature is computed in one way"
     for option, (needed, why) in _NEEDS.items():
-        if option in given and needed not in given:
+        if option in passed and needed not in passed:
             yield f"{option} needs {needed}: {why}"
-    if {"ttl", "template"} <= given:
+    if {"ttl", "template"} <= passed:
         yield "ttl does not apply to a template, which is composed at every read"
-    if options.order not in get_args(Order):
-        yield f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}"
+    if options["order"] not in (None, *get_args(Order)):
+        yield f"order must be one of {', '.join(get_args(Order))}, not {options['order']!r}"
 
 
-def _feature_def(
-    options: _Options,
-    entity: EntityDef,
-    function: Callable[..., Any],
-    location: Location,
-    local_names: dict[str, Any] | None,
-) -> FeatureDef:
-    name = options.name or function.__name__
-    if not name.isidentifier() or len(name) > LONGEST_NAME:
-        raise DeclarationError(f"feature name {name!r} is not an identifier", location)
-    triggers = _triggers(options.trigger, name, location)
-    _check_arity(function, name, 2 if triggers else 1, entity, location)
-    codec = _codec(function, name, location, local_names)
-    if codec.kind == "none" and not triggers:
-        raise DeclarationError(
-            f"feature {name!r} is annotated `-> None`; only features with trigger= may return "
-            "nothing",
-            location,
-        )
-    if options.default is not None:
-        _check_default(codec, options.default, location)
-    return FeatureDef(
-        name=name,
-        entity=entity,
-        function=function,
-        is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
-        codec=codec,
-        location=location,
-        description=inspect.getdoc(function) or "",
-        triggers=triggers,
-        refresh=_span(options.refresh, name, "refresh", location),
-        materialize=options.materialize,
-        max_retries=_max_retries(options.max_retries, name, location),
-        sql=options.sql,
-        template=_template(options.template, codec, name, location),
-        default=options.default,
-        ttl=_span(options.ttl, name, "ttl", location),
-        order="event_time" if options.order == "event_time" else "stream",
-        mode=_mode(options),
-        stored=bool(triggers) or options.materialize or options.sql is not None,
-    )
-
-
-def _mode(options: _Options) -> Mode:
-    if options.trigger is not None:
+def _mode(trigger: object, refresh: object, template: object) -> Mode:
+    if trigger is not None:
         return "triggered"
-    if options.refresh is not None:
+    if refresh is not None:
         return "scheduled"
-    return "on_demand" if options.template is None else "template"
+    return "on_demand" if template is None else "template"
 
 
-def _triggers(
-    trigger: str | Iterable[str] | None, name: str, location: Location
-) -> tuple[str, ...]:
+def _triggers(checks: Checks, trigger: str | Iterable[str] | None) -> tuple[str, ...]:
     if trigger is None:
         return ()
     triggers = (trigger,) if isinstance(trigger, str) else tuple(trigger)
-    if not triggers or not all(isinstance(item, str) and item for item in triggers):
-        raise DeclarationError(
-            f"feature {name!r}: trigger must be an event type or a list of them", location
-        )
-    for event_type in triggers:
-        if event_type.startswith(INTERNAL):
-            raise DeclarationError(
-                f"feature {name!r}: event types that begin with {INTERNAL!r} are reserved", location
-            )
+    are_types = triggers and all(isinstance(item, str) and item for item in triggers)
+    checks.check("trigger", "an event type or a list of them", holds=bool(are_types))
+    if any(event_type.startswith(INTERNAL) for event_type in triggers):
+        raise checks.error(f"event types that begin with {INTERNAL!r} are reserved")
     return tuple(dict.fromkeys(triggers))
 
 
 def _check_arity(
-    function: Callable[..., Any], name: str, count: int, entity: EntityDef, location: Location
+    checks: Checks, function: Callable[..., Any], count: int, entity: EntityDef
 ) -> None:
     wanted = f"({entity.id_field}, event)" if count == 2 else f"({entity.id_field})"
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError as error:
         raise DeclarationError(
-            f"feature {name!r} must take {wanted}, but its function does not: {error}", location
+            f"feature {checks.name!r} must take {wanted}, but its function does not: {error}",
+            checks.location,
         ) from error
 
 
-def _codec(
-    function: Callable[..., Any],
-    name: str,
-    location: Location,
-    local_names: dict[str, Any] | None,
-) -> Codec:
+def _codec(checks: Checks, function: Callable[..., Any], caller: FrameType | None) -> Codec:
     try:
+        local_names = caller.f_locals if caller else None
         hints = get_type_hints(inspect.unwrap(function), localns=local_names)
-        return Codec(name, hints.get("return", Any))
+        return Codec(checks.name, hints.get("return", Any))
     except (NameError, TypeError) as error:
+        raise checks.error(f"its return annotation cannot be used: {error}") from error
+
+
+def _check_value(checks: Checks, codec: Codec, default: object, *, is_triggered: bool) -> None:
+    if codec.kind == "none" and not is_triggered:
         raise DeclarationError(
-            f"feature {name!r}: its return annotation cannot be used: {error}", location
-        ) from error
+            f"feature {checks.name!r} is annotated `-> None`; only features with trigger= may "
+            "return nothing",
+            checks.location,
+        )
+    if default is not None:
+        try:
+            codec.encode(default)
+        except FeatureValueError as error:
+            raise DeclarationError(f"default: {error}", checks.location) from error
 
 
-def _check_default(codec: Codec, default: object, location: Location) -> None:
-    try:
-        codec.encode(default)
-    except FeatureValueError as error:
-        raise DeclarationError(f"default: {error}", location) from error
-
-
-def _span(
-    duration: Duration | None, name: str, option: str, location: Location
-) -> timedelta | None:
-    if duration is None:
-        return None
-    try:
-        return to_timedelta(duration)
-    except DurationError as error:
-        raise DeclarationError(f"feature {name!r}: {option}: {error}", location) from error
-
-
-def _max_retries(max_retries: int | None, name: str, location: Location) -> int:
+def _max_retries(checks: Checks, max_retries: int | None) -> int:
     if max_retries is None:
         return DEFAULT_MAX_RETRIES
-    if type(max_retries) is not int or max_retries < 0:
-        raise DeclarationError(
-            f"feature {name!r}: max_retries must be a whole number, 0 or above", location
-        )
+    is_count = type(max_retries) is int and max_retries >= 0
+    checks.check("max_retries", "a whole number, 0 or above", holds=is_count)
     return max_retries
 
 
-def _template(text: str | None, codec: Codec, name: str, location: Location) -> Template | None:
+def _template(checks: Checks, text: str | None, codec: Codec) -> Template | None:
     if text is None:
         return None
     if codec.kind not in ("text", "json"):
-        raise DeclarationError(
-            f"feature {name!r}: a template is text; annotate it `-> str`", location
-        )
-    return parse_template(text, location)
+        raise checks.error("a template is text; annotate it `-> str`")
+    return parse_template(text, checks.location)

@@ -39,17 +39,8 @@ def definition_of(external: ExternalContext) -> ContextDef:
         function=content,
         is_async=True,
         signature=_signature(external.inputs),
-        definition=None,
         location=Location("(recorded)", 0),
-        description="",
-        max_tokens=None,
-        freshness_sla=None,
-        freshness_strict=False,
         model=external.model,
-        separator="\n\n",
-        on_overflow="error",
-        backfill=False,
-        timeout=None,
     )
 
 
