@@ -30,11 +30,10 @@ from headwater.errors import (
     RecordingError,
     UnknownReferenceError,
 )
-from headwater.features.arguments import bind, recordable
 from headwater.features.frame import calling, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedContext
 from headwater.features.reader import Reader
-from headwater.features.running_calls import Call
+from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
 from headwater.records.core import Core
@@ -144,7 +143,7 @@ class Assembler:
     async def _assemble(
         self, bound: inspect.BoundArguments, request: AssemblyRequest, reads: ReadTracker
     ) -> AssemblyResult:
-        """Call the function and fit its items into the budget."""
+        """UserCall the function and fit its items into the budget."""
         definition = request.definition
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
@@ -172,10 +171,10 @@ class Assembler:
     async def _call(
         self, bound: inspect.BoundArguments, request: AssemblyRequest
     ) -> list[ContextItem]:
-        """Call the function and return its items."""
+        """UserCall the function and return its items."""
         definition = request.definition
         failed = Raising(partial(ContextFailedError, definition.name))
-        with failed, calling(Call(definition, request.inputs)):
+        with failed, calling(UserCall(definition, request.inputs)):
             returned = await self._calls.call(definition, bound, ContextTimeoutError)
         items = returned if isinstance(returned, list | tuple) else [returned]
         return [_item(definition, item) for item in items]

@@ -6,9 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from copy import deepcopy
 from itertools import islice
-from types import NoneType
 from typing import Any
 
 import msgspec
@@ -16,12 +14,12 @@ import msgspec
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.declarations import Chunk
 from headwater.errors import InvalidInputError
+from headwater.features.running_calls import IMMUTABLE, copy_values
 
 PackedChunk = tuple[str, str | None, str | None, Any]
 """A chunk in the cache: text, id, decimal digits of the score, tagged metadata."""
 
 _FIELDS = frozenset(Chunk.__struct_fields__)
-_IMMUTABLE = frozenset({str, int, float, bool, NoneType})
 _EXPECTED = "texts, mappings with 'text', or headwater.Chunk"
 
 
@@ -99,7 +97,7 @@ def _tagged(metadata: dict[str, Any]) -> Any:
         return metadata
     tagged = to_tagged(metadata, "/metadata")
     for name, value in metadata.items():
-        if type(value) not in _IMMUTABLE:
+        if type(value) not in IMMUTABLE:
             _check_fields(value, name)
     return tagged
 
@@ -148,13 +146,8 @@ def unpack(packed: Iterable[PackedChunk]) -> list[Chunk]:
 def copied(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Return chunks whose metadata the caller may change."""
     return [
-        msgspec.structs.replace(chunk, metadata=_copy(chunk.metadata)) if chunk.metadata else chunk
+        msgspec.structs.replace(chunk, metadata=copy_values(chunk.metadata))
+        if chunk.metadata
+        else chunk
         for chunk in chunks
     ]
-
-
-def _copy(metadata: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value if type(value) in _IMMUTABLE else deepcopy(value)
-        for name, value in metadata.items()
-    }

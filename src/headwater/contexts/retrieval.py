@@ -18,10 +18,9 @@ from headwater.core.logging import log
 from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
 from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTimeoutError
-from headwater.features.arguments import bind, recordable
 from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedRetrieval
-from headwater.features.running_calls import Call
+from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Raising
@@ -80,7 +79,7 @@ class Retrievers:
     async def _results(
         self, retriever: RetrieverDef, bound: inspect.BoundArguments, arguments: Mapping[str, Any]
     ) -> _Results:
-        call, frame = Call(retriever, arguments), current_frame()
+        call, frame = UserCall(retriever, arguments), current_frame()
         # A replay searches again, and its results may be of the past: they are not for others.
         if retriever.cache_ttl is None or frame.is_isolated:
             with calling(call):

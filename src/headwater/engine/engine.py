@@ -15,12 +15,15 @@ from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.contexts.retrieval import Retrievers
 from headwater.core.clock import Clock
+from headwater.core.thread_offload import Offload
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
 from headwater.features.event_handlers import EventHandlers
 from headwater.features.reader import Reader
 from headwater.features.refresh import Refresh
-from headwater.features.services import Services, make_services
+from headwater.features.services import Services
+from headwater.features.user_calls import ContextCalls, FeatureCalls
+from headwater.ports import Backends
 from headwater.settings.schema import Settings
 
 
@@ -47,12 +50,22 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     backends = await connect(settings, clock)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
-        engine = _wire(make_services(registry, settings, clock, backends))
+        engine = _wire(registry, settings, clock, backends)
         undo.pop_all()
     return engine
 
 
-def _wire(services: Services) -> Engine:
+def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
+    offload = Offload(settings.worker.threads)
+    services = Services(
+        registry,
+        settings,
+        clock,
+        backends,
+        offload,
+        FeatureCalls(offload, settings.worker.handler_timeout),
+        ContextCalls(offload, settings.context.timeout),
+    )
     reader = Reader(services)
     assembler = Assembler(services, reader, count_context)
     return Engine(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from copy import deepcopy
 from datetime import datetime
-from types import NoneType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,10 +11,8 @@ import msgspec
 from headwater.core.values import FeatureValue, Part
 from headwater.declarations import Chunk
 from headwater.declarations.features import FeatureDef
-from headwater.features.running_calls import argument_key
+from headwater.features.running_calls import argument_key, copy_mutable
 from headwater.records.lineage import Context
-
-IMMUTABLE = frozenset({str, int, float, bool, NoneType})
 
 
 class TrackedFeature(NamedTuple):
@@ -124,7 +120,10 @@ class ReadTracker(Reads):
         self._failed.pop(key, None)
         if self._values.get(key) == value:
             return
-        self._values[key] = copied = _copy_mutable(value)
+        # The function may change the value that it got.
+        kept = copy_mutable(value.value)
+        copied = value if kept is value.value else msgspec.structs.replace(value, value=kept)
+        self._values[key] = copied
         self.features.append(TrackedFeature(feature, entity_id, copied))
 
     def track_retrieval(self, retrieval: TrackedRetrieval) -> None:
@@ -155,13 +154,6 @@ class ReadTracker(Reads):
                 self.track_feature(*read)
             else:
                 self.track_retrieval(read)
-
-
-def _copy_mutable(value: FeatureValue) -> FeatureValue:
-    """Return a value that stays as it is when the function changes the one it got."""
-    if type(value.value) in IMMUTABLE:
-        return value
-    return msgspec.structs.replace(value, value=deepcopy(value.value))
 
 
 class OnFailure:

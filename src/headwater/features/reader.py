@@ -17,12 +17,11 @@ from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.features.cells import history_cell, make_cell, make_change
-from headwater.features.frame import calling, current_frame, current_reads, tracking
-from headwater.features.past import Past
+from headwater.features.frame import Past, calling, current_frame, current_reads, tracking
 from headwater.features.provenance_cache import ProvenanceCache
 from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
-from headwater.features.running_calls import Call
+from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.ports import Point
@@ -153,7 +152,7 @@ class Reader:
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Compute a value; concurrent readers of one missing value share the computation."""
-        call = Call(feature, {feature.entity.id_field: entity_id})
+        call = UserCall(feature, {feature.entity.id_field: entity_id})
         compute = partial(self._call, feature, entity_id)
         failed = TrackedFeature(feature, entity_id, _MISSING)
         with OnFailure(lambda: current_reads().track_failure(failed)):

@@ -1,19 +1,25 @@
-"""The user functions that are running, and the guard against recursion without an end."""
+"""Calls of user functions: their arguments, and the guard against recursion without an end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from types import NoneType
 from typing import Any, NamedTuple
 
-from headwater.core.canonical_json import canonical, to_tagged
+from headwater.core.canonical_json import canonical, child, to_tagged
 from headwater.declarations import ContextDef, RetrieverDef
 from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
 
 _MAX_DEPTH = 32
 """How many contexts and retrievers may be nested."""
 
+IMMUTABLE = frozenset({str, int, float, bool, NoneType})
 
-class Call(NamedTuple):
+
+class UserCall(NamedTuple):
     """A declared function and the arguments to call it with."""
 
     definition: FeatureDef | ContextDef | RetrieverDef
@@ -24,11 +30,43 @@ class Call(NamedTuple):
         """Whether the depth of such calls is limited: reads of features may form long chains."""
         return not isinstance(self.definition, FeatureDef)
 
-    def repeats(self, other: Call) -> bool:
+    def repeats(self, other: UserCall) -> bool:
         """Return whether both call one function with the same arguments: 1 and 1.0 differ."""
         return self.definition is other.definition and (
             argument_key(self.arguments) == argument_key(other.arguments)
         )
+
+
+def bind(
+    definition: ContextDef | RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Return the arguments by the names of their parameters, defaults included."""
+    try:
+        bound = definition.signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise InvalidInputError(f"{definition.name!r}: {error}") from error
+    bound.apply_defaults()
+    return bound
+
+
+def recordable(values: Mapping[str, Any], pointer: str) -> dict[str, Any]:
+    """Return copies of the values; raise RecordValueError for one that a record cannot hold.
+
+    A function may change the arguments that it gets; the record has them as they were.
+    """
+    for name, value in values.items():
+        to_tagged(value, child(pointer, name))
+    return copy_values(values)
+
+
+def copy_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return copies of the values, which the caller may change."""
+    return {name: copy_mutable(value) for name, value in values.items()}
+
+
+def copy_mutable(value: Any) -> Any:
+    """Return a copy of a value; the value itself if it cannot change."""
+    return value if type(value) in IMMUTABLE else deepcopy(value)
 
 
 def argument_key(arguments: Mapping[str, Any]) -> bytes:
@@ -41,7 +79,7 @@ class RunningCall:
 
     __slots__ = ("call", "is_over", "parent", "sharers")
 
-    def __init__(self, call: Call, parent: RunningCall | None) -> None:
+    def __init__(self, call: UserCall, parent: RunningCall | None) -> None:
         """Raise RecursionError if the call repeats one of its callers, or is nested too deeply."""
         # A task that a function leaves behind is no longer inside of the call that started it.
         callers = [] if parent is None else list(parent.stack())
@@ -85,7 +123,7 @@ class RunningCall:
         return []
 
 
-def _check_recursion(stack: list[RunningCall], call: Call) -> None:
+def _check_recursion(stack: list[RunningCall], call: UserCall) -> None:
     if any(running.call.repeats(call) for running in stack):
         raise _recursion([*(running.name for running in reversed(stack)), call.definition.name])
     nested = [running.name for running in stack if running.call.is_nestable]

@@ -22,13 +22,3 @@ class Services(msgspec.Struct, frozen=True):
     offload: Offload
     feature_calls: FeatureCalls
     context_calls: ContextCalls
-
-
-def make_services(
-    registry: Registry, settings: Settings, clock: Clock, backends: Backends
-) -> Services:
-    """Return the services of a store whose backends are connected."""
-    offload = Offload(settings.worker.threads)
-    feature_calls = FeatureCalls(offload, settings.worker.handler_timeout)
-    context_calls = ContextCalls(offload, settings.context.timeout)
-    return Services(registry, settings, clock, backends, offload, feature_calls, context_calls)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from headwater.features.frame import begin_call, current_frame, enter
-from headwater.features.running_calls import Call, RunningCall
+from headwater.features.running_calls import RunningCall, UserCall
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._flights: dict[tuple[int, str], _Flight] = {}
 
-    async def do(self, key: str, call: Call, run: Run[T], on_abandoned: OnAbandoned) -> T:
+    async def do(self, key: str, call: UserCall, run: Run[T], on_abandoned: OnAbandoned) -> T:
         """Return the result of the task with that key; the task outlives callers that give up.
 
         Raise RecursionError if the task waits for this caller.
@@ -58,7 +58,7 @@ class SingleFlight(Generic[T]):
                 flight.call.sharers.remove(waiting)
 
     def _start(
-        self, place: tuple[int, str], call: Call, run: Run[T], on_abandoned: OnAbandoned
+        self, place: tuple[int, str], call: UserCall, run: Run[T], on_abandoned: OnAbandoned
     ) -> _Flight:
         begun = begin_call(call)
         task = asyncio.ensure_future(_run(begun, run))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.tokens import Tokenizer
 from headwater.errors import ReplayError
-from headwater.records.core import Commitment, Core, Item
+from headwater.records.core import Core, disclosed
 from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context
 from headwater.records.record import content_hash, moment_text
 
 Mode = Literal["show", "reassemble", "as_of", "live"]
+
+_SHOWN = {
+    True: "exact: the stored text, which has the recorded hash",
+    False: "broken: the stored text does not have the recorded hash",
+    None: "the text is withheld or erased; only its hash is stored",
+}
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,27 +45,16 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 def show(core: Core) -> Replay:
     """Return the stored text."""
-    text, recorded = core.output.content, core.output.content_hash
-    if not isinstance(text, str):
-        return Replay(
-            context_id=core.context_id,
-            mode="show",
-            fidelity="the text is withheld or erased; only its hash is stored",
-            content=None,
-            content_hash=recorded,
-            matches=None,
-        )
-    actual = content_hash(text)
-    same = actual == recorded
+    text, recorded = disclosed(core.output.content), core.output.content_hash
+    actual = recorded if text is None else content_hash(text)
+    matches = None if text is None else actual == recorded
     return Replay(
         context_id=core.context_id,
         mode="show",
-        fidelity="exact: the stored text, which has the recorded hash"
-        if same
-        else "broken: the stored text does not have the recorded hash",
+        fidelity=_SHOWN[matches],
         content=text,
         content_hash=actual,
-        matches=same,
+        matches=matches,
     )
 
 
@@ -87,27 +82,11 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
 
 
 def _fitted(core: Core) -> Fitted:
-    rules = core.policy
-    policy = msgspec.convert(
-        {
-            "max_tokens": rules.max_tokens,
-            "separator": rules.separator,
-            "on_overflow": rules.on_overflow,
-            "backfill": rules.backfill,
-        },
-        BudgetPolicy,
-    )
+    policy = msgspec.convert(core.policy, BudgetPolicy, from_attributes=True)
     counted = core.tokenizer
     tokenizer = Tokenizer(counted.name, counted.exact, counted.margin_percent)
-    return fit([_candidate(item) for item in core.items], policy, tokenizer)
-
-
-def _candidate(item: Item) -> Candidate:
-    return Candidate(_plain(item.content), item.priority, item.required, item.truncate)
-
-
-def _plain(text: Any) -> str:
-    return "" if isinstance(text, Commitment) else text
+    candidates = [Candidate(str(i.content), i.priority, i.required, i.truncate) for i in core.items]
+    return fit(candidates, policy, tokenizer)
 
 
 def _with_fit(core: Core, fitted: Fitted) -> Core:
