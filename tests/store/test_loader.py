@@ -143,6 +143,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     text += "@feature(entity=User, name=NAME)\ndef a(user_id: str) -> int: ...\n"
     (package / "features.py").write_text(text)
     monkeypatch.chdir(tmp_path)
+    # Other tests load files with these names in the same process.
+    for name in ("acme", "acme.names", "acme.features", "again", "toplevel_helper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -182,8 +185,26 @@ def test_a_namespace_package_works_by_its_dotted_name(project: Path) -> None:
     assert list(runtime_of(load_store("acme.features")).registry.features) == ["size"]
 
 
+def test_a_module_of_a_package_that_is_loaded_again_is_the_same_store(project: Path) -> None:
+    assert load_store("acme.features") is load_store(project / "acme" / "features.py")
+
+
+def test_a_features_file_of_another_folder_is_not_found_by_imports(project: Path) -> None:
+    other = project / "other" / "shop_features.py"
+    other.parent.mkdir()
+    other.write_text(HEAD)
+    load_store(other)
+    (project / "main_features.py").write_text("import shop_features\n" + HEAD)
+    with pytest.raises(FeaturesFileError, match="No module named 'shop_features'"):
+        load_store(project / "main_features.py")
+
+
 def test_a_file_that_is_loaded_under_two_names_is_refused(project: Path) -> None:
     package = project / "acme"
+    stale = project / "stale" / "features.py"
+    stale.parent.mkdir()
+    stale.write_text(HEAD)
+    load_store(stale)  # another file of this name does not hide the second name
     text = "import sys\nsys.path.insert(0, sys.path[0] + '/acme')\nimport again\n"
     (package / "again.py").write_text("import features\n")
     source = (package / "features.py").read_text().replace("from .names", "from acme.names")

@@ -106,11 +106,12 @@ class FeaturesModule(ModuleType):
 
 
 def _load(source: FeaturesSource) -> ModuleType:
-    with ExitStack() as undo:
-        undo.enter_context(_importable(source.root))
+    _forget_other_files(source)
+    with _importable(source.root):
         parent, _, child = source.name.rpartition(".")
         if parent:
-            _import_parent(source, parent)
+            with _explained(source):
+                import_module(parent)
         existing = sys.modules.get(source.name)
         if source.is_in_package and existing is not None:
             _check_same_file(existing, source)
@@ -123,9 +124,12 @@ def _load(source: FeaturesSource) -> ModuleType:
     return module
 
 
-def _import_parent(source: FeaturesSource, parent: str) -> None:
-    with _explained(source):
-        import_module(parent)
+def _forget_other_files(source: FeaturesSource) -> None:
+    """Remove features files that were loaded before, so that no import finds one of them."""
+    for name, module in list(sys.modules.items()):
+        is_top_level = isinstance(module, FeaturesModule) and not module.__package__
+        if is_top_level and _file_of(module) != source.file.resolve():
+            del sys.modules[name]
 
 
 def _run(source: FeaturesSource) -> FeaturesModule:
