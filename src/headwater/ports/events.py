@@ -66,6 +66,21 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     dead_at: datetime
 
 
+class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of dead letters; ``since`` (inclusive) and ``before`` apply to ``dead_at``.
+
+    Unknown and invalid ids are ignored.
+    """
+
+    ids: Collection[str] | None = None
+    feature: str | None = None
+    event_type: str | None = None
+    entity_id: str | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+    limit: int = 100
+
+
 class Failure(msgspec.Struct, frozen=True, gc=False):
     """A feature that failed for an event, with the last error and the number of attempts."""
 
@@ -202,22 +217,8 @@ class Leases(Protocol):
 class DeadLetters(Protocol):
     """Events that a feature could not handle, kept until they are redriven or discarded."""
 
-    async def letters(
-        self,
-        *,
-        ids: Collection[str] | None = None,
-        feature: str | None = None,
-        event_type: str | None = None,
-        entity_id: str | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-    ) -> list[DeadLetter]:
-        """Return the dead letters that match all filters, oldest first.
-
-        ``since`` (inclusive) and ``before`` (exclusive) apply to ``dead_at``. Unknown and invalid
-        ids are ignored.
-        """
+    async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
+        """Return the dead letters that match all filters of the query, oldest first."""
 
     async def count(self) -> int:
         """Return the number of dead letters."""

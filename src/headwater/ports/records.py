@@ -50,6 +50,17 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
                 )
 
 
+class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of records, and the page; ``start`` is inclusive, ``end`` exclusive."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    name: str | None = None
+    freshness_status: str | None = None
+    before: str | None = None
+    limit: int = 100
+
+
 def is_storable(text: str) -> bool:
     """Return True if every record log can store this text and look it up."""
     return len(text) <= LONGEST_NAME and _UNSTORABLE.search(text) is None
@@ -84,17 +95,8 @@ class RecordLog(Protocol):
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
         """Return the context ids with this prefix, in sorted order."""
 
-    async def records(
-        self,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> list[RecordSummary]:
-        """Return the records that match all filters; ``start`` is inclusive, ``end`` exclusive."""
+    async def records(self, query: RecordQuery) -> list[RecordSummary]:
+        """Return the records that match all filters of the query."""
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100

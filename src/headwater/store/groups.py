@@ -10,7 +10,7 @@ from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Reconciler
-from headwater.ports import ConsumerLag, DeadLetter, Health, PublishResult
+from headwater.ports import ConsumerLag, DeadLetter, DeadLetterQuery, Health, PublishResult
 from headwater.records.diff import ContextDiff
 from headwater.records.lineage import ContextTrace
 from headwater.records.record import Record
@@ -184,7 +184,7 @@ class DeadLetterVerbs:
         last_item KeyError: 'item'
         """
         engine = await self._runtime.open()
-        return await engine.backends.dead_letters.letters(
+        query = DeadLetterQuery(
             ids=ids,
             feature=None if feature is None else feature_name(feature),
             event_type=event_type,
@@ -193,6 +193,7 @@ class DeadLetterVerbs:
             before=before,
             limit=limit,
         )
+        return await engine.backends.dead_letters.letters(query)
 
     async def redrive(self, *ids: str) -> None:
         """Run dead letters again, each for the failed feature only; all or none.

@@ -25,7 +25,7 @@ from headwater.errors import (
     ImmutableRecordError,
     InvalidInputError,
 )
-from headwater.ports import StoredRecord
+from headwater.ports import RecordQuery, StoredRecord
 from tests.backends.postgres.story import Open, until
 from tests.servers import mortal_postgres
 from tests.stored import START, record
@@ -103,7 +103,7 @@ async def test_a_record_that_postgres_cannot_keep_takes_no_other_with_it(
         *[type(None)] * 5,
         ImmutableRecordError,
     ]
-    assert len(await past.records.records()) == 6
+    assert len(await past.records.records(RecordQuery())) == 6
     with pytest.raises(InvalidInputError):
         await past.records.append(bad[0], [])
 
@@ -123,7 +123,7 @@ async def test_what_only_postgres_refuses_takes_no_other_append_with_it(
     assert isinstance(answers[20], InvalidInputError)
     assert "index row" in str(answers[20])
     assert len(await past.records.find(b"key")) == 40
-    assert len(await past.records.records()) == 40
+    assert len(await past.records.records(RecordQuery())) == 40
     # By halves, and not one by one.
     assert await transactions(database) <= 6
 
@@ -139,7 +139,7 @@ async def test_who_gives_up_before_its_turn_is_not_kept_and_does_not_stop_the_ot
     assert isinstance(answers[0], asyncio.CancelledError)
     assert answers[1:] == [None] * 9
     assert await past.records.get(records[0].context_id) is None
-    assert len(await past.records.records()) == 9
+    assert len(await past.records.records(RecordQuery())) == 9
 
 
 async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_not(
@@ -154,7 +154,7 @@ async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_no
     await past.records.append(later, [])
     assert await past.records.get(stuck.context_id) is None
     await past.records.append(stuck, [])
-    assert len(await past.records.records()) == 2
+    assert len(await past.records.records(RecordQuery())) == 2
 
 
 async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
@@ -183,7 +183,7 @@ async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
         # It was on its way all the time: kept late and whole, and again means nothing.
         await until(come_through)
         await past.records.append(stuck, [])
-        assert len(await past.records.records()) == 3
+        assert len(await past.records.records(RecordQuery())) == 3
         await past.close()
 
 
@@ -260,7 +260,7 @@ async def test_a_connection_that_is_lost_is_not_noticed(
         " WHERE application_name = 'headwater/' || current_schema()"
     )
     await past.records.append(record(), [])
-    assert len(await past.records.records()) == 2
+    assert len(await past.records.records(RecordQuery())) == 2
 
 
 async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_afterwards(
@@ -285,7 +285,7 @@ async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_
             lambda: log.append(record(), []),
             lambda: log.get(kept.context_id),
             lambda: log.ids_beginning("0", 10),
-            lambda: log.records(before=kept.context_id),
+            lambda: log.records(RecordQuery(before=kept.context_id)),
             lambda: log.find(b"key"),
             lambda: log.redact("a", expected=b"", disclosures=b"", redactions=b""),
         ]

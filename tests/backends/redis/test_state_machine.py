@@ -25,7 +25,7 @@ from headwater.core.clock import SystemClock
 from headwater.core.partitioning import partition_of
 from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.errors import LeaseLostError
-from headwater.ports import Batch, Change, Delivery, Handled, Lease, Outcome
+from headwater.ports import Batch, Change, DeadLetterQuery, Delivery, Handled, Lease, Outcome
 from headwater.settings.schema import Settings
 from headwater.testing.conformance.suite import START, dead_letter
 from tests.backends.redis.confirming import confirm
@@ -173,7 +173,7 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.dead)
     @rule()
     def redrive(self) -> None:
-        letters = self.run(self.observer.dead_letters.letters())
+        letters = self.run(self.observer.dead_letters.letters(DeadLetterQuery()))
         for letter in letters:
             number = letter.event.payload["number"]
             self.failing.discard(number)
@@ -186,7 +186,7 @@ class Engine(RuleBasedStateMachine):
         cells = self.run(self.observer.online.get("User", ENTITIES))
         assert [_journal(own) for own in cells] == list(self.journals.values())
         assert self.run(self.observer.bus.backlog()) == sum(map(len, self.waiting))
-        letters = self.run(self.observer.dead_letters.letters())
+        letters = self.run(self.observer.dead_letters.letters(DeadLetterQuery()))
         assert sorted(letter.event.payload["number"] for letter in letters) == sorted(self.dead)
 
     def outcome(self, batch: Batch) -> Outcome:

@@ -18,6 +18,7 @@ from headwater.backends.connect import connect
 from headwater.backends.sqlite import writer
 from headwater.backends.sqlite.records import SqliteRecordLog
 from headwater.core.clock import SystemClock
+from headwater.ports import RecordQuery
 from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import Embedded, embedded
 from tests.stored import START, record
@@ -91,7 +92,7 @@ async def test_a_record_whose_append_returned_survives_the_death_of_its_process(
 ) -> None:
     assert run(KILLED, tmp_path).returncode == -signal.SIGKILL
     backends = await connect(Settings().replace(home=tmp_path), SystemClock())
-    assert len(await backends.records.records()) == 50
+    assert len(await backends.records.records(RecordQuery())) == 50
     assert len(await backends.records.find(b"key")) == 50
     await backends.lifecycle.close()
 
@@ -190,8 +191,9 @@ async def test_a_list_is_one_range_of_an_index(
 ) -> None:
     first = record()
     await log.append(first, [])
+    day = timedelta(days=1)
     await log.records(
-        start=START - timedelta(days=1), end=START, before=first.context_id, **PLANS[index]
+        RecordQuery(start=START - day, end=START, before=first.context_id, **PLANS[index])
     )
     assert f"USING INDEX {index} (" in plan()
     assert "(created_at,context_id)<" in plan()

@@ -16,7 +16,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord, is_storable
+from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
 
 _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
@@ -183,26 +183,17 @@ class PostgresRecordLog:
         )
         return [context_id for (context_id,) in rows]
 
-    async def records(
-        self,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> list[RecordSummary]:
+    async def records(self, query: RecordQuery) -> list[RecordSummary]:
         # One bound and not two: with two, Postgres may start the index scan at the wrong one.
-        bound = await self._position(before)
-        if end is not None:
-            bound = min(bound, (_utc(end), ""))
-        filters = {"created_at >=": start and _utc(start), "name =": name}
-        filters |= {"freshness_status =": freshness_status}
-        tests = {test: value for test, value in filters.items() if value is not None}
-        if not all(is_storable(text) for text in (name, freshness_status) if text is not None):
+        bound = await self._position(query.before)
+        if query.end is not None:
+            bound = min(bound, (_utc(query.end), ""))
+        texts = {"name =": query.name, "freshness_status =": query.freshness_status}
+        if not all(is_storable(text) for text in texts.values() if text is not None):
             return []
-        return await self._list(records_where(tests), *bound, limit, *tests.values())
+        filters = {"created_at >=": query.start and _utc(query.start), **texts}
+        tests = {test: value for test, value in filters.items() if value is not None}
+        return await self._list(records_where(tests), *bound, query.limit, *tests.values())
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100

@@ -7,8 +7,8 @@ stream of all letters: right after the commit, or when letters are next read.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 
 import msgspec
 
@@ -18,7 +18,7 @@ from headwater.backends.redis.publishing import Publisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter
+from headwater.ports import DeadLetter, DeadLetterQuery
 
 _PAGE = 500
 _REDRIVE_WINDOW = timedelta(days=1)
@@ -33,33 +33,13 @@ class RedisDeadLetters:
         self._keys = keys
         self._publisher = publisher
 
-    async def letters(
-        self,
-        *,
-        ids: Collection[str] | None = None,
-        feature: str | None = None,
-        event_type: str | None = None,
-        entity_id: str | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-    ) -> list[DeadLetter]:
-        def matches(letter: DeadLetter) -> bool:
-            return (
-                (ids is None or letter.id in ids)
-                and feature in (None, letter.feature)
-                and event_type in (None, letter.event.event_type)
-                and entity_id in (None, letter.event.entity_id)
-                and (since is None or letter.dead_at >= since)
-                and (before is None or letter.dead_at < before)
-            )
-
+    async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
         await self._move_all()
         found: list[DeadLetter] = []
         async for letter in self._all():
-            if matches(letter):
+            if _matches(query, letter):
                 found.append(letter)
-            if len(found) == limit:
+            if len(found) == query.limit:
                 break
         return found
 
@@ -130,6 +110,17 @@ class RedisDeadLetters:
             )
             positions = [position for position, _ in entries]
             await self._redis.call(command(source, "XDEL", source, *positions))
+
+
+def _matches(query: DeadLetterQuery, letter: DeadLetter) -> bool:
+    return (
+        (query.ids is None or letter.id in query.ids)
+        and query.feature in (None, letter.feature)
+        and query.event_type in (None, letter.event.event_type)
+        and query.entity_id in (None, letter.event.entity_id)
+        and (query.since is None or letter.dead_at >= query.since)
+        and (query.before is None or letter.dead_at < query.before)
+    )
 
 
 def _check_id(letter_id: str) -> None:

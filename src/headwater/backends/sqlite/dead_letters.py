@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,7 +13,7 @@ from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.values import ServiceEvent
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter
+from headwater.ports import DeadLetter, DeadLetterQuery
 
 _COLUMNS = (
     "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at"
@@ -40,27 +39,17 @@ class SqliteDeadLetters:
         self._writer = writer
         self._clock = clock
 
-    async def letters(
-        self,
-        *,
-        ids: Collection[str] | None = None,
-        feature: str | None = None,
-        event_type: str | None = None,
-        entity_id: str | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-    ) -> list[DeadLetter]:
+    async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
         rows = self._home.read(
             _LETTERS,
             (
-                None if ids is None else msgspec.json.encode(list(ids)).decode(),
-                feature,
-                event_type,
-                entity_id,
-                None if since is None else to_micros(since),
-                None if before is None else to_micros(before),
-                limit,
+                None if query.ids is None else msgspec.json.encode(list(query.ids)).decode(),
+                query.feature,
+                query.event_type,
+                query.entity_id,
+                None if query.since is None else to_micros(query.since),
+                None if query.before is None else to_micros(query.before),
+                query.limit,
             ),
         )
         return [_letter(row) for row in rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +14,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord, is_storable
+from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
 
 R = TypeVar("R", bound=RecordSummary)
 
@@ -88,33 +87,25 @@ class SqliteRecordLog:
         rows = self._home.read(_WITH_PREFIX, (prefix, prefix + _LAST_CHARACTER, limit))
         return [context_id for (context_id,) in rows]
 
-    async def records(
-        self,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> list[RecordSummary]:
+    async def records(self, query: RecordQuery) -> list[RecordSummary]:
         # One bound instead of two: with two, SQLite would start each page at the wrong one.
-        bound = self._position(before)
-        if end is not None:
-            bound = min(bound, (to_micros(end), ""))
+        bound = self._position(query.before)
+        if query.end is not None:
+            bound = min(bound, (to_micros(query.end), ""))
         sql = f"SELECT {_SUMMARY} FROM records WHERE (created_at, context_id) < (?, ?)"
         arguments: list[str | int] = [*bound]
-        if start is not None:
+        if query.start is not None:
             sql += " AND created_at >= ?"
-            arguments.append(to_micros(start))
-        for column, value in (("name", name), ("freshness_status", freshness_status)):
+            arguments.append(to_micros(query.start))
+        texts = {"name": query.name, "freshness_status": query.freshness_status}
+        for column, value in texts.items():
             if value is not None:
                 if not is_storable(value):
                     return []
                 sql += f" AND {column} = ?"
                 arguments.append(value)
         order = " ORDER BY created_at DESC, context_id DESC LIMIT ?"
-        return self._summaries(sql + order, (*arguments, limit))
+        return self._summaries(sql + order, (*arguments, query.limit))
 
     async def find(
         self, key: bytes, *, before: str | None = None, limit: int = 100

@@ -11,7 +11,7 @@ import msgspec
 from headwater.contexts.recorder import Index, index_of
 from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError
 from headwater.errors.hints import nearest
-from headwater.ports import RecordLog, RecordSummary, StoredRecord
+from headwater.ports import RecordLog, RecordQuery, RecordSummary, StoredRecord
 from headwater.records.ids import HEX, spelled
 from headwater.records.lineage import FreshnessStatus
 from headwater.settings.schema import Settings
@@ -79,7 +79,7 @@ class ContextSearch:
             raise InvalidInputError(
                 f"no freshness_status {freshness_status!r}; {nearest(freshness_status, statuses)}"
             )
-        listed = await self._records.records(
+        query = RecordQuery(
             start=start,
             end=end,
             name=name,
@@ -87,7 +87,7 @@ class ContextSearch:
             before=cursor,
             limit=limit + 1,
         )
-        return _page(listed, limit)
+        return _page(await self._records.records(query), limit)
 
     async def find(self, query: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
         """List contexts with this provenance, the newest first."""

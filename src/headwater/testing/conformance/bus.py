@@ -218,7 +218,7 @@ class BusConformance(Suite):
         assert await other.value_online() == 2
         assert await other.value_at(after(-9)) == 4
         assert await other.value_at(START) == 1
-        assert [letter.feature for letter in await other.dead_letters.letters()] == ["visits"]
+        assert [letter.feature for letter in await other.letters()] == ["visits"]
         assert numbers(await store.only_batch(leases)) == [8]
 
     async def test_a_commit_under_a_void_lease_is_refused_and_nothing_is_stored(
@@ -389,7 +389,7 @@ class BusConformance(Suite):
         (cells,) = await store.online.get("User", ["u1"])
         assert "clicks" not in cells
         assert await store.value_at(after(MANY)) is None
-        assert await store.dead_letters.letters() == []
+        assert await store.letters() == []
         assert await store.bus.backlog() == 2
 
 

@@ -29,7 +29,7 @@ class DeadLettersConformance(Suite):
     ) -> None:
         leases = await store.hold()
         written = await self._fail(store, leases, click(number=3))
-        (letter,) = await other.dead_letters.letters()
+        (letter,) = await other.letters()
         assert letter == msgspec.structs.replace(written, id=letter.id)
         assert letter.id
 
@@ -37,9 +37,9 @@ class DeadLettersConformance(Suite):
         leases = await store.hold()
         for number in range(3):
             await self._fail(store, leases, click(f"u{number}", number))
-        letters = await store.dead_letters.letters()
+        letters = await store.letters()
         assert [letter.event.payload["number"] for letter in letters] == [0, 1, 2]
-        assert await store.dead_letters.letters(limit=2) == letters[:2]
+        assert await store.letters(limit=2) == letters[:2]
 
     async def test_letters_can_be_listed_by_feature_and_by_event_type(self, store: Opened) -> None:
         leases = await store.hold()
@@ -47,7 +47,7 @@ class DeadLettersConformance(Suite):
         await self._fail(store, leases, click(number=0), "clicks")
         await self._fail(store, leases, view, "clicks")
         await self._fail(store, leases, view, "visits")
-        listed = store.dead_letters.letters
+        listed = store.letters
         by_feature = [letter.event.event_type for letter in await listed(feature="clicks")]
         assert by_feature == ["click", "view"]
         assert [letter.feature for letter in await listed(event_type="view")] == [
@@ -62,7 +62,7 @@ class DeadLettersConformance(Suite):
         leases = await store.hold()
         for number in range(3):
             await self._fail(store, leases, click(f"u{number % 2}", number))
-        listed = store.dead_letters.letters
+        listed = store.letters
         first, second, third = await listed()
         assert await listed(entity_id="u0") == [first, third]
         assert await listed(entity_id="u0", limit=1) == [first]
@@ -76,7 +76,7 @@ class DeadLettersConformance(Suite):
         leases = await store.hold()
         for number in range(3):
             await self._fail(store, leases, click(number=number), at=after(number))
-        listed = store.dead_letters.letters
+        listed = store.letters
         first, second, third = await listed()
         assert await listed(since=second.dead_at) == [second, third]
         assert await listed(before=second.dead_at) == [first]
@@ -89,7 +89,7 @@ class DeadLettersConformance(Suite):
         for number in range(3):
             await self._fail(store, leases, click(f"u{number}", number))
         assert await other.dead_letters.count() == 3
-        first, second, _ = await other.dead_letters.letters()
+        first, second, _ = await other.letters()
         await other.dead_letters.redrive([first.id])
         await other.dead_letters.discard([second.id])
         assert await store.dead_letters.count() == 1
@@ -100,9 +100,9 @@ class DeadLettersConformance(Suite):
         leases = await store.hold()
         event = click(number=3, event_id="e1")
         await self._fail(store, leases, event, "visits")
-        (letter,) = await store.dead_letters.letters()
+        (letter,) = await store.letters()
         await other.dead_letters.redrive([letter.id])
-        assert await store.dead_letters.letters() == []
+        assert await store.letters() == []
         batch = await store.only_batch(leases)
         (delivery,) = batch.deliveries
         assert delivery.only == "visits"
@@ -115,16 +115,16 @@ class DeadLettersConformance(Suite):
     ) -> None:
         leases = await store.hold()
         await self._fail(store, leases, click())
-        (letter,) = await store.dead_letters.letters()
+        (letter,) = await store.letters()
         with pytest.raises(UnknownDeadLetterError):
             await store.dead_letters.redrive([letter.id, "999999"])
-        assert await store.dead_letters.letters() == [letter]
+        assert await store.letters() == [letter]
         assert await store.bus.backlog() == 0
 
     async def test_a_letter_is_redriven_once(self, store: Opened) -> None:
         leases = await store.hold()
         await self._fail(store, leases, click())
-        (letter,) = await store.dead_letters.letters()
+        (letter,) = await store.letters()
         await store.dead_letters.redrive([letter.id])
         with pytest.raises(UnknownDeadLetterError):
             await store.dead_letters.redrive([letter.id])
@@ -133,24 +133,24 @@ class DeadLettersConformance(Suite):
     async def test_a_letter_that_fails_again_gets_a_new_id(self, store: Opened) -> None:
         leases = await store.hold()
         await self._fail(store, leases, click())
-        (first,) = await store.dead_letters.letters()
+        (first,) = await store.letters()
         await store.dead_letters.redrive([first.id])
         batch = await store.only_batch(leases)
         await store.bus.commit(outcome(batch, dead=[dead_letter(batch)]))
-        (second,) = await store.dead_letters.letters()
+        (second,) = await store.letters()
         assert second.id != first.id
 
     async def test_discard_removes_letters_permanently(self, store: Opened) -> None:
         leases = await store.hold()
         for number in range(3):
             await self._fail(store, leases, click(f"u{number}", number))
-        first, second, third = await store.dead_letters.letters()
+        first, second, third = await store.letters()
         await store.dead_letters.discard([first.id, third.id])
-        assert await store.dead_letters.letters() == [second]
+        assert await store.letters() == [second]
         assert await store.bus.backlog() == 0
         with pytest.raises(UnknownDeadLetterError):
             await store.dead_letters.discard([second.id, third.id])
-        assert await store.dead_letters.letters() == [second]
+        assert await store.letters() == [second]
 
     async def _fail(
         self,

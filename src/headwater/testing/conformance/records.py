@@ -122,7 +122,7 @@ class RecordLogConformance(Suite):
         await store.records.append(again, [b"a", b"b"])
         await other.records.append(again, [b"b"])
         assert await store.records.get(kept.context_id) == kept
-        assert await store.records.records() == [summary(kept)]
+        assert await store.summaries() == [summary(kept)]
         assert await store.records.find(b"a") == [summary(kept)]
         assert await store.records.find(b"b") == []
 
@@ -158,7 +158,7 @@ class RecordLogConformance(Suite):
             assert (error.stored, error.given) == (kept.record_hash, changed.record_hash)
         assert await store.records.get(kept.context_id) == kept
         assert await store.records.get(changed.record_hash) is None
-        assert await store.records.records() == [summary(kept)]
+        assert await store.summaries() == [summary(kept)]
         assert await store.records.find(b"b") == []
 
     async def test_a_refused_record_does_not_affect_other_appends(self, store: Opened) -> None:
@@ -188,13 +188,13 @@ class RecordLogConformance(Suite):
         )
         assert [type(answer) for answer in answers[5:7]] == [InvalidInputError] * 2
         assert answers[:5] + answers[7:] == [None] * 10
-        assert await store.records.records() == newest_first(kept)
+        assert await store.summaries() == newest_first(kept)
 
     async def test_the_longest_texts_are_returned_and_found(self, store: Opened) -> None:
         kept = record(name=LONGEST, freshness_status=LONGEST)
         await append(store, kept)
         assert await store.records.get(kept.context_id) == kept
-        found = await store.records.records(name=LONGEST, freshness_status=LONGEST)
+        found = await store.summaries(name=LONGEST, freshness_status=LONGEST)
         assert found == [summary(kept)]
 
     async def test_a_cancelled_append_does_not_affect_other_appends(self, store: Opened) -> None:
@@ -266,8 +266,8 @@ class RecordLogConformance(Suite):
         # After the clock was set back, an id can be later than its record.
         kept.append(record(new_id=context_id(after(1_000)), at=after(-1)))
         await append(store, *kept)
-        assert await store.records.records() == newest_first(kept)
-        assert await store.records.records(limit=5) == newest_first(kept)[:5]
+        assert await store.summaries() == newest_first(kept)
+        assert await store.summaries(limit=5) == newest_first(kept)[:5]
 
     async def test_records_appended_meanwhile_do_not_shift_the_pages(
         self, store: Opened, other: Opened
@@ -278,19 +278,19 @@ class RecordLogConformance(Suite):
         found: list[RecordSummary] = []
         while len(listed) < len(kept):
             last = listed[-1].context_id if listed else None
-            listed += await other.records.records(end=after(100), before=last, limit=4)
+            listed += await other.summaries(end=after(100), before=last, limit=4)
             found += await other.records.find(b"key", before=last, limit=4)
             await store.records.append(record(at=after(50 + len(listed))), [b"key"])
         assert listed == found == newest_first(kept)
         last = listed[-1].context_id
-        assert await store.records.records(before=last) == []
+        assert await store.summaries(before=last) == []
         assert await store.records.find(b"key", before=last) == []
 
     @pytest.mark.parametrize("unknown_id", ["", "unknown", "\0", "ü", "\ud800"])
     async def test_an_unknown_before_is_refused(self, store: Opened, unknown_id: str) -> None:
         await append(store, record())
         with pytest.raises(InvalidInputError, match="no record has the id"):
-            await store.records.records(before=unknown_id)
+            await store.summaries(before=unknown_id)
         with pytest.raises(InvalidInputError, match="no record has the id"):
             await store.records.find(b"key", before=unknown_id)
 
@@ -300,17 +300,13 @@ class RecordLogConformance(Suite):
         kept = [record(at=START + number * MICROSECOND) for number in range(6)]
         await append(store, *kept)
         moments = [each.created_at for each in kept]
-        assert await store.records.records(start=moments[2], end=moments[5]) == newest_first(
-            kept[2:5]
-        )
-        assert await store.records.records(start=moments[4]) == newest_first(kept[4:])
-        assert await store.records.records(end=moments[1]) == newest_first(kept[:1])
-        assert await store.records.records(start=moments[3], end=moments[3]) == []
+        assert await store.summaries(start=moments[2], end=moments[5]) == newest_first(kept[2:5])
+        assert await store.summaries(start=moments[4]) == newest_first(kept[4:])
+        assert await store.summaries(end=moments[1]) == newest_first(kept[:1])
+        assert await store.summaries(start=moments[3], end=moments[3]) == []
         middle = kept[3].context_id
-        assert await store.records.records(start=moments[1], before=middle) == newest_first(
-            kept[1:3]
-        )
-        assert await store.records.records(end=moments[2], before=middle) == newest_first(kept[:2])
+        assert await store.summaries(start=moments[1], before=middle) == newest_first(kept[1:3])
+        assert await store.summaries(end=moments[2], before=middle) == newest_first(kept[:2])
 
     @pytest.mark.parametrize("hours", [0, 10, -10])
     async def test_start_and_end_may_be_at_the_limits_of_the_calendar(
@@ -320,9 +316,9 @@ class RecordLogConformance(Suite):
         await append(store, kept)
         zone = timezone(timedelta(hours=hours))
         first, last = datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
-        assert await store.records.records(start=first, end=last) == [summary(kept)]
-        assert await store.records.records(start=last) == []
-        assert await store.records.records(end=first) == []
+        assert await store.summaries(start=first, end=last) == [summary(kept)]
+        assert await store.summaries(start=last) == []
+        assert await store.summaries(end=first) == []
 
     async def test_records_that_match_all_filters_are_listed(self, store: Opened) -> None:
         kept = [
@@ -330,17 +326,15 @@ class RecordLogConformance(Suite):
             for number in range(12)
         ]
         await append(store, *kept)
-        assert await store.records.records(name="n1") == newest_first(kept[1::2])
-        assert await store.records.records(freshness_status="f2") == newest_first(kept[2::3])
+        assert await store.summaries(name="n1") == newest_first(kept[1::2])
+        assert await store.summaries(freshness_status="f2") == newest_first(kept[2::3])
         both = [each for each in kept if (each.name, each.freshness_status) == ("n1", "f2")]
-        assert await store.records.records(name="n1", freshness_status="f2") == newest_first(both)
-        page = await store.records.records(
-            name="n1", start=after(2), before=kept[9].context_id, limit=2
-        )
+        assert await store.summaries(name="n1", freshness_status="f2") == newest_first(both)
+        page = await store.summaries(name="n1", start=after(2), before=kept[9].context_id, limit=2)
         assert page == newest_first([kept[7], kept[5]])
         for unknown in ("unknown", *UNSTORABLE):
-            assert await store.records.records(name=unknown) == []
-            assert await store.records.records(freshness_status=unknown) == []
+            assert await store.summaries(name=unknown) == []
+            assert await store.summaries(freshness_status=unknown) == []
 
     async def test_records_are_found_by_each_key_they_were_appended_with(
         self, store: Opened
@@ -410,4 +404,4 @@ class RecordLogConformance(Suite):
         await append(store, kept)
         change = {"expected": b"[]", "disclosures": b"", "redactions": b""}
         assert not await store.records.redact(unknown_id, **change)
-        assert await store.records.records() == [summary(kept)]
+        assert await store.summaries() == [summary(kept)]

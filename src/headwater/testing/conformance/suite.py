@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -17,11 +17,14 @@ from headwater.ports import (
     Batch,
     Change,
     DeadLetter,
+    DeadLetterQuery,
     Handled,
     Lease,
     Outcome,
     Point,
     PublishResult,
+    RecordQuery,
+    RecordSummary,
 )
 
 Connect = Callable[[], Awaitable[Backends]]
@@ -102,6 +105,14 @@ class Opened(Backends, frozen=True):
         """Return a value from history."""
         [[past]] = await self.offline.as_of([feature], [Point(entity_id, moment)], known=known)
         return None if past is None else int(past.value)
+
+    async def letters(self, **query: Any) -> list[DeadLetter]:
+        """Return the dead letters that match a query."""
+        return await self.dead_letters.letters(DeadLetterQuery(**query))
+
+    async def summaries(self, **query: Any) -> list[RecordSummary]:
+        """Return the summaries of the records that match a query."""
+        return await self.records.records(RecordQuery(**query))
 
     async def history_rows(self) -> int:
         """Return the number of values in history."""
