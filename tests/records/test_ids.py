@@ -10,7 +10,12 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.records.ids import ContextIds, time_of
+from headwater.records.ids import ContextIds
+
+
+def time_of(context_id: str) -> int:
+    """Return the millisecond of an id."""
+    return int(context_id[:8] + context_id[9:13], 16)
 
 
 def test_an_id_is_a_uuid_of_version_7_with_its_millisecond() -> None:

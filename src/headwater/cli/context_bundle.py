@@ -14,56 +14,11 @@ from headwater.records.projection import withheld
 from headwater.records.record import Record
 
 _VERIFIER = ("verify.mjs", "cli.mjs", "README.md")
-_FOLDER = files("headwater.cli") / "verifier"
+_PACKAGE = files("headwater.cli")
+_FOLDER = _PACKAGE / "verifier"
 _CODE_GOES_HERE = "      // verify.mjs\n"
 # The same time in every bundle, so that one record always gives the same bytes.
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
-
-_README = """\
-# Evidence of one context
-
-This folder proves which text a language model received. To verify it you need neither Headwater
-nor a network, and you do not have to trust the sender.
-
-    context   {context_id}
-    record    {record_hash}
-    text      {content_hash}
-    signed    {signed}
-    withheld  {withheld}
-    erased    {erased}
-
-Compare the record hash with a copy that you got from another source: the response to the request,
-a log, a ledger. Every check below builds on this hash.
-
-## With sha256sum
-
-    sha256sum -c SHA256SUMS
-
-(on a Mac: `shasum -a 256 -c SHA256SUMS`). `core.json` holds the exact bytes that were hashed: the
-context and its rules, every item with the decision about it, every feature with its age, every
-search, the freshness status, tokens, cost and times. Its SHA-256 is the record hash.{text}
-
-## With Node 18 or later, or a browser
-
-    node verifier/cli.mjs record.json --expect {record_hash}
-
-or open `verifier/index.html` and drop `record.json` on it. This also checks that:
-
-- every text and value in `record.json` matches its salted commitment in the core;
-- the kept items, joined, give the text;
-- the signature is valid, if you pass the key: `--key-file keys.txt`. Add `--signed` to fail if
-  the record has no signature by this key.
-
-The verifier names each check that fails. Its exit code is 0 if all checks pass, and 1 otherwise.
-`verifier/README.md` describes the format, in case you want to write your own verifier.
-
-## Files
-
-    record.json     the record as one document: core, values with their salts, signature, redactions
-    core.json       the exact bytes that were hashed; do not reformat them
-{content}    SHA256SUMS      the hashes that the record claims
-    verifier/       the verifier: a few hundred lines of JavaScript without dependencies
-"""
 
 
 def bundle(record: Record) -> bytes:
@@ -108,7 +63,8 @@ def verifier_page() -> str:
 
 
 def _readme(record: Record, *, has_text: bool) -> str:
-    return _README.format(
+    template = (_PACKAGE / "bundle_readme.md").read_text(encoding="utf-8")
+    return template.format(
         context_id=record.context_id,
         record_hash=record.record_hash,
         content_hash=record.content_hash,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import typer
 
 from headwater.cli.options import AsJson, FileOption, declared_store
-from headwater.cli.output import cell_text, note, pluralize, print_json, print_table
-from headwater.core.durations import format_duration
+from headwater.cli.output import cell_text, note, pluralize, print_json, print_table, span_text
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.declarations import ParameterListing, declared_context, declared_retriever
@@ -26,7 +25,7 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
             "context",
             _parameters(c.parameters),
             c.max_tokens,
-            None if c.freshness_sla_ms is None else format_duration(c.freshness_sla_ms),
+            span_text(c.freshness_sla_ms),
             c.model,
             c.description[:80],
         )

@@ -6,11 +6,10 @@ from decimal import Decimal
 
 import typer
 
-from headwater.cli.output import EMPTY, cell_text, pluralize, print_table
-from headwater.core.durations import format_duration
+from headwater.cli.output import cell_text, pluralize, print_facts, print_table, span_text
 from headwater.http.json_values import plain
 from headwater.ports import RecordSummary
-from headwater.records.diff import Change, ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
+from headwater.records.diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
 from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
 from headwater.records.verify import VerificationReport
@@ -38,7 +37,7 @@ def print_report(report: VerificationReport) -> None:
 
 def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
     """Print a context: facts, inputs, items, reads, redactions and text."""
-    _print_facts(_facts(trace))
+    print_facts(_facts(trace))
     _print_values("Inputs", trace.inputs)
     _print_values("Interaction", trace.interaction_ref or {})
     _print_items(trace)
@@ -73,7 +72,7 @@ def _print_withheld(trace: ContextTrace) -> None:
 def _facts(trace: ContextTrace) -> dict[str, object]:
     accuracy = "exact" if trace.exact else f"estimated, {trace.margin_percent} % added"
     budget = "without a budget" if trace.max_tokens is None else f"of {trace.max_tokens}"
-    sla = "no SLA" if trace.freshness_sla_ms is None else f"SLA {_span(trace.freshness_sla_ms)}"
+    sla = "no SLA" if trace.freshness_sla_ms is None else f"SLA {span_text(trace.freshness_sla_ms)}"
     return {
         "context": trace.name if trace.version is None else f"{trace.name} {trace.version}",
         "context id": trace.context_id,
@@ -85,7 +84,7 @@ def _facts(trace: ContextTrace) -> dict[str, object]:
         "model": trace.model,
         "tokens": f"{trace.tokens} {budget} ({trace.tokenizer}, {accuracy})",
         "cost": dollars(trace.cost_nano_usd),
-        "freshness": f"{trace.freshness_status} ({sla}, oldest {_span(trace.stalest_ms)})",
+        "freshness": f"{trace.freshness_status} ({sla}, oldest {span_text(trace.stalest_ms)})",
         "assembly": f"{trace.assembly_ms:g} ms",
         "summary": trace.summary,
     }
@@ -125,7 +124,7 @@ def _print_reads(trace: ContextTrace) -> None:
         "Features",
         ("feature", "entity id", "value", "source", "age", "as of", "fresh"),
         [
-            (f.feature, f.entity_id, f.value, f.source, _span(f.age_ms), f.as_of, f.fresh)
+            (f.feature, f.entity_id, f.value, f.source, span_text(f.age_ms), f.as_of, f.fresh)
             for f in trace.features
         ],
     )
@@ -140,7 +139,7 @@ def _print_reads(trace: ContextTrace) -> None:
                 r.count,
                 f"{r.latency_ms:g} ms",
                 "hit" if r.cache_hit else "miss",
-                _span(r.age_ms),
+                span_text(r.age_ms),
             )
             for search, r in enumerate(trace.retrievers)
         ],
@@ -166,7 +165,7 @@ def _print_violations(trace: ContextTrace) -> None:
         "Not fresh",
         ("kind", "name", "entity id", "reason", "age"),
         [
-            (v.kind, v.name, v.entity_id, v.reason, _span(v.age_ms))
+            (v.kind, v.name, v.entity_id, v.reason, span_text(v.age_ms))
             for v in trace.freshness_violations
         ],
     )
@@ -174,7 +173,7 @@ def _print_violations(trace: ContextTrace) -> None:
 
 def print_diff(diff: ContextDiff) -> None:
     """Print the differences between two contexts; equal parts are left out."""
-    _print_facts(
+    print_facts(
         {
             "before": diff.before,
             "after": diff.after,
@@ -205,7 +204,7 @@ def print_diff(diff: ContextDiff) -> None:
             (
                 f.feature,
                 f.entity_id,
-                _feature_change(f.change),
+                "same value" if f.change == "same" else f.change,
                 _feature(f.before),
                 _feature(f.after),
             )
@@ -236,11 +235,6 @@ def _item_change(item: ItemDiff) -> str:
     return "moved" if moved and item.change == "same" else item.change
 
 
-def _feature_change(change: Change) -> str:
-    """Return how a feature changed; an equal value may have another age."""
-    return "same value" if change == "same" else change
-
-
 def _item(side: ItemSide | None) -> str | None:
     if side is None:
         return None
@@ -250,18 +244,13 @@ def _item(side: ItemSide | None) -> str | None:
 def _feature(side: FeatureSide | None) -> str | None:
     if side is None:
         return None
-    return f"{cell_text(side.value)} ({side.source}, age {_span(side.age_ms)})"
+    return f"{cell_text(side.value)} ({side.source}, age {span_text(side.age_ms)})"
 
 
 def _result(side: ResultSide | None) -> str | None:
     if side is None:
         return None
     return f"rank {side.rank}, score {cell_text(side.score)}"
-
-
-def _print_facts(facts: Mapping[str, object]) -> None:
-    for name, value in facts.items():
-        typer.echo(f"{name:<13} {cell_text(value)}")
 
 
 def _print_values(title: str, values: Mapping[str, object]) -> None:
@@ -283,10 +272,6 @@ def _title(title: str) -> None:
 def _second(moment: datetime) -> str:
     """Return a time to the second, as lists show it; JSON has all digits."""
     return moment_text(moment)[:_TO_THE_SECOND] + "Z"
-
-
-def _span(milliseconds: int | None) -> str:
-    return EMPTY if milliseconds is None else format_duration(milliseconds)
 
 
 def _line(text: str | None) -> str | None:

@@ -15,7 +15,7 @@ from headwater.cli.options import (
     command_group,
     parse_span,
 )
-from headwater.cli.output import cell_text, is_interactive, pluralize, print_json, print_table
+from headwater.cli.output import is_interactive, pluralize, print_facts, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.errors import UnknownDeadLetterError
@@ -113,8 +113,7 @@ def show(
         "timestamp": letter.event.timestamp,
         "payload": letter.event.payload,
     }
-    for name, value in facts.items():
-        typer.echo(f"{name:<13} {cell_text(value)}")
+    print_facts(facts)
     typer.echo(f"\n{letter.traceback.rstrip()}")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.options import AsJson, FileOption, command_group, declared_store, named_in
-from headwater.cli.output import note, pluralize, print_json, print_table
+from headwater.cli.output import note, pluralize, print_json, print_table, span_text
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.core.values import FeatureValue
@@ -64,7 +64,7 @@ def get(
             ]
         )
         return
-    rows = [(i, v.value, v.source, _age(v.age_ms(now)), v.as_of) for i, v in values.items()]
+    rows = [(i, v.value, v.source, span_text(v.age_ms(now)), v.as_of) for i, v in values.items()]
     print_table((feature.entity.id_field, name, "source", "age", "as of"), rows)
     if notes:
         note("\n" + "\n".join(notes))
@@ -95,10 +95,6 @@ def _declaration(feature: FeatureDef) -> dict[str, object]:
         "order": feature.order,
         "declared_at": str(feature.location),
     }
-
-
-def _age(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else format_duration(milliseconds)
 
 
 def _recomputed(feature: FeatureDef) -> str:

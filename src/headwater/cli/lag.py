@@ -11,9 +11,15 @@ from rich.console import Console
 from rich.live import Live
 
 from headwater.cli.options import AsJson, StoreArgument, bare_store, command_group
-from headwater.cli.output import fitted_table, is_interactive, pluralize, print_json, print_table
+from headwater.cli.output import (
+    fitted_table,
+    is_interactive,
+    pluralize,
+    print_json,
+    print_table,
+    span_text,
+)
 from headwater.cli.runner import run
-from headwater.core.durations import format_duration
 from headwater.ports import ConsumerLag
 from headwater.store.feature_store import FeatureStore
 
@@ -65,13 +71,16 @@ def lag_rows(
             lag.partition if lag.partition < partitions else f"{lag.partition} (SQL ticks)",
             lag.owner,
             lag.waiting,
-            _age(lag.oldest_at, now),
+            span_text(age_ms(lag.oldest_at, now)),
         )
         for lag in lags
     ]
     owners = len({lag.owner for lag in lags if lag.owner})
     waiting = sum(lag.waiting for lag in lags)
-    return [*rows, ("all", pluralize(owners, "worker"), waiting, _age(oldest_of(lags), now))]
+    return [
+        *rows,
+        ("all", pluralize(owners, "worker"), waiting, span_text(age_ms(oldest_of(lags), now))),
+    ]
 
 
 def oldest_of(lags: Sequence[ConsumerLag]) -> datetime | None:
@@ -82,11 +91,6 @@ def oldest_of(lags: Sequence[ConsumerLag]) -> datetime | None:
 def age_ms(since: datetime | None, now: datetime) -> int | None:
     """Return the age of a time; not negative, even if the server's clock is ahead."""
     return None if since is None else max(0, int((now - since).total_seconds() * 1000))
-
-
-def _age(since: datetime | None, now: datetime) -> str | None:
-    age = age_ms(since, now)
-    return None if age is None else format_duration(age)
 
 
 async def _watch(store: FeatureStore) -> None:

@@ -1,7 +1,7 @@
 """Output of commands: JSON, tables, files and notes; colour only on a terminal."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.core.codec import encode_custom
+from headwater.core.durations import format_duration
 from headwater.errors import InvalidInputError
 from headwater.http.json_values import plain
 
@@ -69,6 +70,12 @@ def fitted_table(
     for row in cells:
         table.add_row(*map(Text, row))
     return table
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print named values, one for each line."""
+    for name, value in facts.items():
+        typer.echo(f"{name:<13} {cell_text(value)}")
 
 
 @contextmanager
@@ -121,6 +128,11 @@ def cell_text(value: object) -> str:
     if isinstance(builtin, str) and builtin.isprintable():
         return builtin
     return msgspec.json.encode(builtin).decode()
+
+
+def span_text(milliseconds: int | None) -> str:
+    """Return a duration for people."""
+    return EMPTY if milliseconds is None else format_duration(milliseconds)
 
 
 def pluralize(number: int, singular: str, plural: str = "") -> str:

@@ -45,11 +45,6 @@ class ContextIds:
         self._lock = Lock()
 
 
-def time_of(context_id: str) -> int:
-    """Return the millisecond of an id."""
-    return int(context_id[:8] + context_id[9:13], 16)
-
-
 _IDS = ContextIds()
 os.register_at_fork(after_in_child=_IDS.after_fork)
 

@@ -61,7 +61,9 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
     """
     values = {item.pointer: item.value for item in record.disclosures}
     chosen = [*pointers, *_parts(record, pointers)]
-    needles = [_needle(values[pointer]) for pointer in chosen if _is_telling(values.get(pointer))]
+    needles = [
+        _needle(values[pointer]) for pointer in chosen if values.get(pointer) not in _TRIVIAL
+    ]
     found = {
         pointer
         for pointer, value in values.items()
@@ -110,10 +112,6 @@ def _needle(tagged: Any) -> _Needle:
     except (RecordValueError, TypeError):
         return _Needle(tagged)  # altered, or of a type that templates cannot write
     return _Needle(tagged, text, isinstance(value, int | float | Decimal))
-
-
-def _is_telling(tagged: Any) -> bool:
-    return tagged not in _TRIVIAL
 
 
 def _is_inside_digits(text: str, start: int, end: int) -> bool:
