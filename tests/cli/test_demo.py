@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from rich.console import Console
@@ -54,7 +55,10 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
     assert list(temp.iterdir()) == []
 
 
-def test_the_demo_prints_json_and_keeps_running_with_keep(temp: Path, start: Start) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP])
+def test_the_demo_prints_json_and_keeps_running_with_keep(
+    temp: Path, start: Start, end: signal.Signals
+) -> None:
     demo = start("demo", "--keep", TMPDIR=str(temp))
     shown = demo.document()
     assert shown["url"].startswith("http://127.0.0.1:")
@@ -65,7 +69,9 @@ def test_the_demo_prints_json_and_keeps_running_with_keep(temp: Path, start: Sta
     assert killed
     assert int(killed[1]) > 0, "the server was killed before it handled anything"
     assert "$ headwater context verify" in "\n".join(assembled["lines"])
-    assert demo.end(signal.SIGINT).code == 0
+    assert demo.end(end).code == 0
+    with pytest.raises(DemoError, match="does not respond"):
+        Server(temp, urlsplit(shown["url"]).port or 0).request("GET", "/healthz")
     (kept,) = temp.iterdir()
     assert (kept / "features.py").exists()
 

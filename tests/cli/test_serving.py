@@ -5,6 +5,9 @@ import http.client
 import json
 import signal
 import socket
+import subprocess
+import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -164,6 +167,40 @@ def test_a_worker_waits_for_a_handler_until_the_drain_timeout(
     ended = worker.end()
     assert ended.code == 0
     assert "batches abandoned; they will run again" in ended.err
+
+
+@pytest.mark.parametrize("verb", [("serve",), ("serve", "--reload")], ids=" ".join)
+def test_closing_the_terminal_stops_a_server(start: Start, verb: tuple[str, ...]) -> None:
+    server = start(*verb, "--port", "0")
+    url = server.next_line()["url"]
+    assert server.end(signal.SIGHUP).code == 0
+    with pytest.raises(ConnectionRefusedError):
+        ask(url, "GET", "/healthz")
+
+
+def test_a_server_under_nohup_survives_the_terminal(start: Start) -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes inherit it
+    try:
+        server = start("serve", "--port", "0")
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    url = server.next_line()["url"]
+    server.send(signal.SIGHUP)
+    assert ask(url, "GET", "/healthz")[0] == 200
+    assert server.end().code == 0
+
+
+def test_a_restarted_server_does_not_repeat_what_to_try(folder: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "serve", "--reload", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        assert "Serving" in server.stdout.readline()
+        (folder / "features.py").touch()
+        said = list(takewhile(lambda line: "Serving" not in line, server.stdout))
+        server.terminate()
+        rest = server.stdout.read()
+    assert "Try in another terminal:\n" in said
+    assert rest == ""
 
 
 @pytest.mark.parametrize("name", ["features.py", "shop.features"])

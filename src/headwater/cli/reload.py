@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.cli.output import note
-from headwater.cli.runner import SIGNALS
+from headwater.http.server import stop_signals
 from headwater.store.loader import locate
 
 _POLL_SECONDS = 0.25
@@ -17,10 +17,10 @@ _POLL_SECONDS = 0.25
 
 def serve_with_reload(file: Path, options: Sequence[str]) -> int:
     """Serve a features file until a signal arrives, and return the exit code."""
-    # The child gets its own session, so that Ctrl-C reaches it only through this process.
-    command = [sys.executable, "-m", "headwater", "serve", str(file), *options]
+    # The child gets its own session, so that a signal reaches it only through this process.
+    command = serve = [sys.executable, "-m", "headwater", "serve", str(file), *options]
     received: list[int] = []
-    for number in SIGNALS:
+    for number in stop_signals():
         signal.signal(number, lambda number, _: received.append(number))
     folder = locate(file).root
     while True:
@@ -36,6 +36,8 @@ def serve_with_reload(file: Path, options: Sequence[str]) -> int:
         if received:
             return code
         note("A file changed; restarting.")
+        if not has_ended:
+            command = [*serve, "--restarted"]
 
 
 def _stop(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:

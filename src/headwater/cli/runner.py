@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -26,8 +25,6 @@ T = TypeVar("T")
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 _THREADS_SECONDS = 1.0
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(

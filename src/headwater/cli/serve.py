@@ -40,6 +40,7 @@ def serve(
         bool,
         typer.Option("--reload", help="Restart when a Python file in the file's folder changes."),
     ] = False,
+    restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Serve a features file: HTTP API, worker and scheduler in one process.
@@ -64,15 +65,19 @@ def serve(
         if as_json:
             print_json_line({"url": url})
         else:
-            _print_welcome(store, path, url, worker=worker)
+            _print_welcome(store, path, url, worker=worker, restarted=restarted)
 
     run_long(serve_http(store, host=host, port=port, worker=worker, on_ready=ready))
 
 
-def _print_welcome(store: FeatureStore, path: Path, url: str, *, worker: bool) -> None:
+def _print_welcome(
+    store: FeatureStore, path: Path, url: str, *, worker: bool, restarted: bool
+) -> None:
     settings = store.settings
     place = "in Redis and Postgres" if on_servers(settings) else f"in {settings.home}"
     typer.echo(f"Serving {path} at {url} (data {place}).")
+    if restarted:
+        return
     if not worker:
         typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
     typer.echo("\nTry in another terminal:")

@@ -30,7 +30,6 @@ _KEEP_ALIVE_SECONDS = 30
 _FORCE_SECONDS = 5.0
 _QUIET_STOP_SECONDS = 0.3
 _LISTEN_BACKLOG = 2048
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def serve(
@@ -41,7 +40,7 @@ async def serve(
     worker: bool = True,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then finish running requests and close the store.
+    """Serve until a stop signal, then finish running requests and close the store.
 
     If the worker fails, the server stops too, because it would accept events that none handles.
     """
@@ -57,7 +56,7 @@ async def serve_worker(
     port: int | None,
     on_ready: Callable[[str | None], None] | None = None,
 ) -> None:
-    """Run a worker and serve its metrics and probes, if it has a port, until SIGTERM or SIGINT."""
+    """Run a worker and serve its metrics and probes, if it has a port, until a stop signal."""
     if port is not None:
         await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
         return
@@ -206,21 +205,28 @@ def _log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
     asyncio.get_running_loop().call_later(_QUIET_STOP_SECONDS, log_if_running)
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a process; SIGHUP is not one of them under `nohup`."""
+    is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if is_nohup else [signal.SIGHUP])]
+
+
 @contextmanager
 def _on_signals(stop: Callable[[], None], abort: Callable[[], None]) -> Generator[None]:
-    """Call ``stop`` on the first SIGTERM or SIGINT, and ``abort`` on each further one."""
+    """Call ``stop`` on the first stop signal, and ``abort`` on each further one."""
     # Only the main thread receives signals; in another thread, the caller cancels the server.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     calls = chain([stop], repeat(abort))
-    for number in _SIGNALS:
+    signals = stop_signals()
+    for number in signals:
         loop.add_signal_handler(number, lambda: next(calls)())
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number in signals:
             loop.remove_signal_handler(number)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from headwater.cli.demo.tour import Server, Tour
 from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
+from headwater.http.server import stop_signals
 
 _DONE = """
 The server has stopped and its folder is removed. Next:
@@ -52,8 +53,9 @@ def demo(
     The tour runs a real server in a temporary folder. It needs nothing but this package, exits
     when it is done, and removes the folder.
     """
-    # SIGTERM cleans up the server and the folder as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Every stop signal cleans up the server and the folder as Ctrl-C does.
+    for number in stop_signals():
+        signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True, quiet=as_json)
     with _example_folder(keep=keep) as folder, Server(folder, port) as server:
         tour = Tour(server, console)

@@ -62,7 +62,7 @@ class Server:
                 env=environment_without_settings(),
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                start_new_session=True,  # Ctrl-C reaches only the demo, which stops the server
+                start_new_session=True,  # a signal reaches only the demo, which stops the server
             )
         ready = self._process.stdout.readline() if self._process.stdout else b""
         if not ready:
