@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from headwater import ContextItem, FeatureStore
-from headwater.settings.schema import Settings
-from headwater.testing import temporary
+from datetime import UTC, datetime
+
+from headwater import ContextItem, FeatureStore, ServiceEvent, Settings
+from headwater.testing import ManualClock, temporary
 
 store = FeatureStore(settings=Settings())
 
@@ -19,6 +20,11 @@ def visits(user_id: str) -> int:
     return 1
 
 
+@store.feature(User, trigger="login", max_retries=0)
+def name(user_id: str, event: ServiceEvent) -> str:
+    return str(event.payload["name"])
+
+
 @store.context(max_tokens=400, freshness_sla="1h")
 async def page(user_id: str) -> list[ContextItem]:
     await visits.get(user_id)
@@ -26,7 +32,7 @@ async def page(user_id: str) -> list[ContextItem]:
 
 
 async def test_a_store_and_its_results_have_a_short_repr() -> None:
-    assert repr(store) == f"<FeatureStore in {store.settings.home!r}: 1 features, 1 contexts>"
+    assert repr(store) == f"<FeatureStore in {store.settings.home!r}: 2 features, 1 contexts>"
     async with temporary(store):
         made = await page("ada")
         ref, tokens = made.context_id, made.tokens
@@ -39,6 +45,29 @@ async def test_a_store_and_its_results_have_a_short_repr() -> None:
         assert repr(await store.records.verify(ref)).startswith("<VerificationReport ok: ")
         difference = await store.records.diff(ref, ref)
         assert repr(difference) == f"<ContextDiff {ref} → {ref}: same text, +0 tokens>"
+
+
+async def test_results_that_are_not_contexts_have_a_short_repr_too() -> None:
+    clock = ManualClock(datetime(2026, 1, 15, 12, tzinfo=UTC))
+    async with temporary(store, clock=clock):
+        assert repr(store.sync) == f"<SyncStore of {store!r}>"
+        (row,) = await store.get_feature_values([visits], ["ada"])
+        at = "2026-01-15T12:00:00+00:00"
+        assert repr(row["visits"]) == f"<FeatureValue value=1 as_of={at} source='computed'>"
+        lineage = (await page("ada")).lineage
+        assert repr(lineage).startswith("<ContextLineage items_included=1 items_dropped=0 tokens=")
+        lag = "<ConsumerLag partition=0 owner=None waiting=0 oldest_at=None>"
+        assert repr((await store.admin.lag())[0]) == lag
+        assert repr((await store.admin.health())[0]).startswith("<Health name='")
+        assert repr(await store.admin.rebuild()) == "<RebuildReport entity_ids=1 values=1>"
+        audit = "<AuditReport entity_ids=1 values=0 differences=[] complete=True>"
+        assert repr(await store.admin.audit()) == audit
+        await store.publish("login", "ada", {"secret": "s"})
+        await store.drain()
+        (letter,) = await store.dead_letters.list()
+        start = f"<DeadLetter id='{letter.id}' feature='name' error=\"KeyError: 'name'\" attempts="
+        assert repr(letter).startswith(start)
+        assert "\n" not in repr(letter)
 
 
 async def test_a_notebook_shows_the_escaped_text_the_budget_and_the_freshness() -> None:

@@ -13,6 +13,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from headwater.core.clock import from_micros, to_micros
+from headwater.core.short_repr import short_repr
 from headwater.errors import EventError
 
 INTERNAL = "headwater."
@@ -154,6 +155,8 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     source: Source
     written_at: datetime | None = None
     provenance: frozenset[Part] = frozenset()
+
+    __repr__ = short_repr("value", "as_of", "source")
 
     def age_ms(self, now: datetime) -> int | None:
         """Return the milliseconds since ``as_of``, or None if there is no value."""

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.short_repr import short_repr
 from headwater.core.values import Cell, Cells
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
@@ -43,6 +44,8 @@ class RebuildReport(msgspec.Struct, frozen=True):
     entity_ids: int
     values: int
 
+    __repr__ = short_repr("entity_ids", "values")
+
 
 class StoredValue(msgspec.Struct, frozen=True):
     """A value as it is stored online or in history."""
@@ -69,6 +72,8 @@ class AuditReport(msgspec.Struct, frozen=True):
     differences: Sequence[Difference]
     not_compared: Sequence[str]
     complete: bool
+
+    __repr__ = short_repr("entity_ids", "values", "differences", "complete")
 
 
 class _Suspect(NamedTuple):

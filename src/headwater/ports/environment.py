@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.core.short_repr import short_repr
 from headwater.ports.events import Bus, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
@@ -23,6 +24,8 @@ class Health(msgspec.Struct, frozen=True):
     ok: bool
     detail: str = ""
     needed: bool = True
+
+    __repr__ = short_repr("name", "ok", "detail")
 
 
 class Lifecycle(Protocol):

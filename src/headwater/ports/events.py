@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.core.short_repr import short_repr
 from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
 
@@ -64,6 +65,8 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     position: str
     first_failed_at: datetime
     dead_at: datetime
+
+    __repr__ = short_repr("id", "feature", "error", "attempts", "dead_at")
 
 
 class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +135,8 @@ class ConsumerLag(msgspec.Struct, frozen=True):
     owner: str | None
     waiting: int
     oldest_at: datetime | None
+
+    __repr__ = short_repr("partition", "owner", "waiting", "oldest_at")
 
 
 class Bus(Protocol):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.core.short_repr import short_repr
 from headwater.records.notebook import context_html
 
 FreshnessStatus = Literal["guaranteed", "degraded"]
@@ -87,6 +88,8 @@ class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
     cost_nano_usd: int | None
     stalest_ms: int | None
     assembly_ms: float
+
+    __repr__ = short_repr("items_included", "items_dropped", "tokens", "stalest_ms")
 
 
 class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,6 +68,9 @@ class Blocking(Generic[V]):
         self._verbs = verbs
         self._loop = loop
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._verbs!r}>"
+
 
 def blocking(
     verb: Callable[Concatenate[V, P], Coroutine[Any, Any, T]],
