@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headwater.features.reader import FeatureRow as FeatureRow
     from headwater.features.reconcile import AuditReport as AuditReport
     from headwater.features.reconcile import RebuildReport as RebuildReport
+    from headwater.http.app import create_app as create_app
     from headwater.ports import ConsumerLag as ConsumerLag
     from headwater.ports import DeadLetter as DeadLetter
     from headwater.ports import Health as Health
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from headwater.records.lineage import RetrieverLineage as RetrieverLineage
     from headwater.records.record import Record as Record
     from headwater.records.verify import VerificationReport as VerificationReport
+    from headwater.records.verify import verify_record as verify_record
     from headwater.settings.schema import Settings as Settings
     from headwater.store.feature_store import FeatureStore as FeatureStore
 
@@ -60,6 +62,7 @@ _PUBLIC = {
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "features.reader": ("FeatureRow",),
     "features.reconcile": ("AuditReport", "RebuildReport"),
+    "http.app": ("create_app",),
     "ports": ("ConsumerLag", "DeadLetter", "Health", "PublishResult", "RecordSummary"),
     "records.diff": ("ContextDiff",),
     "records.lineage": (
@@ -74,13 +77,14 @@ _PUBLIC = {
         "RetrieverLineage",
     ),
     "records.record": ("Record",),
-    "records.verify": ("VerificationReport",),
+    "records.verify": ("VerificationReport", "verify_record"),
     "settings.schema": ("Settings",),
     "store.feature_store": ("FeatureStore",),
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 
-__all__ = sorted(_HOMES)
+# `from headwater import *` must not load the web framework.
+__all__ = sorted(_HOMES.keys() - {"create_app"})
 
 
 def __getattr__(name: str) -> Any:
@@ -92,4 +96,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOMES)

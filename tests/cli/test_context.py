@@ -21,7 +21,7 @@ from headwater.declarations import Overrides
 from headwater.records.document import export, load
 from headwater.records.lineage import Context
 from headwater.records.sealing import open_core, seal
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from headwater.store.loader import load_store
 from tests.cli.conftest import Ran, Run
 from tests.records.node import VERIFIER
@@ -355,7 +355,7 @@ def test_an_exported_document_verifies_here_and_elsewhere(
     exported = run("context", "export", made.context_id)
     assert exported.code == 0
     assert exported.err == ""
-    assert verify(load(exported.out), expect=made.record_hash).ok
+    assert verify_record(load(exported.out), expect=made.record_hash).ok
     written = folder / "record.json"
     assert run("context", "export", made.context_id, "-o", str(written)).out == ""
     assert written.read_text() == exported.out
@@ -463,7 +463,7 @@ def test_a_private_export_keeps_the_hash_and_no_text(run: Run, made: Context) ->
     exported = run("context", "export", made.context_id, "--private").out
     assert "parcels" not in exported
     assert '"u1"' not in exported
-    report = verify(load(exported), expect=made.record_hash)
+    report = verify_record(load(exported), expect=made.record_hash)
     assert [check.ok for check in report.checks] == [True, None, None, None, None]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES, ROOT, name_of, prose
+from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, prose
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FOLDERS = ("src", "tests", "examples", "bench", "chaos", "dev", "docs", "requirements", ".ci")
@@ -26,6 +26,16 @@ _SUFFIXES = {
     ".env",
     "",
 }
+
+_PUBLIC = {
+    "headwater",
+    "headwater.errors",
+    "headwater.ports",
+    "headwater.testing",
+    "headwater.testing.conformance",
+}
+# The embedded backend stands in for the reader's own.
+_STAND_INS = {"docs/how-to/testing.md": {"headwater.backends.connect", "headwater.core.clock"}}
 
 # Put together here, so that this file does not say them.
 _FOREIGN = {
@@ -55,6 +65,14 @@ def test_every_link_of_a_page_has_a_target(page: Path) -> None:
 def _anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", prose(page), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_code_of_a_page_imports_only_public_modules(page: Path) -> None:
+    public = _PUBLIC | _STAND_INS.get(name_of(page), set())
+    for block in blocks(page):
+        imports = re.findall(r"^\s*(?:from|import) (headwater[\w.]*)", block.text, flags=re.M)
+        assert set(imports) <= public, f"{name_of(page)}, the block of line {block.line}"
 
 
 def test_every_page_is_reached_from_the_index() -> None:

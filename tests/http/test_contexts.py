@@ -28,7 +28,7 @@ from headwater.http.json_values import plain
 from headwater.http.problems import problem_response
 from headwater.http.records import RecordDocument
 from headwater.records.document import load
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, damage, problem_of
 
@@ -486,7 +486,7 @@ async def test_a_record_is_a_document_that_verifies_elsewhere(client: httpx.Asyn
     assert by_hash.content == (await client.get(f"/v1/record/sha256%3A{digest(answer)}")).content
     document = by_hash.json()
     assert list(document) == [field.name for field in msgspec.structs.fields(RecordDocument)]
-    assert verify(load(by_hash.content), expect=answer["record_hash"]).ok
+    assert verify_record(load(by_hash.content), expect=answer["record_hash"]).ok
 
 
 async def test_the_core_is_given_as_the_bytes_that_were_hashed(client: httpx.AsyncClient) -> None:

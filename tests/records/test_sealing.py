@@ -24,7 +24,7 @@ from headwater.records.record import (
     moment_text,
 )
 from headwater.records.sealing import open_core, seal
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from tests.records.strategies import cores
 from verifier.generator.samples import NOON, salts, sample
 
@@ -76,7 +76,7 @@ def test_what_is_sealed_is_what_is_opened() -> None:
 @given(cores(), st.randoms(use_true_random=False))
 def test_a_sealed_core_always_verifies_and_opens(core: Core, random: Random) -> None:
     record = seal(core, random.randbytes)
-    assert [check.ok for check in verify(record).checks] == [True, None, True, True, True]
+    assert [check.ok for check in verify_record(record).checks] == [True, None, True, True, True]
     assert _said(open_core(record), "") == _said(core, "")
 
 
@@ -219,7 +219,7 @@ class LaterCore(Core, frozen=True, kw_only=True):
 def test_a_record_still_verifies_and_opens_after_fields_were_added_to_the_schema() -> None:
     later = open_core(_RECORD, LaterCore)
     assert (later.region, later.timing.queued_us, later.items[0].language) == ("unknown", 0, None)
-    assert verify(_RECORD).ok
+    assert verify_record(_RECORD).ok
     # The schema of today writes other bytes for it, so verification must not use one.
     assert seal(later, salts()).record_hash != seal(_CORE, salts()).record_hash
 
@@ -234,7 +234,7 @@ def test_a_record_of_a_later_version_verifies_and_opens_here() -> None:
         }
     )
     record = seal(core)
-    assert verify(record).ok
+    assert verify_record(record).ok
     assert open_core(record).items[0].content == _CORE.items[0].content
 
 

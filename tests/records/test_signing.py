@@ -14,7 +14,7 @@ from headwater.errors import MissingExtraError, SignatureError, SigningKeyError
 from headwater.records.record import Signature
 from headwater.records.sealing import seal
 from headwater.records.signing import Ed25519Key, parse_keyring, sign, statement_of
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from verifier.generator.samples import ED25519, ED25519_PUBLIC, NOON, sample
 
 RECORD = seal(sample())
@@ -28,8 +28,8 @@ def test_the_first_key_signs_and_all_verify() -> None:
     new = sign(RECORD, ring, NOON)
     assert new.signature is not None
     assert statement_of(new.signature).key_id == "2026"
-    assert verify(old, ring).of("signature").ok is True
-    assert verify(new, ring).of("signature").ok is True
+    assert verify_record(old, ring).of("signature").ok is True
+    assert verify_record(new, ring).of("signature").ok is True
 
 
 def test_the_statement_covers_who_what_when_and_how() -> None:
@@ -48,12 +48,14 @@ def test_the_statement_covers_who_what_when_and_how() -> None:
 def test_a_secret_may_have_colons_after_its_id() -> None:
     ring = parse_keyring("k1:a:b:c:and so it goes on")
     assert [key.key_id for key in ring.keys] == ["k1"]
-    assert verify(sign(RECORD, ring, NOON), ring).of("signature").ok
+    assert verify_record(sign(RECORD, ring, NOON), ring).of("signature").ok
 
 
 def test_those_who_only_have_the_public_key_verify_and_cannot_sign() -> None:
     public = parse_keyring(ED25519_PUBLIC)
-    assert verify(sign(RECORD, parse_keyring(ED25519), NOON), public).of("signature").ok is True
+    assert (
+        verify_record(sign(RECORD, parse_keyring(ED25519), NOON), public).of("signature").ok is True
+    )
     assert public.signer is None
     with pytest.raises(SignatureError, match="HEADWATER_SIGNING_KEY"):
         sign(RECORD, public, NOON)
@@ -130,7 +132,7 @@ def test_ed25519_without_its_extra_names_it() -> None:
 def test_a_signature_moved_to_another_record_is_named() -> None:
     ring = parse_keyring(KEY)
     other = sign(seal(sample()), ring, NOON)
-    report = verify(msgspec.structs.replace(RECORD, signature=other.signature), ring)
+    report = verify_record(msgspec.structs.replace(RECORD, signature=other.signature), ring)
     assert other.record_hash in report.of("signature").detail
 
 

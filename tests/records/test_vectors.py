@@ -17,7 +17,7 @@ from headwater.errors import RecordDocumentError
 from headwater.records.document import load
 from headwater.records.sealing import digest, seal
 from headwater.records.signing import parse_keyring
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from tests.records.node import VERIFIER, run
 from verifier.generator.files import files
 from verifier.generator.samples import HMAC, sample
@@ -43,7 +43,7 @@ def test_python_comes_to_the_published_verdict(case: dict[str, Any]) -> None:
         with pytest.raises(RecordDocumentError, match="is not the document of a record"):
             load(document)
         return
-    report = verify(
+    report = verify_record(
         load(document), parse_keyring(case["keys"]), expect=case["expect"], signed=case["signed"]
     )
     expected = case["expected"]
@@ -154,7 +154,7 @@ def test_a_signature_of_any_length_is_broken_and_no_error(tmp_path: Path) -> Non
     keys = "2026-01:correct horse battery staple"
     done = run(VERIFIER / "cli.mjs", record, "--key", keys)
     assert (done.returncode, "'2026-01' did not sign" in done.stdout) == (1, True), done.stderr
-    report = verify(load(record.read_bytes()), parse_keyring(keys))
+    report = verify_record(load(record.read_bytes()), parse_keyring(keys))
     assert report.of("signature").ok is False
 
 

@@ -13,7 +13,7 @@ from headwater.records.record import Disclosure, Record
 from headwater.records.redaction import redact
 from headwater.records.sealing import digest, seal
 from headwater.records.signing import parse_keyring, sign
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from tests.records.strategies import VALUES
 from verifier.generator.samples import HMAC, NOON, salts, sample
 
@@ -26,7 +26,7 @@ DISCLOSED = {each.pointer for each in RECORD.disclosures}
 def test_any_changed_byte_of_the_core_is_found(at: int, flip: int) -> None:
     core = bytearray(RECORD.core)
     core[at] ^= flip
-    report = verify(msgspec.structs.replace(RECORD, core=bytes(core)), KEYRING)
+    report = verify_record(msgspec.structs.replace(RECORD, core=bytes(core)), KEYRING)
     assert report.of("hash").ok is False
     assert RECORD.record_hash in report.of("hash").detail
     assert report.of("signature").ok is False
@@ -35,7 +35,7 @@ def test_any_changed_byte_of_the_core_is_found(at: int, flip: int) -> None:
 @given(st.integers(0, len(RECORD.core)), st.binary(min_size=1, max_size=3))
 def test_any_inserted_byte_of_the_core_is_found(at: int, added: bytes) -> None:
     core = RECORD.core[:at] + added + RECORD.core[at:]
-    report = verify(msgspec.structs.replace(RECORD, core=core), KEYRING)
+    report = verify_record(msgspec.structs.replace(RECORD, core=core), KEYRING)
     assert (report.of("hash").ok, report.of("signature").ok) == (False, False)
 
 
@@ -43,7 +43,7 @@ def test_any_inserted_byte_of_the_core_is_found(at: int, added: bytes) -> None:
 def test_any_changed_value_is_found_and_named(at: int, value: object) -> None:
     disclosure = RECORD.disclosures[at]
     changed = msgspec.structs.replace(disclosure, value=["changed", repr(value)])
-    report = verify(_with(*RECORD.disclosures[:at], changed, *RECORD.disclosures[at + 1 :]))
+    report = verify_record(_with(*RECORD.disclosures[:at], changed, *RECORD.disclosures[at + 1 :]))
     assert report.of("hash").ok is True
     assert report.of("disclosures").ok is False
     assert report.of("disclosures").detail.startswith(f"{disclosure.pointer} does not open")
@@ -62,23 +62,23 @@ def test_any_changed_byte_of_a_signature_is_found(at: int, flip: int) -> None:
             if text is signature.signature
             else msgspec.structs.replace(signature, statement=changed)
         )
-        report = verify(msgspec.structs.replace(RECORD, signature=broken), KEYRING)
+        report = verify_record(msgspec.structs.replace(RECORD, signature=broken), KEYRING)
         assert [check.ok for check in report.checks] == [True, False, True, True, True]
 
 
 @given(st.permutations(RECORD.disclosures))
 def test_the_order_of_disclosures_means_nothing(disclosures: list[Disclosure]) -> None:
-    assert verify(_with(*disclosures)).ok
+    assert verify_record(_with(*disclosures)).ok
 
 
 @pytest.mark.parametrize("pointer", [each.pointer for each in RECORD.disclosures])
 def test_each_value_can_be_redacted_and_none_can_go_missing(pointer: str) -> None:
     left = [each for each in RECORD.disclosures if each.pointer != pointer]
-    missing = verify(_with(*left))
+    missing = verify_record(_with(*left))
     assert not missing.ok
     assert f"{pointer} is missing" in missing.of("disclosures").detail
     redacted = redact(RECORD, pointer, at=NOON, reason="asked for")
-    report = verify(redacted, KEYRING)
+    report = verify_record(redacted, KEYRING)
     assert report.ok
     assert (report.of("hash").ok, report.of("signature").ok) == (True, True)
     assert pointer in report.of("disclosures").detail
@@ -87,7 +87,7 @@ def test_each_value_can_be_redacted_and_none_can_go_missing(pointer: str) -> Non
 def test_full_private_and_redacted_copies_verify_under_one_hash() -> None:
     redacted = redact(RECORD, "/inputs/question", at=NOON, reason="asked for")
     for copy in (RECORD, RECORD.private(), redacted, redacted.private()):
-        report = verify(load(export(copy)), KEYRING, expect=RECORD.record_hash, signed=True)
+        report = verify_record(load(export(copy)), KEYRING, expect=RECORD.record_hash, signed=True)
         assert report.ok
         assert report.of("hash").ok is True
         assert report.of("signature").ok is True
@@ -95,24 +95,24 @@ def test_full_private_and_redacted_copies_verify_under_one_hash() -> None:
 
 def test_the_lack_of_a_signature_is_said_and_broken_where_one_must_be() -> None:
     unsigned = msgspec.structs.replace(RECORD, signature=None)
-    assert (verify(RECORD).signed, verify(unsigned).signed) == (True, False)
+    assert (verify_record(RECORD).signed, verify_record(unsigned).signed) == (True, False)
     for keyring, said in ((KEYRING, "although there are keys"), (parse_keyring(""), "not signed")):
-        check = verify(unsigned, keyring).of("signature")
+        check = verify_record(unsigned, keyring).of("signature")
         assert (check.ok, said in check.detail) == (None, True)
-        assert verify(unsigned, keyring, signed=True).of("signature").ok is False
+        assert verify_record(unsigned, keyring, signed=True).of("signature").ok is False
 
 
 @pytest.mark.parametrize("depth", [300, 900, 50_000])
 def test_a_core_that_is_nested_too_deeply_is_broken_and_no_error(depth: int) -> None:
     nested = b"[" * depth + b"]" * depth
     core = RECORD.core.replace(b'"spec":', b'"deep":' + nested + b',"spec":')
-    assert verify(msgspec.structs.replace(RECORD, core=core)).of("hash").ok is False
+    assert verify_record(msgspec.structs.replace(RECORD, core=core)).of("hash").ok is False
 
 
 def test_a_value_with_a_lone_surrogate_or_a_float_does_not_open_anything() -> None:
     for value in ("\ud800", 1.5, 2**70):
         first = msgspec.structs.replace(RECORD.disclosures[0], value=value)
-        report = verify(_with(first, *RECORD.disclosures[1:]))
+        report = verify_record(_with(first, *RECORD.disclosures[1:]))
         assert report.of("disclosures").ok is False
 
 
@@ -122,7 +122,7 @@ def test_a_text_that_is_disclosed_as_something_else_is_not_compared() -> None:
     at = next(i for i, each in enumerate(record.disclosures) if each.pointer == "/output/content")
     changed = msgspec.structs.replace(record.disclosures[at], value=5)
     disclosures = (*record.disclosures[:at], changed, *record.disclosures[at + 1 :])
-    report = verify(msgspec.structs.replace(record, disclosures=disclosures))
+    report = verify_record(msgspec.structs.replace(record, disclosures=disclosures))
     assert report.of("content").ok is None
 
 
@@ -134,7 +134,7 @@ def test_a_text_that_was_altered_is_not_said_to_be_undisclosed(given: set[str]) 
         for each in RECORD.disclosures
         if each.pointer in given
     ]
-    report = verify(_with(*disclosures))
+    report = verify_record(_with(*disclosures))
     unopened = "the disclosed value does not open its commitment"
     whole = given == DISCLOSED
     assert report.of("content").detail == (
@@ -152,7 +152,7 @@ def test_a_value_that_was_never_a_text_is_not_compared() -> None:
     sealed = msgspec.structs.replace(
         RECORD, core=canonical(core), disclosures=(Disclosure("/output/content", salt, 5),)
     )
-    assert verify(sealed).of("content").detail == "not a text: /output/content"
+    assert verify_record(sealed).of("content").detail == "not a text: /output/content"
 
 
 def _with(*disclosures: Disclosure) -> Record:

@@ -12,8 +12,7 @@ from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
 from headwater.records.document import load as from_document
 from headwater.records.signing import parse_keyring
-from headwater.records.verify import VerificationReport
-from headwater.records.verify import verify as verify_record
+from headwater.records.verify import VerificationReport, verify_record
 from headwater.settings.schema import Settings
 
 _ZIP = b"PK\x03\x04"

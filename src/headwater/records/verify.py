@@ -134,7 +134,7 @@ class _Reading(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-def verify(
+def verify_record(
     record: Record,
     keyring: Keyring = NO_KEYS,
     *,
@@ -148,6 +148,9 @@ def verify(
         keyring: The keys that may have signed it.
         expect: The record hash or context id that the record must have, in any spelling.
         signed: Fail unless a key of the keyring made the signature.
+
+    >>> verify_record(await store.get_record(ctx.context_id), expect=ctx.record_hash).ok
+    True
     """
     reading = _read(record.core)
     opened, disclosures = _check_disclosures(record, reading)

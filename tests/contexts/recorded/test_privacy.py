@@ -16,7 +16,7 @@ from headwater.core.clock import SystemClock
 from headwater.declarations import RetrieverFunction
 from headwater.errors import InvalidInputError, RedactionError
 from headwater.records.document import export, load
-from headwater.records.verify import verify
+from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
@@ -211,7 +211,7 @@ async def test_full_private_and_redacted_copies_hold_under_one_hash(shop: Shop) 
     )
     for copy in (full, full.private(), redacted, load(export(redacted))):
         assert copy.record_hash == made.record_hash
-        assert verify(copy, expect=made.record_hash).ok
+        assert verify_record(copy, expect=made.record_hash).ok
     assert await shop.store.get_record(made.context_id) == redacted
     report = await shop.store.records.verify(made.context_id)
     assert report.ok

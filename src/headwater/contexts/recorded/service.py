@@ -11,7 +11,7 @@ from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode, current_replay
 from headwater.contexts.recorded.search import ContextSearch, named
-from headwater.contexts.recorded.verification import decode_record, load_record, verify_record
+from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
 from headwater.features.reader import Reader
@@ -68,7 +68,7 @@ class RecordedContexts:
         """Verify a record as it is stored in the log."""
         expected = named(ref) if expect is None else expect
         stored = await self._stored(ref)
-        return verify_record(stored, self._settings, expect=expected, signed=signed)
+        return verify_stored(stored, self._settings, expect=expected, signed=signed)
 
     async def redact(
         self, ref: str, pointers: Sequence[str], reason: str, by: str | None, *, everywhere: bool

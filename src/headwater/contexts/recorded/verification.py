@@ -22,7 +22,7 @@ from headwater.records.record import (
 )
 from headwater.records.sealing import open_core
 from headwater.records.signing import parse_keyring, statement_of
-from headwater.records.verify import Check, VerificationReport, verify
+from headwater.records.verify import Check, VerificationReport, verify_record
 from headwater.settings.schema import Settings
 
 _decode_signature = msgspec.json.Decoder(Signature).decode
@@ -77,12 +77,12 @@ def _alterations(record: Record) -> Iterator[tuple[str, str]]:
             yield "signature", str(error)
 
 
-def verify_record(
+def verify_stored(
     stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool = False
 ) -> VerificationReport:
     """Verify a stored record; `expect` is the id or hash that it must have."""
     parts = _parts(stored)
-    report = verify(
+    report = verify_record(
         _record(stored, parts),
         parse_keyring(settings.signing_key),
         expect=expect,
