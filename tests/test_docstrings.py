@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import doctest
 import inspect
 from collections.abc import Awaitable
@@ -12,9 +13,8 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import ContextItem, Feature, FeatureStore, ServiceEvent
-from headwater.settings.schema import Settings
-from headwater.testing import temporary
+from headwater import ContextItem, Feature, FeatureStore, Graph, ServiceEvent, Settings, Worker
+from headwater.testing import ManualClock, temporary
 
 STORE = FeatureStore(settings=Settings())
 GROUPS = (STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.admin)
@@ -23,7 +23,15 @@ VERBS = {
     for kind in (*map(type, GROUPS), Feature)
     for name, verb in vars(kind).items()
     if not name.startswith("_") and inspect.isfunction(verb)
-} | {"FeatureStore": FeatureStore, "entity": headwater.entity, "feature": headwater.feature}
+} | {
+    verb.__qualname__: verb
+    for verb in (
+        *(FeatureStore, headwater.entity, headwater.feature, headwater.create_app),
+        *(headwater.parse_duration, headwater.format_duration, headwater.verify_record),
+        *(Graph.to_mermaid, ManualClock.advance, Settings.replace, STORE.sync.run),
+        *(Worker.run, Worker.stop),
+    )
+}
 
 
 def declare() -> dict[str, Any]:
@@ -52,7 +60,9 @@ def declare() -> dict[str, Any]:
         (found,) = await search(question)
         return [ContextItem(found.text), ContextItem.template("Spent: {total_spend}")]
 
-    return {name: getattr(headwater, name) for name in headwater.__all__} | {
+    return {name: getattr(headwater, name) for name in dir(headwater)} | {
+        "asyncio": asyncio,
+        "ManualClock": ManualClock,
         "store": store,
         "User": User,
         "total_spend": total_spend,
@@ -66,6 +76,8 @@ async def execute(source: str, names: dict[str, Any]) -> Any:
     (statement,) = ast.parse(source).body
     kind = "eval" if isinstance(statement, ast.Expr) else "exec"
     code = compile(source, "<docstring>", kind, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if "store.sync." in source:  # blocks, so it cannot run in the thread of the event loop
+        return await asyncio.to_thread(eval, code, names)
     value = eval(code, names)
     return await value if isinstance(value, Awaitable) else value
 

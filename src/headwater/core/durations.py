@@ -16,7 +16,11 @@ _LONGEST_MS = timedelta.max // timedelta(milliseconds=1)
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds of a duration such as ``500ms``, ``1.5h`` or ``1d``."""
+    """Return the milliseconds of a duration such as ``500ms``, ``1.5h`` or ``1d``.
+
+    >>> parse_duration("1.5h")
+    5400000
+    """
     match = _PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise DurationError(text)
@@ -27,7 +31,11 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Format milliseconds for people: ``1h 30m``, ``2.5s``, ``40ms``."""
+    """Format milliseconds for people: ``1h 30m``, ``2.5s``, ``40ms``.
+
+    >>> format_duration(5_400_000)
+    '1h 30m'
+    """
     if milliseconds < 0:
         return "-" + format_duration(-milliseconds)
     if milliseconds < 1_000:

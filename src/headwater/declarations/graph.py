@@ -34,7 +34,13 @@ class Graph(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
 
     def to_mermaid(self) -> str:
-        """Return the graph as Mermaid text."""
+        """Return the graph as Mermaid text.
+
+        >>> print(store.graph().to_mermaid())
+        flowchart LR
+            n0["total_spend<br/>triggered"]
+            ...
+        """
         shapes = {"event": ("([", "])"), "source": ("[(", ")]")}
         keys = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]

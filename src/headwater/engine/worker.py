@@ -111,7 +111,12 @@ class Worker:
         self._history_outage = Outage("history")
 
     def stop(self) -> None:
-        """Ask the worker to finish its running batches and to return from ``run``."""
+        """Ask the worker to finish its running batches and to return from ``run``.
+
+        >>> worker = Worker(store)
+        >>> worker.stop()
+        >>> await worker.run()
+        """
         self._stopping.set()
         self._changed.set()
 
@@ -125,7 +130,13 @@ class Worker:
         return Health("worker", ok=True)
 
     async def run(self) -> None:
-        """Consume events until stopped, then finish the running batches."""
+        """Consume events until stopped, then finish the running batches.
+
+        >>> worker = Worker(store)
+        >>> running = asyncio.create_task(worker.run())
+        >>> worker.stop()
+        >>> await running
+        """
         engine = await self._runtime.open()
         scheduler = Scheduler(engine, self._outage)
         declared = declarations_of(self.name, engine.registry)

@@ -221,7 +221,11 @@ class Settings(msgspec.Struct, frozen=True):
         return tuple(key for part in self.api_key.split(",") if (key := part.strip()))
 
     def replace(self, **changes: object) -> Settings:
-        """Return a copy with validated changes; the value of a group is a mapping."""
+        """Return a copy with validated changes; the value of a group is a mapping.
+
+        >>> Settings().replace(partitions=4, worker={"lease_ttl": 5}).worker.lease_ttl
+        5.0
+        """
         values = {
             path: SETTINGS[path].check(value, path) for path, value in by_path(changes, "settings")
         }

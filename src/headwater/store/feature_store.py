@@ -350,7 +350,8 @@ class SyncStore(Blocking[FeatureStore]):
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run the call of a context, a retriever or a feature handle.
 
-        ``store.sync.run(search("shoes"))``, ``store.sync.run(total_spend.get("ada"))``
+        >>> store.sync.run(total_spend.get("ada"))
+        25.0
         """
         return self._loop.run(call)
 

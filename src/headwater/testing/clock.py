@@ -32,7 +32,14 @@ class ManualClock:
         return to_micros(self._now)
 
     def advance(self, duration: Duration) -> None:
-        """Move the clock forward; scheduled features that become due run with the next drain."""
+        """Move the clock forward; scheduled features that become due run with the next drain.
+
+        >>> clock = ManualClock()
+        >>> before = clock.now()
+        >>> clock.advance("1h")
+        >>> clock.now() - before
+        datetime.timedelta(seconds=3600)
+        """
         self._now += to_timedelta(duration)
 
     async def sleep(self, seconds: float) -> None:
