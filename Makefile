@@ -55,7 +55,7 @@ types: $(DEV_READY) ## Check types
 layers: $(DEV_READY) ## Check that packages import only from the layers below
 	$(BIN)/lint-imports
 
-format: $(DEV_READY) ## Format the code and mend what the linter can mend
+format: $(DEV_READY) ## Format the code and apply the linter's fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
@@ -87,7 +87,7 @@ $(TOOLS_READY): $(LOCKS)/uv.txt
 		--upgrade --target .tools --require-hashes -r $(LOCKS)/uv.txt
 	@touch $@
 
-# A newer uv is no reason to make the environment anew.
+# A newer uv does not require a new environment.
 $(VENV_READY): | $(TOOLS_READY)
 	$(UV) venv --quiet --clear --python "$$(command -v $(PYTHON))" $(VENV)
 	@touch $@

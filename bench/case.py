@@ -13,7 +13,7 @@ class ContestantFailedError(Exception):
 def last_line(said: str) -> str:
     """Return the last line of a log, where a program usually reports its failure."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1] if lines else "it ended without a word"
+    return lines[-1] if lines else "the log is empty"
 
 
 @dataclass(frozen=True)

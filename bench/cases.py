@@ -25,7 +25,7 @@ from bench.process import child, measuring, scratch
 from bench.startup import HEADWATER, seconds_of
 
 CORES = os.cpu_count() or 1
-ENOUGH_CORES = 4  # for two workers, the server and whoever measures
+ENOUGH_CORES = 4  # for two workers, the server and the measuring process
 
 
 # How many assemble at once, what measures it, and how their records are made durable.

@@ -18,7 +18,7 @@ IDS = 100
 
 @dataclass
 class Tally:
-    """What has been answered since the warm-up."""
+    """The responses since the warm-up."""
 
     latencies: list[float] = field(default_factory=list)
     errors: int = 0

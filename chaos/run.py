@@ -25,7 +25,7 @@ from headwater.backends.redis.environment import open_redis
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
-from tests.servers import Machine, mortal_postgres, mortal_valkey
+from tests.servers import Machine, restartable_postgres, restartable_valkey
 
 _AT_WORK_WITHIN_SECONDS = 60.0
 _SETTLED_WITHIN_SECONDS = 180.0
@@ -86,8 +86,8 @@ async def run(order: Order, folder: Path) -> ChaosReport:
 async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
     """Start both servers and create the tables of a store on them."""
     with ExitStack() as stack:
-        redis_url, redis = stack.enter_context(mortal_valkey())
-        postgres_url, postgres = stack.enter_context(mortal_postgres())
+        redis_url, redis = stack.enter_context(restartable_valkey())
+        postgres_url, postgres = stack.enter_context(restartable_postgres())
         settings = Settings().replace(
             env="production",
             partitions=8,

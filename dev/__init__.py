@@ -1,1 +1,1 @@
-"""What a developer of Headwater needs beside its tests."""
+"""Tools for developers of Headwater."""

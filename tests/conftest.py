@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-environments",
         action="store_true",
-        help="run every test of a store in both environments, not only those marked for both",
+        help="run every test of a store in both environments, not only the tests marked for both",
     )
 
 
@@ -68,21 +68,21 @@ def log_to_stderr() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """A real Valkey or Redis."""
+    """Yield the URL of a real Valkey or Redis."""
     with valkey() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A real Postgres."""
+    """Yield the URL of a real Postgres."""
     with postgres() as url:
         yield url
 
 
 @pytest.fixture
 def production(redis_url: str, postgres_url: str) -> Settings:
-    """The settings of a store of its own on the two servers."""
+    """Return the settings of a new store on the two servers."""
     own = uuid4().hex[:12]
     return Settings().replace(
         redis={"url": redis_url, "prefix": f"test-{own}"},
@@ -92,27 +92,27 @@ def production(redis_url: str, postgres_url: str) -> Settings:
 
 @pytest.fixture(scope="session")
 def cluster_url() -> Iterator[str]:
-    """One of three masters of a real cluster."""
+    """Yield the URL of one of the three masters of a real cluster."""
     with cluster() as url:
         yield url
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock that is wound by hand."""
+    """Return a clock that only the test advances."""
     return ManualClock()
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder with a short path, so that workers are woken by datagrams as in real life."""
+    """Yield a folder with a short path, so that workers are woken by datagrams as usual."""
     with TemporaryDirectory(prefix="hw-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(params=["embedded", "production"])
 def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
-    """The settings of a store of its own, in each environment."""
+    """Return the settings of a new store, in each environment."""
     own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
     chosen: Settings = own.replace(home=home, partitions=4)
     return chosen
@@ -120,7 +120,7 @@ def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
 
 @pytest.fixture
 async def store(settings: Settings, clock: ManualClock) -> AsyncIterator[FeatureStore]:
-    """A store of its own."""
+    """Yield a new store."""
     opened = FeatureStore(settings=settings, clock=clock)
     yield opened
     await opened.close()
@@ -128,7 +128,7 @@ async def store(settings: Settings, clock: ManualClock) -> AsyncIterator[Feature
 
 @pytest.fixture
 def user(store: FeatureStore) -> type:
-    """The entity that most tests are about."""
+    """Return the entity that most tests use."""
 
     @entity(store)
     class User:

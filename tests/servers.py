@@ -27,7 +27,7 @@ STOPPED_WITHIN_SECONDS = 10.0
 POLL_SECONDS = 0.02
 ATTEMPTS = 3
 
-# Below those that the kernel gives to clients: while a server is down nobody takes its port.
+# Below the range that the kernel gives to clients, so that the port of a stopped server stays free.
 QUIET_PORTS = range(20_000, 32_000)
 
 # Postgres refuses to run as root, and a test server needs no privileges.
@@ -49,9 +49,8 @@ DIED_OF_VECTORS = (
     "later with one that is, and give its URL to the tests in HEADWATER_TEST_POSTGRES_URL"
 )
 
-# Waits for the end of its input, which comes when the process holding the other end is gone,
-# however it went; then ends the server that process left behind, if it was up, and removes its
-# folder.
+# Waits for the end of its input, which comes when the process at the other end has exited or was
+# killed; then stops the server if it is still running, and removes its folder.
 GUARD = """
 read -r _
 if read -r pid < "$2/pid"; then
@@ -82,7 +81,7 @@ class Server:
 
 
 class Machine:
-    """A server in a folder of its own; it may be ended and started again on the same data."""
+    """A server in a separate folder; it can be stopped and started again on the same data."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server
@@ -94,7 +93,7 @@ class Machine:
         self.log = folder / "server.log"
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Start the server and wait until it answers."""
         process = self._process = _spawn(
             self._server.command, self._folder, self.log, self._server.environment
         )
@@ -102,11 +101,11 @@ class Machine:
         _wait_until_ready(self._server, process, self.log)
 
     def stop(self) -> None:
-        """Asks it to leave, and waits until it has left."""
+        """Ask the server to exit, and wait until it has."""
         self._end(self.stop_signal)
 
     def kill(self) -> None:
-        """Ends it as the kernel does when memory runs out."""
+        """Kill the server as the kernel does when memory runs out."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -129,21 +128,21 @@ def valkey() -> Iterator[str]:
 
 @contextmanager
 def valkey_node(*options: str) -> Iterator[int]:
-    """Yield the port of a Valkey server of its own, started with these options as well."""
+    """Yield the port of a new Valkey server that has these additional options."""
     with _valkey(free_port, *options) as machine:
         yield machine.port
 
 
 @contextmanager
-def mortal_valkey() -> Iterator[tuple[str, Machine]]:
-    """Yield the URL of a Valkey server that finds all it acknowledged again, and what ends it."""
+def restartable_valkey() -> Iterator[tuple[str, Machine]]:
+    """Yield the URL of a durable Valkey server, and the machine that stops and starts it."""
     with _valkey(_quiet_port, "--appendonly", "yes", "--appendfsync", "always") as machine:
         yield f"redis://127.0.0.1:{machine.port}/0", machine
 
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """Yield the URL of a Postgres server with pgvector, likewise."""
+    """Yield the URL of a Postgres server with pgvector: the configured one or a new one."""
     configured = os.environ.get("HEADWATER_TEST_POSTGRES_URL")
     if configured:
         yield configured
@@ -153,15 +152,15 @@ def postgres() -> Iterator[str]:
 
 
 @contextmanager
-def mortal_postgres() -> Iterator[tuple[str, Machine]]:
-    """Yield the URL of a Postgres server of its own, and what ends and starts it."""
+def restartable_postgres() -> Iterator[tuple[str, Machine]]:
+    """Yield the URL of a new Postgres server, and the machine that stops and starts it."""
     with _postgres(_quiet_port) as started:
         yield started
 
 
 @contextmanager
 def lasting_valkey(folder: Path, port: int) -> Iterator[str]:
-    """Yield the URL of a Valkey server that keeps what it acknowledges in a folder of yours."""
+    """Yield the URL of a Valkey server that keeps acknowledged writes in the folder."""
     _check_reachable(folder)
     data = _kept(folder / "valkey")
     options = ("--dir", str(data), "--appendonly", "yes", "--appendfsync", "always")
@@ -171,14 +170,14 @@ def lasting_valkey(folder: Path, port: int) -> Iterator[str]:
 
 @contextmanager
 def lasting_postgres(folder: Path, port: int) -> Iterator[str]:
-    """Yield the URL of a Postgres server that keeps its data in a folder of yours."""
+    """Yield the URL of a Postgres server that keeps its data in the folder."""
     _check_reachable(folder)
     with _folder("postgres") as scratch:
         installation = _reachable(postgres_installation(), scratch)
         cluster = _kept(folder / "postgres") / "cluster"
         if not cluster.exists():
-            # One that was interrupted half-way is not there.
-            new = _kept(cluster.with_name("new"), anew=True)
+            # The rename is atomic, so an interrupted initdb leaves no cluster.
+            new = _kept(cluster.with_name("new"), empty=True)
             _initialised(installation, new, secrets.token_hex(16))
             new.rename(cluster)
         password = (cluster / "password").read_text()
@@ -199,12 +198,12 @@ def _check_reachable(folder: Path) -> None:
         )
 
 
-def _kept(folder: Path, *, anew: bool = False) -> Path:
-    """Make a folder that stays, for the account that servers run as."""
-    if anew and folder.exists():
+def _kept(folder: Path, *, empty: bool = False) -> Path:
+    """Create a folder for the account that servers run as; it is not removed at the end."""
+    if empty and folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(mode=0o700, exist_ok=True)
-    _give_away(folder)
+    _change_owner(folder)
     return folder
 
 
@@ -261,12 +260,12 @@ def _postgres_server(installation: Path, data: Path, port: int, *options: str) -
         command=(
             str(installation / "bin" / "postgres"),
             *("-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", ""),
-            # What these tests write need not outlive the machine.
+            # The data of these tests need not survive a crash of the computer.
             *("-c", "fsync=off", "-c", "full_page_writes=off"),
             *options,
         ),
         is_ready=lambda: subprocess.run(asks, check=False).returncode == 0,
-        # Closes open connections and leaves at once, without a last checkpoint.
+        # Postgres closes open connections and exits at once, without a last checkpoint.
         stop_signal=signal.SIGQUIT,
         environment=_libraries(installation),
     )
@@ -299,10 +298,10 @@ async def _use_vectors(url: str) -> None:
 
 
 def _initialised(installation: Path, folder: Path, password: str) -> Path:
-    """Create an empty database cluster in the folder and return where it lies."""
+    """Create an empty database cluster in the folder and return its path."""
     data, secret, log = folder / "data", folder / "password", folder / "initdb.log"
     secret.write_text(password)
-    _give_away(secret)
+    _change_owner(secret)
     command = (
         str(installation / "bin" / "initdb"),
         *("-D", str(data), "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C"),
@@ -315,7 +314,7 @@ def _initialised(installation: Path, folder: Path, password: str) -> Path:
 
 @contextmanager
 def _on_a_free_port(machine: Callable[[], Machine], folder: Path) -> Iterator[Machine]:
-    """Start a server on a free port, and on another one where somebody was quicker to take it."""
+    """Start a server on a free port; try another port if a process took the first one."""
     with ExitStack() as stack:
         for attempt in range(1, ATTEMPTS + 1):
             running = machine()
@@ -331,7 +330,7 @@ def _on_a_free_port(machine: Callable[[], Machine], folder: Path) -> Iterator[Ma
 
 @contextmanager
 def _running(machine: Machine, folder: Path) -> Iterator[None]:
-    """Run the server for the block; it is gone afterwards, and also if this process is killed."""
+    """Run the server for the block; it stops afterwards, even if this process is killed."""
     with _guarded(machine.stop_signal, folder):
         try:
             machine.start()
@@ -381,7 +380,7 @@ def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Pat
     deadline = time.monotonic() + READY_WITHIN_SECONDS
     while not (server.is_ready() and process.poll() is None):
         if process.poll() is not None:
-            raise ServerStartError(server.name, "left at once", log)
+            raise ServerStartError(server.name, "exited at once", log)
         if time.monotonic() > deadline:
             raise ServerStartError(server.name, "was not ready in time", log)
         time.sleep(POLL_SECONDS)
@@ -404,7 +403,7 @@ def free_port() -> int:
 
 
 def _quiet_port() -> int:
-    """A free port that stays free while the server on it is down."""
+    """Return a free port that stays free while the server on it is down."""
     while True:
         port = random.choice(QUIET_PORTS)
         with socket.socket() as probe, suppress(OSError):
@@ -428,7 +427,7 @@ def _folder(name: str) -> Iterator[Path]:
         shared = Path("/tmp")
     folder = Path(tempfile.mkdtemp(prefix=f"headwater-{name}-", dir=shared))
     try:
-        _give_away(folder)
+        _change_owner(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -446,14 +445,14 @@ def _reachable(source: Path, folder: Path) -> Path:
 def _copy_for_the_account(source: Path, copy: Path) -> None:
     shutil.copytree(source, copy, symlinks=True)
     for part in (copy, *copy.rglob("*")):
-        _give_away(part)
+        _change_owner(part)
 
 
 def _everybody_can_reach(path: Path) -> bool:
     return all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
 
 
-def _give_away(path: Path) -> None:
+def _change_owner(path: Path) -> None:
     if _is_root():
         account = pwd.getpwnam(UNPRIVILEGED)
         os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)

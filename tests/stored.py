@@ -20,7 +20,7 @@ def record(
     freshness_status: str = "guaranteed",
     disclosures: bytes = b"[]",
 ) -> StoredRecord:
-    """A record with an id of its own unless one is given; as in a true one, its core says it."""
+    """A record with a new id unless one is given; as in a true one, its core says it."""
     context_id = context_id or new_context_id()
     core = core + context_id.encode()
     return StoredRecord(

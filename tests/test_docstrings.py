@@ -83,7 +83,7 @@ async def execute(source: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))
-async def test_the_example_of_a_verb_gives_what_it_shows(
+async def test_the_example_of_a_verb_gives_the_printed_result(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What ``import headwater`` gives, what it loads, and what a type checker makes of it."""
+"""The public names of ``import headwater``, the modules it loads, and its types."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_the_parts_of_a_context_and_its_lineage_have_public_names() -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The third-party packages that a statement loads, in a process of its own."""
+    """The third-party packages that a statement loads, in a separate process."""
     script = LOADED.format(statement=statement)
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30

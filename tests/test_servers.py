@@ -16,7 +16,13 @@ import asyncpg
 import pytest
 import redis
 
-from tests.servers import ServerStartError, mortal_postgres, mortal_valkey, postgres, valkey
+from tests.servers import (
+    ServerStartError,
+    postgres,
+    restartable_postgres,
+    restartable_valkey,
+    valkey,
+)
 
 # Ends the backend as an instruction that the CPU does not have.
 FATAL_CHECK = "COPY (SELECT 1) TO PROGRAM 'kill -s ILL $PPID'"
@@ -36,8 +42,8 @@ with {server}() as url:
 
 KILLED_WHILE_THE_SERVER_IS_DOWN = """
 import os, signal
-from tests.servers import mortal_valkey
-with mortal_valkey() as (url, machine):
+from tests.servers import restartable_valkey
+with restartable_valkey() as (url, machine):
     machine.kill()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -104,7 +110,7 @@ def test_two_servers_run_side_by_side() -> None:
 
 
 def test_a_killed_valkey_has_everything_when_it_is_started_again() -> None:
-    with mortal_valkey() as (url, machine):
+    with restartable_valkey() as (url, machine):
         with redis.Redis.from_url(url) as client:
             client.set("kept", "yes")
         machine.kill()
@@ -116,7 +122,7 @@ def test_a_killed_valkey_has_everything_when_it_is_started_again() -> None:
 
 
 async def test_a_stopped_postgres_has_everything_when_it_is_started_again() -> None:
-    with mortal_postgres() as (url, machine):
+    with restartable_postgres() as (url, machine):
         connection = await asyncpg.connect(url)
         await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
         machine.stop()

@@ -70,7 +70,7 @@ def ask_postgres(url: str, sql: str) -> object:
     return asyncio.run(ask())
 
 
-def test_what_the_servers_acknowledged_is_there_when_they_are_started_again(folder: Path) -> None:
+def test_acknowledged_writes_survive_a_restart_of_the_servers(folder: Path) -> None:
     with up(folder) as (process, variables):
         settings = load(variables, folder)
         assert settings.env == "production"

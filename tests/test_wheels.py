@@ -31,7 +31,7 @@ def test_processes_that_need_postgres_at_once_unpack_it_once(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {name, f"{name}.lock"}
 
 
-def test_what_an_interrupted_process_unpacked_is_not_used(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_unpacking_are_not_used(tmp_path: Path) -> None:
     name = postgres_installation().name
     half = tmp_path / f"{name}.new" / ".pg0" / "installation" / "18.1.0" / "bin" / "postgres"
     half.parent.mkdir(parents=True)

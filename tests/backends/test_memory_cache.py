@@ -46,7 +46,9 @@ async def test_a_value_takes_the_place_of_an_earlier_one_and_has_its_own_end(
     assert await cache.get("a") == later
 
 
-async def test_the_size_is_bounded_and_what_ends_last_stays(clock: ManualClock) -> None:
+async def test_the_size_is_bounded_and_the_entries_that_expire_last_stay(
+    clock: ManualClock,
+) -> None:
     cache = MemoryCache(clock, 10_000)
     for number in range(50):
         await cache.put(str(number), cached(clock), (50 - number) * MINUTE)
@@ -54,7 +56,7 @@ async def test_the_size_is_bounded_and_what_ends_last_stays(clock: ManualClock) 
     assert found == list(range(10))
 
 
-async def test_what_is_over_takes_no_room(clock: ManualClock) -> None:
+async def test_expired_entries_take_no_space(clock: ManualClock) -> None:
     cache = MemoryCache(clock, 10_000)
     for number in range(10):
         await cache.put(str(number), cached(clock), MINUTE)
@@ -63,7 +65,7 @@ async def test_what_is_over_takes_no_room(clock: ManualClock) -> None:
     assert await cache.get("large") is not None
 
 
-async def test_a_time_to_live_may_be_as_long_as_one_likes(clock: ManualClock) -> None:
+async def test_a_time_to_live_has_no_upper_limit(clock: ManualClock) -> None:
     cache = MemoryCache(clock)
     await cache.put("a", cached(clock), timedelta.max)
     assert await cache.get("a") is not None

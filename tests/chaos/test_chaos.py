@@ -1,4 +1,4 @@
-"""Nothing is lost, doubled or reordered, whoever dies."""
+"""Nothing is lost, doubled or reordered when processes and servers are killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.run import Order, run
 
 # The faults take their time on a machine that has other tests to run.
 @pytest.mark.timeout(300)
-async def test_every_acknowledged_event_takes_effect_once_and_in_order_whoever_dies(
+async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_crashes(
     tmp_path: Path,
 ) -> None:
     report = await run(Order(seed=7, events=20_000, workers=3, seconds=25), tmp_path)

@@ -49,7 +49,7 @@ async def test_a_killed_driver_leaves_no_worker(tmp_path: Path) -> None:
 
 
 async def is_alive(pid: str) -> bool:
-    """Says whether a process runs; one that only waits for its parent to take note does not."""
+    """Return whether a process runs; a zombie does not."""
     asked = await asyncio.create_subprocess_exec(
         *("ps", "-o", "stat=", "-p", pid), stdout=subprocess.PIPE
     )

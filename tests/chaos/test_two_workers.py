@@ -1,4 +1,4 @@
-"""Two workers on hot entities, and nobody dies: where a plain consumer group loses updates."""
+"""Two workers on hot entities, without crashes: a plain consumer group would lose updates."""
 
 from __future__ import annotations
 

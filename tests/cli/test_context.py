@@ -262,7 +262,7 @@ def test_a_forged_record_does_not_pass_for_a_signed_one(
 def test_an_unchecked_signature_fails_if_a_signature_is_required(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "evil:a secret of nobody's")
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "evil:an unknown secret")
     made = assemble(folder)
     run("context", "export", made.context_id, "-o", "forged.json")
     monkeypatch.delenv("HEADWATER_SIGNING_KEY")
@@ -343,7 +343,7 @@ def test_a_signed_record_says_by_whom_and_a_foreign_key_breaks_it(
     monkeypatch.setenv("HEADWATER_SIGNING_KEY", "april:a secret of April,march:a secret of March")
     verified = run("context", "verify", made.context_id)
     assert (verified.code, verified.out.splitlines()[-1]) == (0, "Nothing is broken.")
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret of nobody")
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:an unknown secret")
     broken = run("context", "verify", made.context_id)
     assert broken.code == 1
     assert "key 'march' did not sign this statement" in broken.out
@@ -382,7 +382,7 @@ def test_a_document_may_come_from_a_pipe(folder: Path, made: Context) -> None:
         (["--format", "yaml"], "record.yaml", "record.yaml is YAML, for reading only"),
     ],
 )
-def test_another_form_of_a_record_is_named_for_what_it_is(
+def test_another_form_of_a_record_is_named_in_the_error(
     run: Run, made: Context, options: list[str], file: str, told: str
 ) -> None:
     option = [*options, file] if options == ["--bundle"] else [*options, "--output", file]

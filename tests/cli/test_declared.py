@@ -168,7 +168,9 @@ def test_a_replay_whose_context_is_not_declared_names_the_file_and_the_option(
 
 
 @pytest.mark.parametrize("option", ["--output", "--bundle"])
-def test_an_export_replaces_a_file_only_when_told_to(folder: Path, run: Run, option: str) -> None:
+def test_an_export_replaces_a_file_only_with_the_option(
+    folder: Path, run: Run, option: str
+) -> None:
     made = run("context", "assemble", "answer", "question=why", "--json").json
     kept = folder / "kept"
     kept.write_text("mine")

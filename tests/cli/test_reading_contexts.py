@@ -46,7 +46,7 @@ def erase(folder: Path, made: Context, *pointers: str) -> None:
     asyncio.run(erased())
 
 
-def test_what_each_search_found_is_shown_with_rank_and_score(run: Run, made: Context) -> None:
+def test_search_results_are_shown_with_rank_and_score(run: Run, made: Context) -> None:
     shown = run("context", "show", made.context_id).out
     assert rows(shown, "Found") == [
         ["SEARCH", "RANK", "ID", "SCORE", "TEXT"],

@@ -239,7 +239,7 @@ def test_a_port_in_use_is_an_error(start: Start, run: Run) -> None:
     assert f"port {port} of 127.0.0.1 is in use" in refused.err
 
 
-def test_a_server_says_where_it_is_and_what_to_try(
+def test_a_server_prints_its_url_and_a_first_command(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def serve(store: FeatureStore, **given: Any) -> None:

@@ -95,7 +95,7 @@ async def test_sync_functions_run_in_a_thread(store: FeatureStore) -> None:
     assert (await made()).content.startswith("headwater-sync")
 
 
-async def test_a_decorated_function_is_awaited_whatever_its_decorator_is(
+async def test_an_async_function_behind_any_decorator_is_awaited(
     store: FeatureStore,
 ) -> None:
     def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +119,7 @@ async def test_a_decorated_function_is_awaited_whatever_its_decorator_is(
         assert (await made()).content == "awaited"
 
 
-async def test_what_a_function_raises_is_said_with_the_contexts_name(store: FeatureStore) -> None:
+async def test_an_exception_of_the_function_names_the_context(store: FeatureStore) -> None:
     @context(store)
     async def made() -> str:
         raise KeyError("gone")
@@ -151,7 +151,7 @@ async def test_arguments_of_every_kind_are_recorded_by_name(store: FeatureStore)
     }
 
 
-async def test_positional_and_keyword_arguments_are_recorded_alike(store: FeatureStore) -> None:
+async def test_positional_and_keyword_arguments_have_one_recorded_form(store: FeatureStore) -> None:
     @context(store)
     def made(user_id: str, question: str = "none") -> str:
         return question
@@ -214,7 +214,7 @@ async def test_the_lowest_priority_is_dropped_first_and_order_is_kept(store: Fea
     assert all(item.short_by > 0 for item in ctx.lineage.items[:2])
 
 
-async def test_with_backfill_smaller_items_take_the_room_of_a_larger_one(
+async def test_with_backfill_smaller_items_replace_a_larger_one(
     store: FeatureStore,
 ) -> None:
     @context(store, max_tokens=12, model="gpt-4o", separator="\n", backfill=True)
@@ -256,7 +256,7 @@ async def test_required_items_that_do_not_fit_are_an_error_or_a_flag(store: Feat
     assert (await recorded(store, ctx)).output.overflow
 
 
-async def test_what_is_reported_is_a_count_of_what_is_given(store: FeatureStore) -> None:
+async def test_the_reported_tokens_are_the_count_of_the_text(store: FeatureStore) -> None:
     @context(store, max_tokens=30, model="gpt-4o")
     async def made() -> list[ContextItem]:
         return [ContextItem(f"Sentence {n}." * n, priority=n) for n in range(9)]
@@ -290,7 +290,7 @@ async def test_costs_are_whole_nano_dollars_or_unknown(store: FeatureStore) -> N
     assert unpriced.cost_nano_usd is None
 
 
-async def test_prices_of_ones_own_count(settings: Settings, clock: ManualClock) -> None:
+async def test_configured_prices_are_used(settings: Settings, clock: ManualClock) -> None:
     store = FeatureStore(settings=settings.replace(prices={"ours": "7000000"}), clock=clock)
 
     @context(store, model="ours")
@@ -379,7 +379,7 @@ async def test_the_interactions_reference_passes_through(store: FeatureStore) ->
 # Ids, texts and what goes wrong
 
 
-async def test_ids_only_ever_grow_whoever_assembles(
+async def test_ids_of_concurrent_assemblies_only_grow(
     store: FeatureStore, settings: Settings, clock: ManualClock
 ) -> None:
     other = FeatureStore(settings=settings, clock=clock)

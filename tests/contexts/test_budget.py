@@ -86,7 +86,7 @@ def test_the_reported_count_is_a_fresh_count_of_the_text(
 
 
 @given(candidates, policies, tokenizers)
-def test_what_is_emitted_is_joined_in_the_declared_order(
+def test_items_are_joined_in_the_declared_order(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
@@ -159,7 +159,7 @@ def test_so_much_more_budget_keeps_an_item_and_one_less_does_not(
 
 
 @given(whole_candidates, policies, tokenizers)
-def test_without_backfill_it_is_what_counting_every_text_anew_would_give(
+def test_without_backfill_the_result_equals_counting_every_text_separately(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill)
@@ -179,7 +179,7 @@ def test_without_backfill_it_is_what_counting_every_text_anew_would_give(
 
 
 @given(whole_candidates, policies, tokenizers)
-def test_with_backfill_each_that_fits_at_its_turn_is_kept(
+def test_with_backfill_every_item_that_still_fits_is_kept(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(policy.backfill)
@@ -199,7 +199,7 @@ def test_with_backfill_each_that_fits_at_its_turn_is_kept(
 
 
 @given(whole_candidates, policies, tokenizers)
-def test_required_items_that_do_not_fit_are_an_error_that_says_what_would_do(
+def test_required_items_that_do_not_fit_raise_an_error_with_the_required_budget(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     strict = BudgetPolicy(policy.max_tokens, policy.separator, "error", policy.backfill)
@@ -269,7 +269,7 @@ def test_reasons_say_why() -> None:
     ]
 
 
-def test_the_item_at_the_border_is_shortened_to_what_there_is_room_for() -> None:
+def test_the_last_item_that_does_not_fit_is_shortened_to_the_remaining_tokens() -> None:
     items = [
         Candidate("You are a support agent.", required=True),
         Candidate("The parcel left the warehouse on Monday and was lost", truncate=True),
@@ -326,12 +326,12 @@ def test_a_budget_is_above_zero(max_tokens: int) -> None:
         BudgetPolicy(max_tokens)
 
 
-def test_what_happens_on_overflow_is_one_of_two() -> None:
+def test_on_overflow_must_be_one_of_two_values() -> None:
     with pytest.raises(InvalidInputError, match="'error' or 'flag'"):
         BudgetPolicy(on_overflow="ignore")  # type: ignore[arg-type]
 
 
-def test_items_that_have_fewer_tokens_together_are_short_by_what_all_of_them_need() -> None:
+def test_items_with_fewer_tokens_together_are_short_by_their_joint_count() -> None:
     tokenizer = tokenizer_for("gpt-4")
     items = [
         Candidate("/_", 3),

@@ -87,7 +87,7 @@ async def test_scores_come_back_as_they_were_found(
         ({"text": "a", "metadata": {"t": {"p": Pair(1)}}}, "/metadata/t: a Pair would come back"),
     ],
 )
-async def test_what_would_not_come_back_is_refused_by_its_place(
+async def test_metadata_that_does_not_round_trip_is_refused_with_its_place(
     store: FeatureStore, cache_ttl: str | None, chunk: dict[str, Any], problem: str
 ) -> None:
     @retriever(store, cache_ttl=cache_ttl)
@@ -100,7 +100,7 @@ async def test_what_would_not_come_back_is_refused_by_its_place(
         await search()
 
 
-async def test_whoever_shares_a_search_has_metadata_of_its_own(store: FeatureStore) -> None:
+async def test_callers_that_share_a_search_get_separate_metadata(store: FeatureStore) -> None:
     made = []
 
     @retriever(store, cache_ttl="5m")
@@ -131,7 +131,7 @@ async def test_chunks_that_a_function_gives_again_and_again_stay_its_own(
 
 
 @BOTH
-async def test_what_a_mapping_has_besides_becomes_metadata(
+async def test_other_keys_of_a_mapping_become_metadata(
     store: FeatureStore, cache_ttl: str | None
 ) -> None:
     @retriever(store, cache_ttl=cache_ttl)
@@ -157,7 +157,7 @@ async def test_what_a_mapping_has_besides_becomes_metadata(
         ({"text": "a", "score": [1]}, "score of a Chunk is a number or None, not list"),
     ],
 )
-async def test_a_mapping_that_is_no_chunk_is_refused(
+async def test_a_mapping_that_is_not_a_chunk_is_refused(
     store: FeatureStore, given: dict[str, Any], problem: str
 ) -> None:
     @retriever(store)
@@ -213,7 +213,7 @@ async def test_an_async_generator_is_a_search_as_well(store: FeatureStore, user:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_what_a_generator_raises_is_said_with_its_name(
+async def test_an_exception_in_a_generator_names_the_retriever(
     store: FeatureStore, kind: str
 ) -> None:
     def search() -> Iterator[str]:
@@ -258,7 +258,7 @@ async def test_a_generator_is_asked_for_no_more_than_top_k_and_closed(
     assert steps == [0, 1, "closed"]
 
 
-async def test_what_an_async_function_gives_lazily_is_made_within_its_call(
+async def test_lazy_results_of_an_async_function_are_consumed_within_the_call(
     store: FeatureStore,
 ) -> None:
     @retriever(store)
@@ -300,7 +300,7 @@ def test_a_search_without_a_body_is_refused(store: FeatureStore) -> None:
     assert runtime_of(store).registry.retrievers == {}
 
 
-def test_a_search_that_says_it_finds_nothing_is_one(store: FeatureStore) -> None:
+def test_functions_without_results_may_be_retrievers(store: FeatureStore) -> None:
     async def nothing(query: str) -> list[str]:
         return []
 

@@ -77,7 +77,7 @@ def test_every_option_of_a_retriever_is_kept(store: FeatureStore) -> None:
 
 
 @pytest.mark.parametrize("decorator", [context, retriever])
-def test_what_is_declared_still_looks_like_its_function(
+def test_a_declared_object_keeps_the_attributes_of_its_function(
     store: FeatureStore, decorator: Decorator
 ) -> None:
     declared = decorator(store)(text)
@@ -205,7 +205,7 @@ def test_annotations_for_a_type_checker_alone_are_no_hindrance(store: FeatureSto
 
 
 @pytest.mark.parametrize("decorator", [context, retriever])
-def test_what_is_declared_says_its_name_and_its_place(
+def test_the_repr_of_a_declared_object_has_its_name_and_place(
     store: FeatureStore, decorator: Decorator
 ) -> None:
     line = text.__code__.co_firstlineno

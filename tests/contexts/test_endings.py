@@ -69,7 +69,7 @@ async def test_a_context_fails_in_its_own_name(
 
 
 @ENDINGS
-async def test_a_task_group_around_it_is_told(
+async def test_a_surrounding_task_group_sees_the_failure(
     store: FeatureStore, function: Callable[[], Any], raised: str
 ) -> None:
     made = context(store, name="made")(function)
@@ -140,7 +140,7 @@ async def test_a_function_that_exits_while_it_is_cancelled_ends_nothing_else(
             await task
 
 
-async def test_who_gives_up_is_cancelled_as_he_asked(store: FeatureStore) -> None:
+async def test_a_cancelled_caller_gets_its_cancellation(store: FeatureStore) -> None:
     begun = asyncio.Event()
 
     @retriever(store)
@@ -159,7 +159,7 @@ async def test_who_gives_up_is_cancelled_as_he_asked(store: FeatureStore) -> Non
             await search()
 
 
-async def test_a_search_that_fails_when_nobody_waits_is_logged(
+async def test_a_search_that_fails_without_callers_is_logged(
     store: FeatureStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun, go_on, told = asyncio.Event(), asyncio.Event(), []

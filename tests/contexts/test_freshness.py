@@ -47,7 +47,7 @@ def declared(store: FeatureStore, *, strict: bool = False) -> ContextFunction[[s
 # Reads of a call that fails, when the error is caught
 
 
-async def test_what_a_caught_failure_has_read_is_read(store: FeatureStore, user: type) -> None:
+async def test_reads_before_a_caught_failure_count(store: FeatureStore, user: type) -> None:
     @retriever(store)
     async def broken(user_id: str) -> list[str]:
         raise ValueError(await store.get_feature("plan", user_id))
@@ -70,11 +70,11 @@ async def test_what_a_caught_failure_has_read_is_read(store: FeatureStore, user:
         return "went on without it"
 
     for name in inner:
-        ctx = await outer("nobody", name)
+        ctx = await outer("unknown", name)
         assert ctx.freshness_status == "degraded"
         (read,) = ctx.lineage.features
-        assert (read.feature, read.entity_id, read.source) == ("plan", "nobody", "missing")
-        found = await store.records.find(feature="plan", entity_id="nobody")
+        assert (read.feature, read.entity_id, read.source) == ("plan", "unknown", "missing")
+        found = await store.records.find(feature="plan", entity_id="unknown")
         assert found.contexts[0].context_id == ctx.context_id
 
 
@@ -120,7 +120,7 @@ async def test_a_value_that_could_not_be_computed_is_missing(
     assert ctx.freshness_status == "degraded"
 
 
-async def test_what_is_had_at_the_second_try_is_not_missing(
+async def test_a_value_read_at_the_second_attempt_is_not_missing(
     store: FeatureStore, user: type
 ) -> None:
     tries: Counter[str] = Counter()
@@ -153,7 +153,7 @@ async def test_what_is_had_at_the_second_try_is_not_missing(
     assert [read.source for read in ctx.lineage.features] == ["computed"]
 
 
-async def test_a_search_that_was_given_up_is_nobodys_failure(store: FeatureStore) -> None:
+async def test_a_cancelled_search_is_not_a_failure(store: FeatureStore) -> None:
     @retriever(store)
     async def slow(query: str) -> list[str]:
         await asyncio.Event().wait()
@@ -170,7 +170,7 @@ async def test_a_search_that_was_given_up_is_nobodys_failure(store: FeatureStore
     assert (await outer()).lineage.retrievers == []
 
 
-async def test_a_feature_that_does_without_a_search_is_kept_all_the_same(
+async def test_a_feature_that_handles_a_failed_search_is_stored(
     store: FeatureStore, user: type
 ) -> None:
     computed = []
@@ -191,7 +191,7 @@ async def test_a_feature_that_does_without_a_search_is_kept_all_the_same(
     assert computed == ["u1"]
 
 
-async def test_what_a_failed_feature_had_read_is_found(store: FeatureStore, user: type) -> None:
+async def test_reads_of_a_failed_feature_are_found(store: FeatureStore, user: type) -> None:
     @feature(entity=user)
     async def score(user_id: str) -> int:
         raise ValueError(await store.get_feature("plan", user_id))
@@ -207,7 +207,7 @@ async def test_what_a_failed_feature_had_read_is_found(store: FeatureStore, user
     assert [each.context_id for each in found.contexts] == [ctx.context_id]
 
 
-async def test_a_context_of_before_is_as_old_as_what_it_read(
+async def test_an_earlier_context_is_as_old_as_its_reads(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     made = declared(store)
@@ -231,7 +231,7 @@ async def test_a_context_of_before_is_as_old_as_what_it_read(
     assert ctx.context_id in {each.context_id for each in found.contexts}
 
 
-async def test_what_is_a_microsecond_older_than_the_sla_is_stale(
+async def test_a_value_a_microsecond_older_than_the_sla_is_stale(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     made = declared(store)
@@ -254,7 +254,7 @@ async def test_without_an_sla_everything_is_guaranteed(
 
     await visit(store)
     clock.advance("9d")
-    for ctx in (await made("u1"), await made("nobody")):
+    for ctx in (await made("u1"), await made("unknown")):
         assert (ctx.freshness_status, ctx.is_fresh, ctx.freshness_sla_ms) == (
             "guaranteed",
             True,
@@ -264,7 +264,7 @@ async def test_without_an_sla_everything_is_guaranteed(
         assert ctx.lineage.features[0].fresh
 
 
-async def test_what_is_as_old_as_the_sla_is_fresh_and_a_millisecond_later_it_is_not(
+async def test_a_value_as_old_as_the_sla_is_fresh_and_a_millisecond_later_stale(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     made = declared(store)
@@ -285,7 +285,7 @@ async def test_what_is_as_old_as_the_sla_is_fresh_and_a_millisecond_later_it_is_
     assert [(v.name, v.entity_id, v.reason) for v in said.violations] == [("plan", "u1", "stale")]
 
 
-async def test_a_strict_context_is_not_assembled_from_what_is_stale(
+async def test_a_strict_context_refuses_stale_values(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     made = declared(store, strict=True)
@@ -304,7 +304,7 @@ async def test_missing_values_and_defaults_violate(store: FeatureStore, user: ty
     async def made(user_id: str) -> ContextItem:
         return ContextItem.template("{plan} {visits}")
 
-    ctx = await made("nobody")
+    ctx = await made("unknown")
     assert ctx.freshness_status == "degraded"
     assert {(v.name, v.reason, v.age_ms) for v in ctx.freshness_violations} == {
         ("plan", "missing", None),
@@ -313,7 +313,9 @@ async def test_missing_values_and_defaults_violate(store: FeatureStore, user: ty
     assert [read.fresh for read in ctx.lineage.features] == [False, False]
 
 
-async def test_what_is_made_from_a_default_violates(store: FeatureStore, user: type) -> None:
+async def test_a_value_computed_from_a_default_is_a_violation(
+    store: FeatureStore, user: type
+) -> None:
     @feature(entity=user)
     async def rank(user_id: str) -> str:
         return f"rank {await store.get_feature('visits', user_id)}"
@@ -325,7 +327,7 @@ async def test_what_is_made_from_a_default_violates(store: FeatureStore, user: t
     async def made(user_id: str) -> ContextItem:
         return ContextItem.template("{rank} {blurb}")
 
-    ctx = await made("nobody")
+    ctx = await made("unknown")
     assert {(v.name, v.reason) for v in ctx.freshness_violations} == {
         ("rank", "default"),
         ("blurb", "default"),
@@ -416,7 +418,7 @@ async def test_the_age_of_a_kept_search_counts(store: FeatureStore, clock: Manua
     assert not ctx.lineage.retrievers[0].fresh
 
 
-async def test_a_search_is_as_old_as_what_it_read(
+async def test_a_search_is_as_old_as_its_reads(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @retriever(store, cache_ttl="1h")
@@ -435,7 +437,7 @@ async def test_a_search_is_as_old_as_what_it_read(
     assert kept.lineage.retrievers[0].cache_hit
     assert [(v.kind, v.age_ms) for v in kept.freshness_violations] == [("retrieval", 360_000)]
     for _ in range(2):
-        ctx = await made("nobody")
+        ctx = await made("unknown")
         assert ("search", "missing") in {(v.name, v.reason) for v in ctx.freshness_violations}
 
 
@@ -457,7 +459,7 @@ def nesting(store: FeatureStore) -> ContextFunction[[str]]:
     return outer
 
 
-async def test_what_contexts_inside_had_read_counts(
+async def test_reads_of_inner_contexts_count(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     outer = nesting(store)
@@ -468,7 +470,7 @@ async def test_what_contexts_inside_had_read_counts(
     (violation,) = ctx.freshness_violations
     assert (violation.kind, violation.name, violation.reason) == ("context", "middle", "stale")
     assert violation.age_ms == ctx.lineage.stalest_ms == 360_000
-    missing = await outer("nobody")
+    missing = await outer("unknown")
     assert [(v.name, v.reason) for v in missing.freshness_violations] == [("middle", "missing")]
 
 
@@ -500,11 +502,11 @@ async def test_a_strict_context_inside_another_stops_both(
         return str(await made(user_id))
 
     with pytest.raises(FreshnessSLAError) as caught:
-        await outer("nobody")
+        await outer("unknown")
     assert caught.value.context == "made"
 
 
-async def test_a_feature_made_of_a_context_is_as_old_as_what_that_read(
+async def test_a_feature_computed_from_a_context_is_as_old_as_its_reads(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @context(store)
@@ -524,7 +526,7 @@ async def test_a_feature_made_of_a_context_is_as_old_as_what_that_read(
     assert [(v.name, v.age_ms) for v in (await outer("u1")).freshness_violations] == [
         ("summary", 360_000)
     ]
-    assert [v.reason for v in (await outer("nobody")).freshness_violations] == ["default"]
+    assert [v.reason for v in (await outer("unknown")).freshness_violations] == ["default"]
 
 
 async def test_dropped_items_count_as_well(

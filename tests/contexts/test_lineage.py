@@ -303,7 +303,7 @@ async def test_assemblies_at_the_same_time_never_mix_their_lineage(
     assert all({r.entity_id for r in c.features} == {c.inputs["user_id"]} for c in cores)
 
 
-async def test_what_is_read_after_the_function_is_over_is_nobodys(
+async def test_reads_after_the_function_has_returned_belong_to_no_context(
     store: FeatureStore, user: type
 ) -> None:
     late: list[asyncio.Task[object]] = []
@@ -403,7 +403,7 @@ async def test_a_live_context_and_its_record_agree_in_every_field(
 
     @context(store, max_tokens=12, freshness_sla="1s", model="gpt-4o")
     async def made(user_id: str, interaction_ref: dict[str, object]) -> list[ContextItem]:
-        await store.get_features(["plan", "visits"], [user_id, "nobody"])
+        await store.get_features(["plan", "visits"], [user_id, "unknown"])
         nested = await inner(user_id)
         (found,) = await search("shoes")
         return [

@@ -74,7 +74,7 @@ MISTAKES: list[tuple[Mistake, type[HeadwaterError], str]] = [
 
 
 @pytest.mark.parametrize(("mistake", "kind", "remedy"), MISTAKES)
-async def test_a_mistake_of_the_function_is_the_contexts_failure(
+async def test_a_mistake_in_the_function_raises_context_failed(
     store: FeatureStore,
     user: type,
     client: httpx.AsyncClient,
@@ -101,7 +101,7 @@ async def test_a_mistake_of_the_function_is_the_contexts_failure(
     assert remedy in record["error"]
 
 
-async def test_a_search_that_gives_what_is_none_is_a_failure_as_well(
+async def test_a_retriever_with_a_wrong_result_makes_the_context_fail(
     store: FeatureStore, client: httpx.AsyncClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @retriever(store)
@@ -119,7 +119,7 @@ async def test_a_search_that_gives_what_is_none_is_a_failure_as_well(
     assert "must return a list of texts" in record["error"]
 
 
-async def test_wrong_arguments_of_an_inner_context_are_the_outer_ones_mistake(
+async def test_wrong_arguments_of_an_inner_context_make_the_outer_one_fail(
     store: FeatureStore,
 ) -> None:
     @context(store)
@@ -160,7 +160,7 @@ async def test_an_argument_that_can_be_no_entitys_id_is_the_callers_mistake(
         assert response.json()["type"].endswith(":invalid-input")
 
 
-async def test_what_is_nobodys_mistake_keeps_its_own_meaning(
+async def test_errors_that_are_not_mistakes_keep_their_type(
     store: FeatureStore, user: type
 ) -> None:
     @context(store, max_tokens=3, model="gpt-4o")

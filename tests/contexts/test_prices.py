@@ -48,9 +48,7 @@ def test_an_unknown_model_has_no_cost_rather_than_none_to_pay(model: str | None)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**12))
-def test_a_rate_of_ones_own_comes_first_and_is_rounded_to_the_nearest(
-    tokens: int, rate: int
-) -> None:
+def test_a_configured_rate_comes_first_and_is_rounded(tokens: int, rate: int) -> None:
     for model in ("gpt-4o", "my-own-model"):
         cost = cost_nano_usd(model, tokens, AT, {model: rate})
         assert cost is not None

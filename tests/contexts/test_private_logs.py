@@ -98,7 +98,7 @@ async def test_a_failure_is_logged_by_its_types_and_places(
         assert record["error"].isidentifier()
 
 
-async def test_what_a_private_failure_came_of_is_named_with_file_line_and_function(
+async def test_the_cause_of_a_private_failure_has_file_line_and_function(
     settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = settings.replace(record={"include_content": False})

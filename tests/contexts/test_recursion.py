@@ -13,7 +13,7 @@ from tests.engine.support import until
 
 
 @pytest.mark.parametrize("cache_ttl", [None, "1h"])
-async def test_retrievers_that_call_each_other_are_told_so(
+async def test_retrievers_that_call_each_other_raise_an_error(
     store: FeatureStore, cache_ttl: str | None
 ) -> None:
     @retriever(store, cache_ttl=cache_ttl)
@@ -30,7 +30,7 @@ async def test_retrievers_that_call_each_other_are_told_so(
                 await first("shoes")
 
 
-async def test_searches_that_wait_for_each_other_are_told_so(store: FeatureStore) -> None:
+async def test_searches_that_wait_for_each_other_raise_an_error(store: FeatureStore) -> None:
     entered: list[str] = []
     go_on = asyncio.Event()
 
@@ -63,7 +63,7 @@ async def test_searches_that_wait_for_each_other_are_told_so(store: FeatureStore
         assert "RecursionError: it calls itself with the same arguments" in str(answer)
 
 
-async def test_a_search_and_a_computation_that_wait_for_each_other_are_told_so(
+async def test_a_search_and_a_computation_that_wait_for_each_other_raise_an_error(
     store: FeatureStore, user: type
 ) -> None:
     both = asyncio.Barrier(2)
@@ -120,7 +120,7 @@ async def test_searches_that_share_others_without_a_circle_wait_for_them(
     assert made == ["red shoes"]
 
 
-async def test_an_async_context_that_calls_itself_is_told_so(store: FeatureStore) -> None:
+async def test_an_async_context_that_calls_itself_raises_an_error(store: FeatureStore) -> None:
     @retriever(store, cache_ttl="1h")
     async def search(query: str) -> list[str]:
         return [str(await made(query))]
@@ -144,7 +144,7 @@ async def test_a_sync_context_that_calls_itself_takes_no_more_threads(store: Fea
     assert threading.active_count() <= before + 3
 
 
-async def test_a_context_that_reads_a_feature_that_assembles_it_is_told_so(
+async def test_a_context_that_reads_a_feature_that_assembles_it_raises_an_error(
     store: FeatureStore, user: type
 ) -> None:
     @feature(entity=user)

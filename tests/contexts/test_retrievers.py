@@ -76,7 +76,9 @@ async def test_a_search_gives_texts_mappings_objects_or_chunks(
 
 
 @pytest.mark.parametrize("given", ["text", {"text": "a"}, Chunk(text="a"), 5])
-async def test_one_result_alone_is_no_list(store: FeatureStore, given: object) -> None:
+async def test_a_single_result_outside_a_list_is_refused(
+    store: FeatureStore, given: object
+) -> None:
     @retriever(store)
     async def search() -> object:
         return given
@@ -86,7 +88,7 @@ async def test_one_result_alone_is_no_list(store: FeatureStore, given: object) -
 
 
 @pytest.mark.parametrize("given", [{"id": "d1"}, {"text": "a", "id": 5}, None, 7])
-async def test_what_is_no_chunk_is_refused(store: FeatureStore, given: object) -> None:
+async def test_a_result_that_is_not_a_chunk_is_refused(store: FeatureStore, given: object) -> None:
     @retriever(store)
     async def search() -> object:
         return [given]
@@ -120,7 +122,7 @@ async def test_sync_searches_run_in_a_thread(store: FeatureStore) -> None:
     assert (await search())[0].text.startswith("headwater-sync")
 
 
-async def test_what_a_search_raises_is_said_with_its_name_and_never_kept(
+async def test_an_exception_of_a_search_names_it_and_is_never_cached(
     store: FeatureStore,
 ) -> None:
     problems = [OSError("index is away")]
@@ -384,7 +386,7 @@ async def test_a_look_at_the_past_neither_takes_nor_leaves_results(
 # Inside a handler
 
 
-async def test_what_a_handler_wrote_is_found_by_nobody_else_before_it_counts(
+async def test_a_search_that_read_uncommitted_writes_is_not_shared(
     store: FeatureStore, user: type
 ) -> None:
     @retriever(store, cache_ttl="1h")
@@ -432,7 +434,7 @@ async def test_a_handler_never_joins_the_search_of_another(store: FeatureStore, 
     assert await store.get_feature("bought_as", "u1") == "for gold"
 
 
-async def test_a_handler_takes_what_was_kept_and_keeps_what_rests_on_no_feature(
+async def test_a_handler_uses_the_cache_and_caches_results_that_read_no_feature(
     store: FeatureStore, user: type, searches: Searches
 ) -> None:
     search = declared(store, searches)
@@ -451,7 +453,7 @@ async def test_a_handler_takes_what_was_kept_and_keeps_what_rests_on_no_feature(
 # What a search reads itself
 
 
-async def test_what_a_search_reads_is_lineage_of_all_who_share_it(
+async def test_reads_of_a_shared_search_are_lineage_of_all_its_callers(
     store: FeatureStore, user: type
 ) -> None:
     asked: list[str] = []
@@ -478,7 +480,7 @@ async def test_what_a_search_reads_is_lineage_of_all_who_share_it(
         assert [(read.feature, read.value) for read in ctx.lineage.features] == [("plan", "gold")]
 
 
-async def test_a_search_inside_another_is_noted_as_well(store: FeatureStore) -> None:
+async def test_an_inner_search_is_in_the_lineage(store: FeatureStore) -> None:
     @retriever(store)
     async def words(query: str) -> list[str]:
         return query.split()

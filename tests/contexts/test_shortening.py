@@ -87,7 +87,7 @@ def test_text_without_spaces_is_cut_between_its_characters() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 100, "👩‍💻" * 20, "   ", "", "\n" * 100])
-def test_what_has_no_word_that_fits_is_not_shortened(text: str) -> None:
+def test_a_text_without_a_word_that_fits_is_not_shortened(text: str) -> None:
     assert O200K.shorten(text, 3) in (None, text)
     assert O200K.shorten("x" * 100, 0) is None
 

@@ -45,7 +45,7 @@ async def test_a_missing_value_leaves_its_place_empty_and_is_in_the_lineage(
     async def made(user_id: str) -> ContextItem:
         return ContextItem.template("Plan: {plan}.")
 
-    ctx = await made("nobody")
+    ctx = await made("unknown")
     assert ctx.content == "Plan: ."
     (read,) = ctx.lineage.features
     assert (read.value, read.source, read.as_of, read.age_ms) == (None, "missing", None, None)

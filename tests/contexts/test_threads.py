@@ -11,7 +11,7 @@ import pytest
 from headwater import ContextItem, FeatureStore, FreshnessSLAError, context
 
 
-async def test_what_a_thread_reads_that_was_started_with_the_context_is_the_contexts(
+async def test_reads_of_a_thread_with_the_contexts_variables_belong_to_the_context(
     store: FeatureStore, user: type
 ) -> None:
     @context(store, freshness_sla="1s", freshness_strict=True)
@@ -34,7 +34,7 @@ async def test_what_a_thread_reads_that_was_started_with_the_context_is_the_cont
     assert {violation.entity_id for violation in caught.value.violations} == {"u1", "u2", "u3"}
 
 
-async def test_what_a_bare_thread_reads_is_nobodys(store: FeatureStore, user: type) -> None:
+async def test_reads_of_a_bare_thread_belong_to_no_context(store: FeatureStore, user: type) -> None:
     """A limit, and documented as one: such a thread does not know on whose behalf it runs."""
 
     @context(store, freshness_sla="1s")

@@ -97,7 +97,7 @@ async def test_a_context_may_go_on_without_a_retriever_that_took_too_long(
     assert (await made()).content == "without"
 
 
-async def test_limits_inside_each_other_end_in_one_error_and_cancel_nobody_else(
+async def test_nested_time_limits_raise_one_error_and_cancel_no_other_call(
     store: FeatureStore,
 ) -> None:
     @retriever(store)
@@ -120,7 +120,7 @@ async def test_limits_inside_each_other_end_in_one_error_and_cancel_nobody_else(
     assert task.cancelling() == 0
 
 
-async def test_all_who_share_a_search_are_told_and_the_next_one_searches_anew(
+async def test_all_callers_of_a_shared_search_time_out_and_the_next_one_searches_again(
     store: FeatureStore,
 ) -> None:
     waits = [NEVER]
@@ -136,7 +136,7 @@ async def test_all_who_share_a_search_are_told_and_the_next_one_searches_anew(
 
 
 @pytest.mark.parametrize("kind", ["context", "retriever"])
-async def test_a_thread_that_does_not_come_back_is_given_up_and_its_place_given_away(
+async def test_a_hung_thread_is_abandoned_and_replaced(
     store: FeatureStore, door: threading.Event, kind: str
 ) -> None:
     @context(store)
@@ -162,7 +162,9 @@ async def test_a_thread_that_does_not_come_back_is_given_up_and_its_place_given_
     assert (await quick()).content.startswith("headwater-sync")
 
 
-async def test_a_function_that_only_looks_sync_is_limited_as_well(store: FeatureStore) -> None:
+async def test_a_sync_function_that_returns_an_awaitable_has_the_time_limit(
+    store: FeatureStore,
+) -> None:
     def hidden(function: Any) -> Any:
         @wraps(function)
         def call(*args: Any) -> Any:
@@ -215,7 +217,7 @@ async def test_features_have_the_time_of_handlers(
         await made("u1")
 
 
-async def test_who_cancels_the_call_is_not_told_of_a_time_limit(store: FeatureStore) -> None:
+async def test_a_cancelled_call_raises_no_timeout_error(store: FeatureStore) -> None:
     begun = asyncio.Event()
 
     @context(store, timeout="20s")

@@ -11,7 +11,7 @@ from tests.contexts.texts import EXACT, SEPARATORS, fresh_count, texts
 
 
 @given(texts, texts, texts, st.sampled_from(SEPARATORS), st.sampled_from(EXACT))
-def test_only_its_edges_depend_on_what_a_text_stands_beside(
+def test_only_the_edges_of_a_text_depend_on_its_neighbours(
     before: str, text: str, after: str, separator: str, tokenizer: Tokenizer
 ) -> None:
     edges = tokenizer.edges(text, separator)
@@ -24,7 +24,7 @@ def test_only_its_edges_depend_on_what_a_text_stands_beside(
 
 
 @given(st.lists(texts, max_size=5), st.sampled_from(SEPARATORS), st.sampled_from(EXACT))
-def test_texts_are_counted_together_by_what_each_has(
+def test_joined_texts_are_counted_from_their_separate_counts(
     parts: list[str], separator: str, tokenizer: Tokenizer
 ) -> None:
     joined = separator.join(parts)

@@ -69,17 +69,17 @@ def test_counts_are_those_of_tiktoken(text: str, o200k: int, cl100k: int) -> Non
 
 
 @given(texts, st.integers(1, 30), st.sampled_from(EXACT))
-def test_a_remembered_count_is_a_fresh_one(text: str, times: int, tokenizer: Tokenizer) -> None:
+def test_a_cached_count_equals_a_fresh_one(text: str, times: int, tokenizer: Tokenizer) -> None:
     long = text * times
     assert tokenizer.count(long) == tokenizer.count(long) == fresh_count(tokenizer, long)
 
 
-def test_half_a_character_counts_as_what_is_sent_in_its_place() -> None:
+def test_a_lone_surrogate_counts_as_its_replacement() -> None:
     assert O200K.count("a\ud83db") == O200K.count("a\ufffdb")
     assert O200K.count("\ud83d\ude00") == O200K.count("😀")
 
 
-def test_what_is_remembered_is_bounded_and_the_longest_unused_goes_first() -> None:
+def test_the_cache_of_counts_is_bounded_and_evicts_the_least_recently_used() -> None:
     recent: _RecentCache[str, int] = _RecentCache(2)
     for key in ("a", "b", "a", "c"):
         recent.put(key, 1)
@@ -144,7 +144,7 @@ def test_other_models_are_estimated_with_a_margin(model: str | None) -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(0, 300))
-def test_a_budget_and_what_is_usable_of_it_agree(tokens: int, margin: int) -> None:
+def test_a_budget_and_its_usable_part_agree(tokens: int, margin: int) -> None:
     tokenizer = Tokenizer("cl100k_base", exact=margin == 0, margin_percent=margin)
     budget = tokenizer.budget_for(tokens)
     assert tokenizer.usable(budget) >= tokens

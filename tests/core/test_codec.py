@@ -161,7 +161,7 @@ def test_nan_and_infinities_are_refused(annotation: Any, number: float) -> None:
         (Point, Point(1, float("nan"))),
     ],
 )
-def test_nan_is_found_however_deep_it_lies(annotation: Any, value: object) -> None:
+def test_a_nested_nan_is_found_at_any_depth(annotation: Any, value: object) -> None:
     assert_refused(annotation, value, "NaN and infinities have no JSON form")
 
 
@@ -202,7 +202,9 @@ def test_a_text_feature_refuses_a_lone_surrogate() -> None:
 @pytest.mark.parametrize(
     "value", [(1, 2), {"a": (1,)}, [(1,)], {1, 2}, {1: "a"}, datetime.now(UTC)]
 )
-def test_what_json_would_change_is_refused_where_no_annotation_restores_it(value: object) -> None:
+def test_values_that_json_changes_are_refused_without_an_annotation_that_restores_them(
+    value: object,
+) -> None:
     assert_refused(Any, value, "it would decode to")
     assert_refused(object, value, "it would decode to")
 
@@ -249,7 +251,7 @@ def test_a_wrong_type_is_refused_and_never_coerced(
         (datetime, datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1, seconds=30)))),
     ],
 )
-def test_what_would_come_back_changed_is_refused_under_every_annotation(
+def test_values_that_come_back_changed_are_refused_under_every_annotation(
     annotation: Any, value: object
 ) -> None:
     with pytest.raises(FeatureValueError):
@@ -278,5 +280,5 @@ def test_a_stored_value_that_a_new_annotation_does_not_describe_is_refused() -> 
         Codec("f", int).decode(b"true")
 
 
-def test_what_only_looks_the_same_when_it_comes_back_is_said_to_be_no_number() -> None:
+def test_a_nan_is_refused_because_it_does_not_equal_its_copy() -> None:
     assert_refused(Decimal, Decimal("NaN"), "it would decode to a value that is not equal")

@@ -13,7 +13,7 @@ from headwater.errors import BackendError
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_runner_may_fail_in_the_turn_in_which_the_next_one_starts(turns: int) -> None:
+async def test_a_run_may_fail_while_the_next_one_starts(turns: int) -> None:
     loop = asyncio.get_running_loop()
     strange: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: strange.append(context))

@@ -1,4 +1,4 @@
-"""Features: every option is checked where it is declared, and the function stays what it was."""
+"""Features: every option is checked where it is declared, and the function stays unchanged."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_function_that_cannot_be_called_as_it_will_be_is_refused(
     assert wanted in str(caught.value)
 
 
-def test_a_feature_of_a_class_that_is_no_entity_is_refused() -> None:
+def test_a_feature_of_a_class_without_entity_is_refused() -> None:
     class Stranger:
         stranger_id: str
 

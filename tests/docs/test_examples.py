@@ -50,7 +50,7 @@ def _runs(page: Path) -> list[Block]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _runs(page)], ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_it_says(page: Path, folder: Path) -> None:
+def test_the_code_of_a_page_runs_and_prints_the_shown_output(page: Path, folder: Path) -> None:
     namespace = sys.modules[_NAMESPACE] = ModuleType(_NAMESPACE)
     for block in _runs(page):
         if block.title:

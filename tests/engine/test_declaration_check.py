@@ -47,7 +47,9 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return records(capsys.readouterr().err, "workers declare different features")
 
 
-async def test_each_of_two_that_differ_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_of_two_workers_with_different_features_warns_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     cache = MemoryCache(ManualClock())
     one, two = worker("one", cache, "a", "b"), worker("two", cache, "b", "c")
     for _ in range(3):
@@ -58,7 +60,9 @@ async def test_each_of_two_that_differ_says_so_once(capsys: pytest.CaptureFixtur
     assert (told[0]["only_here"], told[0]["only_there"]) == (["c (order)"], ["a (order)"])
 
 
-async def test_those_that_are_alike_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_workers_with_the_same_features_do_not_warn(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     cache = MemoryCache(ManualClock())
     one, two = worker("one", cache, "a", "b"), worker("two", cache, "b", "a")
     for _ in range(2):
@@ -67,7 +71,7 @@ async def test_those_that_are_alike_say_nothing(capsys: pytest.CaptureFixture[st
     assert warnings(capsys) == []
 
 
-async def test_what_another_version_says_is_passed_over(
+async def test_unreadable_declarations_of_another_version_are_ignored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cache = MemoryCache(ManualClock())

@@ -41,7 +41,7 @@ async def test_events_of_one_entity_take_effect_in_order(store: FeatureStore) ->
     assert all(row["journal"] == list(range(30)) for row in journals.values())
 
 
-async def test_an_event_takes_effect_exactly_once_however_often_workers_run(
+async def test_an_event_takes_effect_exactly_once_after_many_workers(
     store: FeatureStore,
 ) -> None:
     declare_journal(store)
@@ -131,7 +131,7 @@ async def test_a_handler_sees_its_own_uncommitted_writes(store: FeatureStore, us
     }
 
 
-async def test_nobody_else_sees_what_a_handler_wrote_until_it_is_committed(
+async def test_writes_of_a_handler_are_invisible_to_others_until_committed(
     store: FeatureStore, user: type
 ) -> None:
     written, go_on = asyncio.Event(), asyncio.Event()
@@ -238,7 +238,7 @@ async def test_a_value_set_from_outside_while_a_batch_runs_is_not_lost(
     assert runs == 2
 
 
-async def test_what_a_handler_starts_and_does_not_await_cannot_write_afterwards(
+async def test_a_task_that_a_handler_does_not_await_cannot_write_afterwards(
     store: FeatureStore, user: type
 ) -> None:
     stray: list[asyncio.Task[None]] = []
@@ -317,7 +317,7 @@ async def test_a_running_worker_handles_an_event_as_soon_as_it_is_published(
     assert await store.get_feature("journal", "u1") == list(range(20))
 
 
-async def test_a_stopped_worker_finishes_what_it_has_begun(store: FeatureStore, user: type) -> None:
+async def test_a_stopped_worker_finishes_running_events(store: FeatureStore, user: type) -> None:
     begun = asyncio.Event()
 
     @feature(entity=user, trigger="note")
@@ -386,7 +386,7 @@ async def test_a_payload_that_json_would_change_is_refused(store: FeatureStore) 
             await store.publish("buy", "u1", payload)  # type: ignore[arg-type]
 
 
-async def test_what_is_no_event_is_refused(store: FeatureStore) -> None:
+async def test_an_invalid_event_is_refused(store: FeatureStore) -> None:
     event = ServiceEvent("note", "u1")
     with pytest.raises(EventError, match=r"payload is a mapping such as .* not \[1\]"):
         await store.publish("note", "u1", [1])  # type: ignore[arg-type]

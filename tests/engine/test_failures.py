@@ -122,7 +122,7 @@ async def test_a_handler_runs_once_and_then_max_retries_times(
     assert letter.attempts == 1 + max_retries
 
 
-async def test_max_retries_is_three_unless_told_otherwise(store: FeatureStore, user: type) -> None:
+async def test_max_retries_defaults_to_three(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="buy")
     async def broken(user_id: str, event: ServiceEvent) -> int:
         raise ValueError("never")

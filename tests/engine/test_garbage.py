@@ -24,10 +24,10 @@ TIMES = 100
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Fails if as many of our objects as things done were left to the collector.
+    """Fail if each repetition leaves at least one object of ours to the garbage collector.
 
-    Those of others do not count: a timer that runs out leaves some, however little is done; nor
-    does what was there before, such as the stores of other tests.
+    Other objects do not count: an expired timer leaves a few in any case. Objects that existed
+    before, such as the stores of other tests, do not count either.
     """
     gc.collect()
     gc.freeze()

@@ -24,7 +24,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauges, "_PAUSE_SECONDS", 0.01)
 
 
-async def test_what_waits_and_for_how_long_is_measured_while_a_worker_runs(
+async def test_a_running_worker_measures_the_number_and_age_of_waiting_events(
     store: FeatureStore, user: type
 ) -> None:
     going_on = asyncio.Event()
@@ -54,7 +54,7 @@ async def test_what_waits_and_for_how_long_is_measured_while_a_worker_runs(
         assert math.isnan(metric(f"headwater_{name}"))
 
 
-async def test_a_store_that_cannot_be_asked_leaves_them_unknown(
+async def test_the_gauges_are_unknown_while_the_store_is_unavailable(
     store: FeatureStore, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = await runtime_of(store).open()

@@ -73,7 +73,7 @@ async def test_a_dead_letter_is_an_error_in_the_log(
     assert record["error"] == "ValueError: no"
 
 
-async def test_the_event_metrics_count_what_was_processed_what_failed_and_how_long_it_took(
+async def test_event_metrics_count_processed_and_failed_events_and_their_time(
     store: FeatureStore, user: type
 ) -> None:
     @feature(entity=user, trigger=["measured", "measured_badly"], max_retries=2)

@@ -19,7 +19,7 @@ from tests.engine.support import past, until
 pytestmark = pytest.mark.both_environments
 
 
-async def test_a_handler_that_cannot_read_because_the_server_is_away_is_run_again(
+async def test_a_handler_that_cannot_read_during_an_outage_is_run_again(
     store: FeatureStore, user: type
 ) -> None:
     away = 2
@@ -38,9 +38,7 @@ async def test_a_handler_that_cannot_read_because_the_server_is_away_is_run_agai
     assert await store.dead_letters.list() == []
 
 
-async def test_a_refresh_that_meets_a_server_that_is_away_is_run_again(
-    store: FeatureStore, user: type
-) -> None:
+async def test_a_refresh_during_an_outage_is_run_again(store: FeatureStore, user: type) -> None:
     away = 1
 
     @feature(entity=user, refresh="1h", materialize=True)

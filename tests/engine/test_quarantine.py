@@ -48,7 +48,7 @@ def test_quick_events_run_alone_one_after_the_other(watch: Watch) -> None:
     assert turns.is_others_turn()
 
 
-def test_what_waits_for_the_others_to_end_has_not_kept_them_waiting(watch: Watch) -> None:
+def test_an_event_that_waits_for_others_is_not_blamed_for_the_delay(watch: Watch) -> None:
     turns = QuarantineScheduler()
     turns.hold_others()
     watch.now += 20

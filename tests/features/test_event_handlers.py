@@ -18,7 +18,9 @@ from headwater.testing import ManualClock
 from tests.engine.support import until
 
 
-async def test_sync_and_async_handlers_work_alike(store: FeatureStore, user: type) -> None:
+async def test_sync_and_async_handlers_give_the_same_values(
+    store: FeatureStore, user: type
+) -> None:
     @feature(entity=user, trigger="buy")
     def in_a_thread(user_id: str, event: ServiceEvent) -> float:
         before = store.sync.get_feature("in_a_thread", user_id) or 0.0
@@ -235,7 +237,7 @@ async def test_each_consumer_group_handles_every_event(
 
 
 @pytest.mark.parametrize("settings", ["embedded"], indirect=True)
-async def test_an_idle_worker_that_nothing_wakes_looks_at_the_poll_interval(
+async def test_an_idle_worker_without_a_wake_socket_polls(
     store: FeatureStore, user: type, settings: Settings, clock: ManualClock
 ) -> None:
     @feature(entity=user, trigger="buy")
@@ -245,15 +247,15 @@ async def test_an_idle_worker_that_nothing_wakes_looks_at_the_poll_interval(
     await runtime_of(store).rebind(settings.replace(worker={"poll_interval": 0.01}), clock)
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
-    await until(lambda: nobody_can_wake(Path(settings.home)))
+    await until(lambda: remove_wake_socket(Path(settings.home)))
     await store.publish("buy", "u1")
     await until(lambda: has_total(store))
     worker.stop()
     await running
 
 
-def nobody_can_wake(home: Path) -> bool:
-    """Takes the address away at which a worker is woken; says whether there was one."""
+def remove_wake_socket(home: Path) -> bool:
+    """Remove the socket that wakes a worker; return whether there was one."""
     addresses = list(home.glob("workers/*.sock"))
     for address in addresses:
         address.unlink()

@@ -188,7 +188,7 @@ async def test_a_reader_who_gives_up_does_not_take_the_value_from_the_others(
     assert await patient == 1
 
 
-async def test_what_fails_after_all_readers_have_given_up_is_told(
+async def test_a_computation_that_fails_after_all_readers_have_gone_is_logged(
     store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -197,7 +197,7 @@ async def test_what_fails_after_all_readers_have_given_up_is_told(
     async def slow(user_id: str) -> int:
         begun.set()
         await go_on.wait()
-        raise LookupError("nobody knows")
+        raise LookupError("no such plan")
 
     impatient = asyncio.create_task(store.get_feature("slow", "u1"))
     await begun.wait()
@@ -248,9 +248,9 @@ async def test_a_failed_computation_fails_the_read_with_the_features_name(
 ) -> None:
     @feature(entity=user)
     async def broken(user_id: str) -> int:
-        raise LookupError("nobody knows")
+        raise LookupError("no such plan")
 
-    with pytest.raises(FeatureFailedError, match=r"'broken' failed for 'u1': .*nobody knows"):
+    with pytest.raises(FeatureFailedError, match=r"'broken' failed for 'u1': .*no such plan"):
         await store.get_feature("broken", "u1")
     with pytest.raises(FeatureFailedError):
         await store.get_feature("broken", "u1")
@@ -352,7 +352,7 @@ async def test_a_composed_or_computed_value_is_as_old_as_its_oldest_input(
 
 
 @pytest.mark.both_environments
-async def test_values_stored_computed_and_composed_come_in_one_answer_in_the_order_asked(
+async def test_stored_computed_and_template_values_come_in_the_requested_order(
     store: FeatureStore, user: type
 ) -> None:
     @feature(entity=user, trigger="buy")
@@ -486,7 +486,9 @@ async def test_numpy_values_are_accepted_and_come_back_as_pythons_own(
     assert await store.get_feature("parts", "u1") == [1, 2]
 
 
-async def test_a_text_is_no_list_of_names_or_ids(store: FeatureStore, user: type) -> None:
+async def test_a_string_is_refused_as_a_list_of_names_or_ids(
+    store: FeatureStore, user: type
+) -> None:
     for names, ids in ((["plan"], "u1"), ("plan", ["u1"])):
         for verb in (store.get_features, store.get_feature_values):
             with pytest.raises(InvalidInputError, match=r"is a string; pass a list, such as \['"):
@@ -494,7 +496,7 @@ async def test_a_text_is_no_list_of_names_or_ids(store: FeatureStore, user: type
 
 
 @pytest.mark.parametrize("value", [float("nan"), "7", 7.5, object(), None, 2**64])
-async def test_what_cannot_be_kept_is_refused_with_the_features_name(
+async def test_a_value_that_cannot_be_stored_is_refused_with_the_features_name(
     store: FeatureStore, user: type, value: object
 ) -> None:
     @feature(entity=user, trigger="x")
@@ -574,7 +576,7 @@ async def test_a_value_set_with_an_older_moment_goes_to_history_alone(
     assert sorted(await past(store, "plan")) == ["gold", "old"]
 
 
-async def test_a_value_is_not_set_for_the_future_or_for_nobody(
+async def test_a_value_with_a_future_time_or_an_empty_id_is_refused(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @feature(entity=user, trigger="x")
@@ -607,7 +609,7 @@ async def test_the_stores_verbs_take_whole_numbers_where_the_entity_does(
         await store.get_feature("sales", "seven")
 
 
-async def test_what_is_computed_from_a_default_has_no_age_and_is_not_kept(
+async def test_a_value_computed_from_a_default_has_no_age_and_is_not_stored(
     store: FeatureStore, user: type
 ) -> None:
     @feature(entity=user, trigger="buy", default=0.0)

@@ -107,7 +107,7 @@ async def lose_history(store: FeatureStore, condition: str) -> None:
     if not postgres.url:
         run_sqlite(store, f"DELETE FROM history WHERE {condition}")
         return
-    # What is still on its way arrives before it is lost.
+    # Rows still in the outbox arrive before the loss.
     await query(store, "SELECT count(*) FROM feature_history")
     database = await asyncpg.connect(postgres.url)
     await database.execute(f"SET search_path TO {postgres.schema}")
@@ -176,7 +176,7 @@ async def test_a_lost_online_store_is_restored_from_history(store: FeatureStore)
 
 
 @pytest.mark.parametrize("settings", ["embedded"], indirect=True)
-async def test_what_is_missing_on_a_side_or_differs_is_reported_with_both_sides(
+async def test_missing_and_different_values_are_reported_with_both_sides(
     store: FeatureStore,
 ) -> None:
     await buy(store, "u1", "u2")
@@ -202,7 +202,7 @@ async def test_what_is_missing_on_a_side_or_differs_is_reported_with_both_sides(
     assert found["u2", "address"].history is None
 
 
-async def test_a_value_missing_because_its_time_to_live_is_over_is_no_difference(
+async def test_an_expired_value_is_not_a_difference(
     store: FeatureStore, clock: ManualClock
 ) -> None:
     await buy(store, "u1")
@@ -215,7 +215,7 @@ async def test_a_value_missing_because_its_time_to_live_is_over_is_no_difference
     assert await differences(store) == []
 
 
-async def test_a_value_that_followed_one_whose_time_was_over_is_no_difference_and_stays(
+async def test_a_value_set_after_an_expired_one_is_not_a_difference_and_stays(
     store: FeatureStore, clock: ManualClock
 ) -> None:
     await store.set_feature("basket", "u1", ["first"])
@@ -240,7 +240,7 @@ async def test_a_rebuild_leaves_values_that_history_does_not_have_yet(
     assert await store.get_feature("spend", "u1") == 2.0
 
 
-async def test_history_that_is_a_moment_behind_is_no_difference(store: FeatureStore) -> None:
+async def test_history_that_lags_a_moment_is_not_a_difference(store: FeatureStore) -> None:
     async with FeatureStore(settings=store.settings) as real:
         declare(real)
         offline = (await runtime_of(real).open()).backends.offline
@@ -260,7 +260,7 @@ async def test_history_that_is_a_moment_behind_is_no_difference(store: FeatureSt
             assert await differences(real) == []
 
 
-async def test_what_only_one_side_knows_is_found_on_whichever_page_it_is(
+async def test_a_value_that_only_one_side_has_is_found_on_any_page(
     store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconcile, "_PAGE", 5)
@@ -292,7 +292,7 @@ async def test_an_audit_stops_at_its_limit_and_says_so(store: FeatureStore) -> N
     assert (len(audit.differences), audit.complete) == (8, True)
 
 
-async def test_what_is_no_longer_declared_is_left_alone(
+async def test_features_that_are_no_longer_declared_are_ignored(
     store: FeatureStore, settings: Settings, clock: ManualClock
 ) -> None:
     await buy(store, "u1")

@@ -235,7 +235,7 @@ async def test_a_running_worker_ticks_by_itself(settings: Settings) -> None:
     await store.close()
 
 
-async def test_a_handler_and_a_refresh_of_one_entity_take_nothing_from_each_other(
+async def test_a_handler_and_a_refresh_of_one_entity_lose_no_update(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @feature(entity=user, trigger="buy")
@@ -355,7 +355,7 @@ async def test_a_sql_feature_reads_events_and_history_and_may_give_its_own_times
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        ("SELECT nobody FROM nowhere", "nowhere"),
+        ("SELECT plan FROM nowhere", "nowhere"),
         ("SELECT 'u1' AS id, 1 AS value", "must return 'user_id' and 'value'"),
         ("SELECT 'u1' AS user_id, 'text' AS value", "cannot store 'text' as int"),
     ],
@@ -422,7 +422,7 @@ async def test_ticks_are_no_events_of_the_users_log(
     assert await query(store, "SELECT event_type FROM events") == [("seen",)]
 
 
-async def test_a_tick_that_is_read_late_is_run_all_the_same(
+async def test_a_tick_that_is_read_late_is_run(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     declare_seen(user)

@@ -291,7 +291,7 @@ async def test_a_request_that_does_not_fit_is_refused(
     problem_of(response)
 
 
-async def test_a_function_that_raises_is_a_500_that_gives_nothing_away(
+async def test_an_exception_of_the_function_is_a_500_without_details(
     client: httpx.AsyncClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     response = await client.post("/v1/contexts/broken", json={"params": {"user_id": "u1"}})

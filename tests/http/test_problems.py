@@ -88,7 +88,7 @@ async def test_a_feature_that_fails_is_named_without_its_message(
     assert record["route"] == "/v1/features/{name}"
 
 
-async def test_an_unexpected_error_says_nothing_and_is_logged_once(
+async def test_an_unexpected_error_shows_no_details_and_is_logged_once(
     store: FeatureStore,
     client: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch,

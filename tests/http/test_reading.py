@@ -125,7 +125,7 @@ async def test_sql_in_an_entity_id_is_only_text(
         assert answer["value"] == (None if "OR" in entity_id else 5)
 
 
-async def test_many_features_of_many_entities_come_in_the_order_asked(
+async def test_many_features_of_many_entities_come_in_the_requested_order(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:
     for number in (1, 2):

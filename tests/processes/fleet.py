@@ -1,4 +1,4 @@
-"""Starting, watching and killing processes of a program such as that beside this file."""
+"""Starting, watching and killing processes of a program such as program.py."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(home: Path, **variables: object) -> dict[str, str]:
-    """The environment of a process whose store is in this home."""
+    """Return the environment of a process whose store is in this home."""
     given = {f"HEADWATER_{name.upper()}": str(value) for name, value in variables.items()}
     plain = {name: value for name, value in os.environ.items() if "HEADWATER" not in name}
     return {**plain, "HEADWATER_HOME": str(home), **given}
 
 
 class Process:
-    """One process of the program; it is gone when the block is left."""
+    """One process of the program; it is killed at the end of the block."""
 
     def __init__(self, module: str, role: str, variables: Mapping[str, str], log: Path) -> None:
         self._log = log
@@ -58,26 +58,26 @@ class Process:
         self._process.send_signal(number)
 
     def stopped(self) -> None:
-        """Waits until SIGSTOP has taken hold."""
+        """Wait until the process is stopped by SIGSTOP."""
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def kill(self) -> None:
-        """Kills it as the kernel does when memory runs out."""
+        """Kill the process as the kernel does when memory runs out."""
         self._process.kill()
         self._process.wait()
 
     def records(self, event: str) -> list[dict[str, Any]]:
-        """Its log records of one kind so far."""
+        """Return the log records of one event so far."""
         return records(self._log.read_text(), event)
 
     async def ended(self) -> int:
-        """Waits for it to end by itself."""
+        """Wait until the process exits, and return its exit code."""
         await until(lambda: self.exit_code is not None)
         return self._process.returncode
 
 
 class Fleet:
-    """Processes over one home, each with a log of its own."""
+    """Processes over one home, each with a separate log."""
 
     def __init__(
         self, home: Path, *, module: str = "tests.processes.program", **variables: object

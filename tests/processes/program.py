@@ -1,6 +1,6 @@
-"""A features file and its worker as a process of its own, for tests that kill it.
+"""A features file and its worker as a separate process, for tests that kill it.
 
-Run as ``python -m tests.processes.program ROLE``; where the store is, the environment says.
+Run as ``python -m tests.processes.program ROLE``; the environment says where the store is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class User:
 
 @feature(entity=User, trigger=["note", "slow_note"], max_retries=0)
 async def journal(user_id: str, event: ServiceEvent) -> list[tuple[int, int]]:
-    """The number of every event and the process that handled it, in order of effect."""
+    """Return the number of each event and the process that handled it, in order of effect."""
     before = await store.get_feature("journal", user_id) or []
     if event.event_type == "slow_note":
         await asyncio.to_thread(_wait_until_removed, Path(event.payload["begun"]))
@@ -41,7 +41,7 @@ async def journal(user_id: str, event: ServiceEvent) -> list[tuple[int, int]]:
 
 
 def _wait_until_removed(sign: Path) -> None:
-    """Shows that the handler has begun by a file, and waits until the test takes it away."""
+    """Create a file to show that the handler runs, and wait until the test removes it."""
     sign.touch()
     while sign.exists():
         time.sleep(0.005)
@@ -49,7 +49,7 @@ def _wait_until_removed(sign: Path) -> None:
 
 @feature(entity=User, trigger="bomb", max_retries=0)
 async def survived(user_id: str, event: ServiceEvent) -> bool:
-    """Kills its process without a word when the payload says so."""
+    """Kill the process if the payload says so."""
     if event.payload.get("fatal"):
         os.kill(os.getpid(), signal.SIGKILL)
     return True
@@ -57,19 +57,19 @@ async def survived(user_id: str, event: ServiceEvent) -> bool:
 
 @feature(entity=User, trigger="hang", max_retries=0)
 def hung(user_id: str, event: ServiceEvent) -> bool:
-    """Exits its process from a thread."""
+    """Exit the process from a thread."""
     os._exit(3)
 
 
 @feature(entity=User, trigger="stuck", max_retries=0)
 def stuck(user_id: str, event: ServiceEvent) -> bool:
-    """Waits in its thread for something that never comes."""
+    """Block the thread until the process ends."""
     threading.Event().wait()
     return True
 
 
 async def work() -> None:
-    """Runs a worker until SIGTERM; SIGUSR1 forbids it large files, SIGUSR2 allows them again."""
+    """Run a worker until SIGTERM; SIGUSR1 forbids large files, SIGUSR2 allows them again."""
     worker = Worker(store)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
@@ -86,7 +86,7 @@ def _limit_files(size: int) -> None:
 
 
 async def roll() -> None:
-    """Works events off and rolls them and their history into segments, without end."""
+    """Process events and move them and their history into segments, in an endless loop."""
     engine = await runtime_of(store).open()
     while True:
         await store.drain()
@@ -94,7 +94,7 @@ async def roll() -> None:
 
 
 async def publish() -> None:
-    """Publishes one event and says so, or why not."""
+    """Publish one event and print that it was published."""
     await store.publish("note", "u1", {"number": 0})
     sys.stdout.write("published\n")
 

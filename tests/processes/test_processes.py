@@ -141,7 +141,7 @@ async def test_an_event_that_kills_its_process_is_set_aside_and_the_rest_is_proc
 
 
 async def died(process: Process, store: FeatureStore) -> bool:
-    """Waits until a process is dead or has nothing more to do; says whether it is dead."""
+    """Wait until a process is dead or idle; return whether it is dead."""
 
     async def dead_or_done() -> bool:
         return process.exit_code is not None or await done(store)

@@ -38,7 +38,7 @@ def test_redaction_erases_one_value_and_leaves_a_note() -> None:
     assert decode_redactions(encode_redactions(redacted.redactions)) == redacted.redactions
 
 
-def test_what_is_not_disclosed_cannot_be_redacted() -> None:
+def test_a_value_that_is_not_disclosed_cannot_be_redacted() -> None:
     with pytest.raises(RedactionError, match="did you mean '/inputs/question'"):
         redact(RECORD, "/inputs/questions", at=NOON, reason="asked for")
     once = redact(RECORD, "/inputs/question", at=NOON, reason="asked for")
@@ -81,7 +81,7 @@ def test_a_record_that_is_printed_shows_neither_values_nor_salts() -> None:
     assert "parcel" not in printed
 
 
-def test_what_discloses_a_value_elsewhere_is_named() -> None:
+def test_other_disclosures_of_a_redacted_value_are_named() -> None:
     assert also_disclosed(RECORD, "/inputs/question", "/items/0/content") == [
         "/output/content",
         "/retrievals/0/arguments",
@@ -129,7 +129,7 @@ def test_a_note_is_not_older_than_its_record_though_a_clock_was_behind() -> None
     assert later.redacted_at == "2026-01-02T12:00:01.250000Z"
 
 
-def test_a_core_whose_moment_lost_its_zone_can_be_redacted_all_the_same() -> None:
+def test_a_core_with_a_time_without_zone_can_be_redacted() -> None:
     altered = RECORD.core.replace(
         b'"created_at":"2026-01-02T12:00:00.250000Z"', b'"created_at":"2026-01-02T12:00:00.250000"'
     )
@@ -147,16 +147,16 @@ def test_a_document_carries_everything_and_the_exact_core() -> None:
         assert json.loads(document)["core"].encode() == record.core
 
 
-def test_a_document_may_be_laid_out_anew() -> None:
+def test_a_document_may_be_reformatted() -> None:
     again = json.dumps(json.loads(export(RECORD)), indent=None, sort_keys=True)
     assert load(again) == RECORD
 
 
-def test_a_core_that_is_no_text_has_no_document() -> None:
+def test_a_core_that_is_not_utf8_cannot_be_exported() -> None:
     with pytest.raises(RecordDocumentError, match="byte 0 of its core is not UTF-8"):
         export(msgspec.structs.replace(RECORD, core=b"\xff"))
 
 
-def test_a_text_that_is_no_document_is_refused_with_a_remedy() -> None:
+def test_an_invalid_document_is_refused_with_a_remedy() -> None:
     with pytest.raises(RecordDocumentError, match="headwater context export"):
         load("{}")

@@ -27,14 +27,14 @@ def test_an_id_is_a_uuid_of_version_7_with_its_millisecond() -> None:
 
 
 @given(st.lists(st.integers(0, 2**48 - 2), min_size=2, max_size=50))
-def test_ids_grow_whatever_the_clock_does(moments: list[int]) -> None:
+def test_ids_grow_even_when_the_clock_steps_back(moments: list[int]) -> None:
     ids = ContextIds()
     made = [ids.new(moment) for moment in moments]
     assert all(one < two for one, two in pairwise(made))
     assert all(UUID(each).version == 7 for each in made)
 
 
-def test_ids_grow_within_one_millisecond_beyond_what_its_counter_holds() -> None:
+def test_ids_grow_when_the_counter_of_a_millisecond_overflows() -> None:
     ids = ContextIds()
     made = [ids.new(1_000) for _ in range(10_000)]
     assert all(one < two for one, two in pairwise(made))

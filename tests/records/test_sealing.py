@@ -54,7 +54,7 @@ def test_no_text_and_no_value_stands_in_the_core() -> None:
         assert secret not in core
 
 
-def test_every_field_is_there_even_where_there_is_nothing_to_say() -> None:
+def test_every_field_is_present_even_if_empty() -> None:
     tree = json.loads(seal(sample(interaction_ref=None, items=())).core)
     assert tree.keys() == set(Core.__struct_fields__)
     assert tree["interaction_ref"] is None
@@ -67,7 +67,7 @@ def _said(core: Core, content_hash: str) -> bytes:
     return canonical(to_tagged(msgspec.structs.replace(core, output=output)))
 
 
-def test_what_is_sealed_is_what_is_opened() -> None:
+def test_opening_a_sealed_core_returns_the_core() -> None:
     opened = open_core(_RECORD)
     assert _said(opened, _RECORD.content_hash) == _said(_CORE, _RECORD.content_hash)
     assert opened.output.content_hash == _RECORD.content_hash
@@ -80,7 +80,7 @@ def test_a_sealed_core_always_verifies_and_opens(core: Core, random: Random) -> 
     assert _said(open_core(record), "") == _said(core, "")
 
 
-def test_what_is_withheld_opens_to_its_commitment() -> None:
+def test_a_withheld_value_opens_to_its_commitment() -> None:
     opened = open_core(_RECORD.private())
     assert isinstance(opened.output.content, Commitment)
     assert isinstance(opened.inputs["question"], Commitment)
@@ -164,7 +164,9 @@ def _with_item(**changes: Any) -> Core:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_recorded_is_refused_with_its_place(core: Core, pointer: str) -> None:
+def test_values_that_cannot_be_recorded_are_refused_with_their_pointer(
+    core: Core, pointer: str
+) -> None:
     with pytest.raises(RecordValueError) as refused:
         seal(core)
     assert refused.value.pointer == pointer
@@ -174,7 +176,7 @@ class _Later(Core, frozen=True, kw_only=True):
     temperature: float = 0.7
 
 
-def test_a_field_that_could_not_be_checked_is_refused_whatever_it_holds() -> None:
+def test_an_uncheckable_field_is_refused_with_any_value() -> None:
     later = _Later(**{name: getattr(_CORE, name) for name in _CORE.__struct_fields__})
     with pytest.raises(TypeError, match=r"float.* cannot be uncommitted"):
         seal(later)
@@ -252,7 +254,7 @@ def test_a_score_has_all_its_digits(score: float, text: str) -> None:
     assert float(text) == score
 
 
-def test_a_score_that_is_no_number_says_so() -> None:
+def test_a_nan_score_is_written_as_nan() -> None:
     assert decimal_text(float("nan")) == "NaN"
 
 

@@ -88,7 +88,7 @@ def test_no_key_means_no_signature_is_made() -> None:
         ("hush is a secret without an id", "1 of 1 has no key id; write 'key_id:secret'"),
         (":hush is a secret without an id", "1 of 1 has no key id"),
         (f"{KEY},", "2 of 2 is empty"),
-        (f"{KEY},k1:hush nobody may know", "'k1' is there twice"),
+        (f"{KEY},k1:hush another secret", "'k1' is there twice"),
         ("ed25519:k1:hush", "not the base64 of 32 bytes"),
         ("ed25519:k1:****", "not the base64 of 32 bytes"),
         ("ed25519-pub:k1:aHVzaA==", "not the base64 of 32 bytes"),
@@ -136,7 +136,7 @@ def test_a_signature_moved_to_another_record_is_named() -> None:
     assert other.record_hash in report.of("signature").detail
 
 
-def test_an_ed25519_key_signs_what_its_public_half_holds() -> None:
+def test_an_ed25519_key_verifies_only_the_signed_message() -> None:
     [key] = parse_keyring(ED25519).keys
     assert isinstance(key, Ed25519Key)
     assert key.verifies(b"message", key.sign(b"message"))

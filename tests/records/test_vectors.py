@@ -28,7 +28,7 @@ GRAMMAR = json.loads((VECTORS / "grammar.json").read_text(encoding="utf-8"))
 CANONICAL = json.loads((VECTORS / "canonical.json").read_text(encoding="utf-8"))
 
 
-def test_the_published_files_are_what_the_generator_makes() -> None:
+def test_the_published_vectors_match_the_generator() -> None:
     made = files()
     for path, text in made.items():
         assert (VERIFIER / path).read_text(encoding="utf-8") == text, f"{path} is out of date"
@@ -177,7 +177,7 @@ def test_the_page_needs_no_other_file_and_no_network() -> None:
     assert "https:" not in page
 
 
-def test_the_text_beside_a_bundled_verifier_names_what_only_the_repository_has() -> None:
+def test_the_readme_of_a_bundled_verifier_names_the_files_that_only_the_repository_has() -> None:
     with zipfile.ZipFile(io.BytesIO(bundle(seal(sample())))) as archive:
         packed = {name.removeprefix("verifier/") for name in archive.namelist()}
         text = archive.read("verifier/README.md").decode()

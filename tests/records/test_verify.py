@@ -93,7 +93,7 @@ def test_full_private_and_redacted_copies_verify_under_one_hash() -> None:
         assert report.of("signature").ok is True
 
 
-def test_the_lack_of_a_signature_is_said_and_broken_where_one_must_be() -> None:
+def test_a_missing_signature_is_reported_and_breaks_a_record_that_must_be_signed() -> None:
     unsigned = msgspec.structs.replace(RECORD, signature=None)
     assert (verify_record(RECORD).signed, verify_record(unsigned).signed) == (True, False)
     for keyring, said in ((KEYRING, "although there are keys"), (parse_keyring(""), "not signed")):
@@ -127,7 +127,7 @@ def test_a_text_that_is_disclosed_as_something_else_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize("given", [DISCLOSED, DISCLOSED - {"/output/content", "/items/0/content"}])
-def test_a_text_that_was_altered_is_not_said_to_be_undisclosed(given: set[str]) -> None:
+def test_an_altered_text_is_not_reported_as_undisclosed(given: set[str]) -> None:
     texts = ("/output/content", "/items/1/content")
     disclosures = [
         msgspec.structs.replace(each, value="altered") if each.pointer in texts else each

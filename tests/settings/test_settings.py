@@ -137,7 +137,7 @@ def test_a_boolean_variable_takes_the_usual_words(tmp_path: Path, text: str, val
         ("HEADWATER_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
     ],
 )
-def test_a_wrong_variable_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_variable_is_named_with_its_value_and_the_allowed_values(
     tmp_path: Path, variable: str, text: str, allowed: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -248,7 +248,7 @@ def test_an_empty_variable_does_not_take_away_the_file_s_key(tmp_path: Path) -> 
     assert loaded.origins == {"api_key": "file"}
 
 
-def test_every_setting_is_listed_with_its_variable_and_what_it_is_for(tmp_path: Path) -> None:
+def test_every_setting_is_listed_with_its_variable_and_description(tmp_path: Path) -> None:
     rows = listed(tmp_path, {})
     assert list(rows) == list(SETTINGS)
     assert all(row.description for row in rows.values())

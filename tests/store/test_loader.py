@@ -41,7 +41,7 @@ def test_a_file_gives_its_store_with_everything_declared(file: Path) -> None:
     assert list(runtime_of(load_store(file)).registry.features) == ["size"]
 
 
-def test_a_file_can_import_what_lies_beside_it_and_be_imported_back(file: Path) -> None:
+def test_a_file_can_import_its_siblings_and_be_imported_by_them(file: Path) -> None:
     beside = file.with_name("beside_the_shop.py")
     beside.write_text("from shop_features import User, feature\n@feature(entity=User)\n")
     beside.write_text(beside.read_text() + "def size(user_id: str) -> int: ...\n")
@@ -72,7 +72,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_store(tmp_path)
 
 
-def test_a_file_without_a_store_says_what_to_write(file: Path) -> None:
+def test_a_file_without_a_store_raises_an_error_with_the_lines_to_add(file: Path) -> None:
     assert "write `store = FeatureStore()`" in refused(file, "x = 1\n")
 
 
@@ -81,18 +81,18 @@ def test_several_stores_are_refused_by_name(file: Path) -> None:
     assert "several stores (a, b)" in refused(file, text)
 
 
-def test_an_exception_is_told_with_file_and_line(file: Path) -> None:
+def test_an_exception_is_reported_with_file_and_line(file: Path) -> None:
     assert refused(file, HEAD + "\n\n1 / 0\n") == f"{file}:8: ZeroDivisionError: division by zero"
     assert file.stem not in sys.modules
 
 
-def test_an_exception_in_a_file_beside_it_is_told_there(file: Path) -> None:
+def test_an_exception_in_a_sibling_file_is_reported_with_its_place(file: Path) -> None:
     beside = file.with_name("beside_that_fails.py")
     beside.write_text("\nundefined\n")
     assert refused(file, "import beside_that_fails\n").startswith(f"{beside}:2: NameError")
 
 
-def test_a_syntax_error_is_told_with_file_and_line(file: Path) -> None:
+def test_a_syntax_error_is_reported_with_file_and_line(file: Path) -> None:
     assert refused(file, "x = 1\ndef broken(:\n").startswith(f"{file}:2: SyntaxError: ")
 
 
@@ -102,11 +102,11 @@ def test_a_file_that_ends_the_program_says_where(file: Path) -> None:
     assert "if __name__ == '__main__':" in told
 
 
-def test_a_declaration_that_knows_no_place_gets_one(file: Path) -> None:
+def test_a_declaration_error_without_a_place_gets_one(file: Path) -> None:
     assert refused(file, HEAD + "store.source('a b', 'x.csv')\n").startswith(f"{file}:6: source")
 
 
-def test_a_wrong_setting_stays_what_it_is(file: Path) -> None:
+def test_a_wrong_setting_keeps_its_error_type(file: Path) -> None:
     told = refused(file, HEAD + "store.settings.replace(partitions=0)\n", ConfigError)
     assert told.startswith("partitions: 0 is not allowed")
 

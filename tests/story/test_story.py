@@ -25,7 +25,7 @@ async def store(clock: ManualClock) -> AsyncIterator[FeatureStore]:
         yield store
 
 
-async def test_1_what_is_declared_is_a_plain_function() -> None:
+async def test_1_a_declared_feature_is_a_plain_function() -> None:
     assert shop.name("ada") == "Ada"
 
 
@@ -68,7 +68,9 @@ async def test_5_a_value_knows_how_old_it_is(store: FeatureStore, clock: ManualC
     assert row["total_spend"].source == "online"
 
 
-async def test_6_what_fails_is_retried_then_kept_as_a_dead_letter(store: FeatureStore) -> None:
+async def test_6_a_failing_handler_is_retried_then_becomes_a_dead_letter(
+    store: FeatureStore,
+) -> None:
     await store.publish("purchase", "ada", {"amount": 100.0, "currency": "SEK"})
     await store.publish("purchase", "ada", {"amount": 5.0})
     await store.drain()

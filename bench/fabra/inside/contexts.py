@@ -34,7 +34,7 @@ def main() -> None:
     clients, seconds = int(sys.argv[1]), float(sys.argv[2])
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # Not sooner: Fabra says on stdout what it thinks of its surroundings.
+    # Not sooner: Fabra prints warnings about its environment to stdout.
     fabra = import_module("fabra_contexts")
     with asyncio.Runner() as runner:
         runner.run(prepare(fabra, clients))

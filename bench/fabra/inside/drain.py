@@ -32,7 +32,7 @@ class CountingWorker(AxiomWorker):
 
 async def drain(events: int) -> float:
     """Events per second of one worker, from its start to its last acknowledgement."""
-    store.online_store.client = None  # each round has an event loop of its own
+    store.online_store.client = None  # each round has a separate event loop
     worker = CountingWorker(events)
     await fill(worker, events)
     start = time.perf_counter()

@@ -11,7 +11,7 @@ class User:
     user_id: str
 
 
-# Fabra never awaits a handler, so this one cannot read what it would add to.
+# Fabra never awaits a handler, so this one cannot read the value it adds to.
 @feature(entity=User, trigger="purchase")
 def total_spend(user_id: str, payload: dict[str, float]) -> float:
     return payload["amount"]

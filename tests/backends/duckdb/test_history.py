@@ -66,7 +66,7 @@ async def test_results_are_in_the_order_of_the_points_and_equal_for_equal_points
     await parts.online.put(
         [*series(3), change(9, feature="visits"), change(5, entity_id="u2", as_of=after(1))]
     )
-    points = [Point("u1", after(2)), Point("nobody", after(2)), Point("u2", after(2))]
+    points = [Point("u1", after(2)), Point("unknown", after(2)), Point("u2", after(2))]
     answer = await parts.history.as_of(["visits", "clicks", "visits"], [*points, points[0]])
     texts = [[past and past.value for past in row] for row in answer]
     assert texts == [
@@ -345,7 +345,7 @@ async def test_a_reader_whose_segment_was_merged_away_reads_again(parts: Embedde
     assert tail.snapshots == 3
 
 
-async def test_a_reader_that_is_always_overtaken_says_which_file_is_gone(parts: Embedded) -> None:
+async def test_a_reader_that_loses_every_race_names_the_missing_file(parts: Embedded) -> None:
     await parts.online.put(series(SEGMENT_ROWS))
     await parts.history.maintain()
     [name] = parts.live()
@@ -482,7 +482,7 @@ class Oracle:
 
 async def compare_with_oracle(path: Path, segment_rows: int, plan: list[Any]) -> None:
     oracle = Oracle()
-    points = [Point(i, after(moment)) for i in [*IDS, "nobody"] for moment in [-1, *MOMENTS]]
+    points = [Point(i, after(moment)) for i in [*IDS, "unknown"] for moment in [-1, *MOMENTS]]
     with embedded(path, segment_rows) as parts:
         for step, given_changes in plan:
             oracle.add(step, given_changes)

@@ -57,7 +57,7 @@ async def test_who_asks_while_it_runs_waits_for_the_next_run() -> None:
     assert (work.begun, work.done) == (2, 2)
 
 
-async def test_a_failure_reaches_everybody_and_the_next_run_is_a_new_one() -> None:
+async def test_a_failure_reaches_all_callers_and_the_next_call_runs_again() -> None:
     work = Work()
     shared = CoalescedTask(work)
     work.fails = True
@@ -69,7 +69,7 @@ async def test_a_failure_reaches_everybody_and_the_next_run_is_a_new_one() -> No
     assert (work.begun, work.done) == (2, 1)
 
 
-async def test_a_failure_that_nobody_waits_for_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_without_callers_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     work = Work()
     shared = CoalescedTask(work)
     work.fails = True
@@ -83,7 +83,7 @@ async def test_a_failure_that_nobody_waits_for_is_quiet(caplog: pytest.LogCaptur
     assert caplog.records == []
 
 
-async def test_closing_waits_for_what_runs_and_for_what_is_to_run() -> None:
+async def test_closing_waits_for_running_and_scheduled_tasks() -> None:
     work = Work()
     shared = CoalescedTask(work)
     first = asyncio.create_task(shared())

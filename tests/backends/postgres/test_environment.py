@@ -58,7 +58,7 @@ async def test_tables_are_made_once(settings: Settings, database: Connection) ->
     assert await database.fetch("SELECT oid FROM pg_class ORDER BY oid") == before
 
 
-async def test_of_many_who_migrate_at_once_one_does_it(settings: Settings) -> None:
+async def test_of_many_concurrent_migrations_one_creates_the_tables(settings: Settings) -> None:
     applied = await asyncio.gather(*(migrate(settings) for _ in range(8)))
     assert sorted(applied) == [[]] * 7 + [[VERSION]]
 
@@ -84,7 +84,7 @@ async def test_two_schemas_of_one_database_do_not_meet(
     await database.execute(f"DROP SCHEMA {other_schema} CASCADE")
 
 
-async def test_in_production_missing_tables_are_an_error_that_says_what_to_run(
+async def test_in_production_missing_tables_raise_an_error_with_the_command_to_run(
     settings: Settings, opening: Open
 ) -> None:
     said = await refused(settings.replace(env="production"), SchemaError)
@@ -161,28 +161,26 @@ def with_url(settings: Settings, **parts: str) -> Settings:
     return settings.replace(postgres={"url": url})
 
 
-async def test_a_wrong_password_is_said_without_showing_it(settings: Settings) -> None:
+async def test_a_wrong_password_is_reported_without_showing_it(settings: Settings) -> None:
     said = await refused(with_url(settings, password="guessed-wrong"))
     assert "refuses the user or the password" in said
     assert said.endswith("correct HEADWATER_POSTGRES_URL")
     assert "guessed-wrong" not in said
 
 
-async def test_an_unknown_database_is_said(settings: Settings) -> None:
+async def test_an_unknown_database_is_reported(settings: Settings) -> None:
     said = await refused(with_url(settings, database="nowhere"))
     assert 'database "nowhere" does not exist; create it' in said
 
 
 @pytest.mark.parametrize("where", [{"port": "1"}, {"host": "nowhere.invalid"}])
-async def test_a_server_that_is_not_there_is_said(
-    settings: Settings, where: dict[str, str]
-) -> None:
+async def test_a_missing_server_is_reported(settings: Settings, where: dict[str, str]) -> None:
     said = await said_when_used(with_url(settings, **where))
     assert "cannot be reached" in said
     assert said.endswith("start it, or correct HEADWATER_POSTGRES_URL")
 
 
-async def test_a_server_that_does_not_answer_is_said(settings: Settings) -> None:
+async def test_an_unresponsive_server_is_reported(settings: Settings) -> None:
     async def listen_in_silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -238,7 +236,7 @@ async def clerk(settings: Settings, database: Connection) -> AsyncIterator[Setti
     await database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-async def test_a_user_without_the_right_to_make_tables_is_told(clerk: Settings) -> None:
+async def test_a_user_without_permission_to_create_tables_gets_an_error(clerk: Settings) -> None:
     with pytest.raises(BackendError, match="grant it to the user"):
         await migrate(clerk.replace(postgres={"schema": "not_there_yet"}))
 
@@ -329,7 +327,7 @@ async def test_more_users_than_connections_wait_for_each_other(opening: Open) ->
     assert [answer[0][0] for answer in answers] == [1] * 20
 
 
-async def test_a_server_without_a_free_connection_is_said(
+async def test_a_server_without_free_connections_is_reported(
     clerk: Settings, database: Connection
 ) -> None:
     await database.execute(f"ALTER ROLE clerk_{clerk.postgres.schema} CONNECTION LIMIT 0")
@@ -357,7 +355,9 @@ async def test_a_store_that_was_opened_before_a_fork_says_so(
     monkeypatch.undo()
 
 
-async def test_closing_waits_for_what_runs(past: PostgresEnvironment, outbox: MemoryOutbox) -> None:
+async def test_closing_waits_for_a_running_drain(
+    past: PostgresEnvironment, outbox: MemoryOutbox
+) -> None:
     outbox.put(value_row(1))
     reached, go_on = asyncio.Event(), asyncio.Event()
 

@@ -65,7 +65,7 @@ SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="p
         ),
     ],
 )
-def test_an_error_says_what_is_wrong_and_what_to_do(
+def test_an_error_states_the_problem_and_the_remedy(
     error: Exception, kind: type[HeadwaterError], said: str
 ) -> None:
     translated = translate(error, SETTINGS)

@@ -162,7 +162,7 @@ UNHELD: list[tuple[Kind, str]] = [
 ]
 
 
-async def test_what_no_column_of_postgres_can_hold_stays_json(past: PostgresEnvironment) -> None:
+async def test_values_that_no_postgres_type_fits_stay_json(past: PostgresEnvironment) -> None:
     await past.offline.append(
         [change(text.encode(), second, kind=kind) for second, (kind, text) in enumerate(UNHELD)]
     )
@@ -262,7 +262,7 @@ async def test_a_point_is_one_probe_of_an_index_from_the_newest_month_back(
     plan = await database.fetch(f"EXPLAIN (ANALYZE, TIMING OFF) {sql}", *points, ["clicks"])
     lines = [line for (line,) in plan]
     assert not any("Seq Scan" in line for line in lines), lines
-    # What is ahead of its writer is merged with the rest; months are never merged.
+    # Rows ahead of the writer's clock are merged with the rest; months are never merged.
     merged = [line for line in lines if "Merge Append" in line]
     assert len(merged) == (sql == store.LAST_KNOWN), lines
     assert any("->  Append" in line for line in lines), lines

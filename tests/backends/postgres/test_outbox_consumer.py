@@ -42,7 +42,7 @@ class StoppedError(Exception):
 # Each row arrives
 
 
-async def test_what_the_outbox_holds_is_in_history_at_once(
+async def test_rows_of_the_outbox_are_in_history_at_once(
     past: PostgresEnvironment, outbox: MemoryOutbox
 ) -> None:
     for number in range(5):
@@ -161,7 +161,7 @@ async def test_ids_of_every_length_and_script_arrive(
     assert [entity_id for entity_id, _ in page] == sorted(ids)
 
 
-async def test_an_id_that_postgres_cannot_hold_keeps_nobody_waiting(
+async def test_an_id_that_postgres_cannot_store_does_not_block_others(
     past: PostgresEnvironment, outbox: MemoryOutbox
 ) -> None:
     outbox.put(value_row(1, entity_id="a\0b"), value_row(2))
@@ -298,7 +298,7 @@ async def test_a_drain_that_fails_in_one_partition_takes_the_others(
     assert await database.fetchval("SELECT count(*) FROM _history") == 2
 
 
-async def test_trouble_with_one_partition_of_the_source_keeps_the_others_from_nothing(
+async def test_a_failing_partition_of_the_source_does_not_block_the_others(
     past: PostgresEnvironment,
     outbox: MemoryOutbox,
     database: Connection,
@@ -342,7 +342,7 @@ async def test_partitions_are_taken_in_few_transactions_each_row_in_its_order(
 # Who takes, and who waits
 
 
-async def test_maintenance_passes_by_what_somebody_else_is_taking_and_a_reader_waits(
+async def test_maintenance_skips_a_drain_by_another_process_and_a_reader_waits(
     past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection
 ) -> None:
     outbox.put(value_row(1), partition=0)
@@ -384,7 +384,7 @@ async def test_a_partition_whose_position_is_gone_is_refused(
     assert await database.fetchval("SELECT count(*) FROM _history") == 1
 
 
-async def test_an_empty_outbox_costs_one_question(
+async def test_an_empty_outbox_costs_one_query(
     past: PostgresEnvironment, outbox: MemoryOutbox
 ) -> None:
     await value_at(past, 0)
@@ -400,7 +400,7 @@ async def test_readers_at_once_share_a_drain(
     assert outbox.fetched == 1
 
 
-async def test_a_reader_sees_what_was_committed_after_the_running_drain_began(
+async def test_a_reader_sees_commits_made_after_the_running_drain_began(
     past: PostgresEnvironment, outbox: MemoryOutbox
 ) -> None:
     outbox.put(value_row(1, 1))

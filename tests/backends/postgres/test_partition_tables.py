@@ -7,10 +7,17 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.migrate import migrate
-from headwater.backends.postgres.partition_tables import MAX_MONTHS_AHEAD, MONTHS_AHEAD, month_of
+from headwater.backends.postgres.partition_tables import (
+    MAX_MONTHS_AHEAD,
+    MONTHS_AHEAD,
+    Month,
+    month_of,
+)
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.settings.schema import Settings
@@ -141,7 +148,7 @@ async def test_migrating_adds_months_too(settings: Settings, database: Connectio
     assert newest.name in await months(database)
 
 
-async def test_of_many_who_maintain_at_once_one_adds_the_months(
+async def test_of_many_concurrent_maintenances_one_creates_the_partitions(
     settings: Settings, outbox: MemoryOutbox, database: Connection
 ) -> None:
     clock = ManualClock()
@@ -195,3 +202,25 @@ async def test_a_user_who_may_not_add_months_can_do_everything_else(
     finally:
         await guest.close()
         await database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_month_has_a_name_and_a_first_moment() -> None:
+    month = month_of(datetime(2026, 3, 31, 23, 59, tzinfo=UTC))
+    assert (month.name, month.start) == ("2026_03", "'2026-03-01 00:00:00+00'")
+
+
+def test_months_go_on_after_december() -> None:
+    assert [Month(2026, 11).later(n).name for n in range(4)] == [
+        "2026_11",
+        "2026_12",
+        "2027_01",
+        "2027_02",
+    ]
+
+
+@given(st.integers(1, 9000), st.integers(1, 12), st.integers(0, 500), st.integers(0, 500))
+def test_later_adds_up_and_keeps_the_order(year: int, number: int, a: int, b: int) -> None:
+    month = Month(year, number)
+    assert month.later(a).later(b) == month.later(a + b)
+    assert (month.later(a) < month.later(b)) == (a < b)
+    assert (month.later(a).name < month.later(b).name) == (a < b)

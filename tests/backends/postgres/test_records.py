@@ -27,7 +27,7 @@ from headwater.errors import (
 )
 from headwater.ports import RecordQuery, StoredRecord
 from tests.backends.postgres.story import Open, until
-from tests.servers import mortal_postgres
+from tests.servers import restartable_postgres
 from tests.stored import START, record
 
 
@@ -76,7 +76,7 @@ async def until_waiting(database: Connection) -> None:
     await until(waiting)
 
 
-async def test_what_is_much_is_written_in_portions(
+async def test_large_appends_are_written_in_portions(
     past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECORDS_AT_ONCE", 10)
@@ -108,7 +108,7 @@ async def test_a_record_that_postgres_cannot_keep_takes_no_other_with_it(
         await past.records.append(bad[0], [])
 
 
-async def test_what_only_postgres_refuses_takes_no_other_append_with_it(
+async def test_a_record_that_only_postgres_refuses_does_not_fail_other_appends(
     past: PostgresEnvironment, database: Connection
 ) -> None:
     good = [record() for _ in range(40)]
@@ -128,7 +128,7 @@ async def test_what_only_postgres_refuses_takes_no_other_append_with_it(
     assert await transactions(database) <= 6
 
 
-async def test_who_gives_up_before_its_turn_is_not_kept_and_does_not_stop_the_others(
+async def test_an_append_cancelled_while_waiting_is_not_stored_and_does_not_stop_others(
     past: PostgresEnvironment,
 ) -> None:
     records = [record() for _ in range(10)]
@@ -157,11 +157,11 @@ async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_no
     assert len(await past.records.records(RecordQuery())) == 2
 
 
-async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
+async def test_a_silent_connection_does_not_block_others_for_long(
     opening: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line, "_GRACE_SECONDS", 0.1)
-    with mortal_postgres() as (url, _):
+    with restartable_postgres() as (url, _):
         past = await opening(postgres={"url": url}, record={"timeout": 0.1})
         before, stuck, later = record(), record(), record()
         await past.records.append(before, [])
@@ -187,11 +187,11 @@ async def test_a_connection_that_says_nothing_any_more_holds_up_nobody_for_long(
         await past.close()
 
 
-async def test_who_gives_up_reading_does_not_wait_for_a_connection_that_says_nothing(
+async def test_a_cancelled_read_does_not_wait_for_a_silent_connection(
     opening: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "_GRACE_SECONDS", 0.1)
-    with mortal_postgres() as (url, _):
+    with restartable_postgres() as (url, _):
         past = await opening(postgres={"url": url, "pool_size": 1})
         pid = await past._postgres.run(  # noqa: SLF001
             lambda connection: connection.fetchval("SELECT pg_backend_pid()")
@@ -200,15 +200,15 @@ async def test_who_gives_up_reading_does_not_wait_for_a_connection_that_says_not
         try:
             async with asyncio.timeout(20):
                 with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(past.records.get("nobody"), 0.2)
-                assert await past.records.get("nobody") is None
+                    await asyncio.wait_for(past.records.get("unknown"), 0.2)
+                assert await past.records.get("unknown") is None
         finally:
             os.kill(pid, signal.SIGCONT)
         await past.close()
 
 
 @pytest.mark.parametrize("lost", [asyncpg.InternalClientError, asyncpg.InterfaceError])
-async def test_work_on_a_connection_that_goes_just_then_is_done_on_another(
+async def test_work_on_a_connection_that_closes_is_repeated_on_another(
     past: PostgresEnvironment, lost: type[Exception]
 ) -> None:
     used: list[Connection] = []
@@ -225,7 +225,7 @@ async def test_work_on_a_connection_that_goes_just_then_is_done_on_another(
     assert await past._postgres.run(work) == 7  # noqa: SLF001
 
 
-async def test_what_lies_idle_for_long_is_not_trusted(
+async def test_a_long_idle_connection_is_replaced(
     past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def backend() -> Any:
@@ -263,10 +263,10 @@ async def test_a_connection_that_is_lost_is_not_noticed(
     assert len(await past.records.records(RecordQuery())) == 2
 
 
-async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_afterwards(
+async def test_an_outage_of_postgres_is_reported_and_acknowledged_records_survive_it(
     opening: Open,
 ) -> None:
-    with mortal_postgres() as (url, machine):
+    with restartable_postgres() as (url, machine):
         past = await opening(postgres={"url": url})
         kept = record()
         await past.records.append(kept, [b"key"])
@@ -302,7 +302,7 @@ async def test_while_postgres_is_away_it_is_said_and_what_was_appended_is_there_
         await past.close()
 
 
-async def test_closing_waits_for_what_is_being_appended(past: PostgresEnvironment) -> None:
+async def test_closing_waits_for_running_appends(past: PostgresEnvironment) -> None:
     appends = [asyncio.create_task(past.records.append(record(), [])) for _ in range(10)]
     await asyncio.sleep(0)
     await past.close()

@@ -173,7 +173,7 @@ async def test_a_failed_restoration_adopts_nothing(
         await values(past)
 
 
-async def test_positions_are_those_of_one_store_and_hold_when_it_is_back(
+async def test_positions_belong_to_one_store_and_hold_after_its_return(
     opening_for: OpenFor, database: Connection
 ) -> None:
     own, other = MemoryOutbox(store_id="own"), MemoryOutbox(store_id="other")

@@ -151,7 +151,7 @@ async def test_a_query_that_takes_too_long_is_given_up(opening: Open) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", " FROM nowhere", ", 1 / 0"])
-async def test_what_a_query_does_to_its_session_ends_with_it(
+async def test_session_changes_of_a_query_end_with_it(
     past: PostgresEnvironment, database: Connection, ending: str
 ) -> None:
     changing = "SELECT pg_advisory_lock(7), set_config('timezone', 'Asia/Tokyo', false)"

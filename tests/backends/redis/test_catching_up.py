@@ -16,7 +16,7 @@ async def test_an_event_behind_many_redriven_dead_letters_is_in_history_at_once(
     async def total(user_id: str, event: ServiceEvent) -> int:
         return int(event.payload["amount"])
 
-    # What is redriven was in history before, so whole pages of the log have no row for it.
+    # Redriven events are in history already, so whole pages of the log add no row.
     monkeypatch.setitem(drain.LIMITS, "events", 5)
     failing = [ServiceEvent("buy", "u1", {}) for _ in range(40)]
     await store.bus.publish_many(failing)

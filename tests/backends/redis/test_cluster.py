@@ -89,7 +89,7 @@ async def until_seen(store: FeatureStore, name: str, entity_id: str, value: int)
     await until(is_seen)
 
 
-async def test_what_could_not_be_sent_to_another_master_is_sent_when_it_is_well_again(
+async def test_writes_to_an_unavailable_master_are_sent_when_it_recovers(
     store: FeatureStore, user: type, masters: Masters, apart: tuple[str, str]
 ) -> None:
     giver, friend = apart
@@ -138,7 +138,7 @@ async def test_a_master_that_stands_still_does_not_keep_the_events_of_the_others
     began = time.monotonic()
     while time.monotonic() - began < BUSY_SECONDS:
         amount += 1
-        # As if there were something new where nobody answers.
+        # Pretend that the unreachable server has new events.
         masters.ask(home, "PUBLISH", masters.channel, masters.partition(stuck))
         await store.publish("buy", quick, {"amount": amount})
         await until_seen(store, "total", quick, amount)

@@ -28,7 +28,7 @@ except Exception as error:
 
 
 @pytest.mark.parametrize(("driver", "extra"), [("hiredis", "redis"), ("asyncpg", "postgres")])
-def test_a_driver_that_is_missing_is_named_with_what_installs_it(driver: str, extra: str) -> None:
+def test_a_missing_driver_is_named_with_its_extra(driver: str, extra: str) -> None:
     code = WITHOUT.format(driver=driver)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -62,7 +62,7 @@ async def test_an_error_is_its_callers_own(redis: Redis) -> None:
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others(redis: Redis) -> None:
-    given_up = asyncio.create_task(redis.call(command("k", "ECHO", "nobody listens")))
+    given_up = asyncio.create_task(redis.call(command("k", "ECHO", "cancelled call")))
     await asyncio.sleep(0)
     given_up.cancel()
     assert await redis.call(command("k", "ECHO", "next")) == b"next"
@@ -103,7 +103,7 @@ async def test_a_server_that_does_not_answer_in_time_is_given_up() -> None:
             await connection.calls([["PING"]])
 
 
-async def test_what_is_not_the_protocol_ends_the_connection() -> None:
+async def test_a_protocol_error_closes_the_connection() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"headwater\r\n")
         writer.write(OK + b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -139,7 +139,7 @@ async def test_a_server_that_is_not_there_is_named_with_the_remedy() -> None:
         await client.open()
 
 
-async def test_a_wrong_password_is_told() -> None:
+async def test_a_wrong_password_is_reported() -> None:
     with valkey_node("--requirepass", "secret") as port:
         for url in (f"redis://127.0.0.1:{port}", f"redis://:wrong@127.0.0.1:{port}"):
             with pytest.raises(BackendError, match=r"redis\.url"):

@@ -9,7 +9,7 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 
 
-async def test_a_publisher_whose_clock_is_ahead_makes_nobody_else_forget(
+async def test_a_publisher_with_a_fast_clock_does_not_expire_ids_of_others(
     settings: Settings, store: FeatureStore
 ) -> None:
     once = ServiceEvent("buy", "u1", {}, event_id="once")

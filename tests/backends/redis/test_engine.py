@@ -50,7 +50,7 @@ def declare_total(store: FeatureStore, user: type) -> None:
         ["t", "buy", "k", b"\xff", "e", b"\xff"],
     ],
 )
-async def test_a_malformed_entry_becomes_a_dead_letter_and_keeps_nobody_waiting(
+async def test_a_malformed_entry_becomes_a_dead_letter_and_does_not_block_others(
     store: FeatureStore, user: type, redis: Redis, keys: Keys, fields: list[str]
 ) -> None:
     declare_total(store, user)
@@ -66,7 +66,7 @@ async def test_a_malformed_entry_becomes_a_dead_letter_and_keeps_nobody_waiting(
     assert await query(store, "SELECT count(*) FROM events") == [(2,)]
 
 
-async def test_what_a_handler_writes_to_another_entity_arrives_once_wherever_it_lies(
+async def test_a_write_to_an_entity_on_any_shard_arrives_once(
     store: FeatureStore, user: type
 ) -> None:
     @feature(entity=user, trigger="gift")
@@ -322,7 +322,7 @@ async def test_a_store_made_with_another_number_of_partitions_is_refused(
         await other.open()
 
 
-async def test_a_key_that_somebody_else_uses_is_named_and_nothing_is_half_done(
+async def test_a_key_of_another_program_is_named_and_nothing_is_half_written(
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
     declare_total(store, user)
@@ -383,7 +383,7 @@ async def test_partitions_move_at_once_when_a_worker_leaves(
     await two
 
 
-async def test_partition_of_is_what_the_keys_say(keys: Keys) -> None:
+async def test_partition_of_matches_the_keys(keys: Keys) -> None:
     for number in range(50):
         entity_id = f"u{number}"
         partition = partition_of(entity_id, keys.partitions)

@@ -7,7 +7,7 @@ import httpx
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
-from tests.servers import mortal_postgres, valkey_node
+from tests.servers import restartable_postgres, valkey_node
 
 
 def shop(settings: Settings) -> FeatureStore:
@@ -70,7 +70,7 @@ async def test_a_redis_that_is_gone_is_a_503_and_readiness_says_so(production: S
 async def test_without_postgres_events_are_accepted_and_readiness_is_degraded(
     settings: Settings,
 ) -> None:
-    with mortal_postgres() as (url, _):
+    with restartable_postgres() as (url, _):
         store = shop(settings.replace(postgres={"url": url}))
         await store.open()
     async with store, client_of(store) as client:

@@ -14,7 +14,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from tests.engine.support import until
-from tests.servers import mortal_valkey
+from tests.servers import restartable_valkey
 
 FEATURES = """
 import threading
@@ -41,7 +41,7 @@ async def test_a_worker_whose_handler_hangs_ends_although_redis_is_gone(
 ) -> None:
     file, begun = tmp_path / "features.py", tmp_path / "begun"
     file.write_text(FEATURES)
-    with mortal_valkey() as (redis_url, machine):
+    with restartable_valkey() as (redis_url, machine):
         settings = Settings().replace(
             redis={"url": redis_url},
             postgres={"url": postgres_url, "schema": "hung_worker"},

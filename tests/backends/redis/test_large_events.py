@@ -46,13 +46,13 @@ async def test_a_read_gives_a_few_large_events_and_the_next_one_goes_on_after_th
     await redis.leases.deregister("w1")
 
 
-async def test_a_fetch_gives_a_few_large_events_and_says_that_there_are_more(
+async def test_a_fetch_limits_the_size_of_events_and_reports_that_more_wait(
     redis: RedisEnvironment,
 ) -> None:
     assert await fetched(redis, "events") == [2] * 30
 
 
-async def test_a_fetch_gives_a_few_large_changes_likewise(redis: RedisEnvironment) -> None:
+async def test_a_fetch_limits_the_size_of_changes(redis: RedisEnvironment) -> None:
     value = msgspec.Raw(b'"' + b"y" * LARGE + b'"')
     for number in range(EVENTS):
         cell = Cell(value, number, number)
@@ -61,18 +61,18 @@ async def test_a_fetch_gives_a_few_large_changes_likewise(redis: RedisEnvironmen
 
 
 async def fetched(redis: RedisEnvironment, kind: LogKind, limit: int = 1_000) -> list[int]:
-    """Return the number of rows of each fetch, until there are no more."""
+    """Return the number of rows of each fetch, until the last one."""
     counts: list[int] = []
     for partition in range(redis.outbox.partitions):
         after, more = "", True
-        while more and (parcel := await redis.outbox.fetch(kind, partition, after, limit)):
-            assert len(parcel.rows) < FETCH_BYTES + 1_000
-            counts.append(parcel.count)
-            after, more = parcel.upto, parcel.more
+        while more and (portion := await redis.outbox.fetch(kind, partition, after, limit)):
+            assert len(portion.rows) < FETCH_BYTES + 1_000
+            counts.append(portion.count)
+            after, more = portion.upto, portion.more
     return counts
 
 
-async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings) -> None:
+async def test_a_row_larger_than_a_portion_comes_alone(settings: Settings) -> None:
     redis = await open_redis(settings, SystemClock())
     await confirm(redis)
     for _ in range(2):
@@ -84,8 +84,8 @@ async def test_one_that_is_larger_than_a_portion_comes_alone(settings: Settings)
     assert len(batch.deliveries) == 1
     counts = []
     for partition in range(redis.outbox.partitions):
-        parcel = await redis.outbox.fetch("events", partition, "", 1_000)
-        counts += [(parcel.count, parcel.more)] if parcel else []
+        portion = await redis.outbox.fetch("events", partition, "", 1_000)
+        counts += [(portion.count, portion.more)] if portion else []
     assert counts == [(1, True)]
     await redis.leases.deregister("w1")
     await redis.close()

@@ -68,7 +68,7 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
         assert lease.partition == 0
 
 
-async def test_one_whose_line_is_bad_keeps_no_dead_worker_alive(
+async def test_a_bad_connection_keeps_no_dead_worker_alive(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
     async def beat(worker: str, cut_off: int) -> list[bytes]:

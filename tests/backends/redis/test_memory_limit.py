@@ -72,7 +72,7 @@ async def test_waiting_events_are_handled_and_trimmed_and_then_there_is_room_aga
     assert [row["total"] for row in values.values()] == [taken + 1] + [taken] * (USERS - 1)
 
 
-async def test_a_process_that_starts_then_can_work_off_what_waits(
+async def test_a_process_that_starts_then_can_process_waiting_events(
     full: tuple[FeatureStore, int],
 ) -> None:
     full_store, _ = full

@@ -40,7 +40,7 @@ async def notifications(redis: Redis) -> AsyncIterator[Notifications]:
     await listening.close()
 
 
-async def test_a_read_on_its_way_while_the_subscription_is_renewed_proves_nothing(
+async def test_a_read_during_a_resubscription_does_not_mark_a_partition_empty(
     redis: Redis, notifications: Notifications
 ) -> None:
     heard = notifications.token(0)
@@ -50,7 +50,7 @@ async def test_a_read_on_its_way_while_the_subscription_is_renewed_proves_nothin
     assert not notifications.is_empty(0)
 
 
-async def test_everything_is_looked_at_again_also_while_others_keep_waking_us(
+async def test_every_partition_is_read_again_regularly_despite_frequent_notifications(
     redis: Redis, notifications: Notifications
 ) -> None:
     notifications.mark_empty(0, notifications.token(0))
@@ -115,14 +115,14 @@ async def test_a_subscription_that_went_silent_is_noticed_and_renewed(redis: Red
     proxy.close()
 
 
-async def test_what_is_no_partition_is_news_of_workers(
+async def test_a_message_without_a_partition_signals_a_change_of_workers(
     redis: Redis, notifications: Notifications
 ) -> None:
     await redis.call(command("k", "PUBLISH", CHANNEL, "what?"))
     assert await notifications.wait("w1", 20)
 
 
-async def test_a_user_without_the_channel_is_told_when_the_store_opens(
+async def test_missing_permission_for_the_channel_is_an_error_when_the_store_opens(
     redis: Redis, production: Settings
 ) -> None:
     url = await without_channels(redis)
@@ -131,7 +131,7 @@ async def test_a_user_without_the_channel_is_told_when_the_store_opens(
         await store.open()
 
 
-async def test_one_who_may_not_subscribe_pauses_before_trying_again(redis: Redis) -> None:
+async def test_a_client_that_may_not_subscribe_waits_before_it_retries(redis: Redis) -> None:
     client = Redis(await without_channels(redis), timeout=5, connect_timeout=5)
     await client.open()
     with pytest.raises(BackendError, match="NOPERM"):

@@ -11,12 +11,12 @@ from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage
 from headwater.settings.schema import Settings
 from tests.engine.support import records, until
-from tests.servers import mortal_valkey
+from tests.servers import restartable_valkey
 
 _TRIES = 25
 
 
-async def test_a_worker_says_once_that_redis_is_away_and_once_that_it_is_back(
+async def test_a_worker_logs_an_outage_of_redis_and_its_end_once(
     production: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries, tell = Counter[Outage](), Outage.report
@@ -26,7 +26,7 @@ async def test_a_worker_says_once_that_redis_is_away_and_once_that_it_is_back(
         tell(outage, *arguments, **fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Outage, "report", count)
-    with mortal_valkey() as (url, machine):
+    with restartable_valkey() as (url, machine):
         store = FeatureStore(settings=production.replace(redis={"url": url}))
 
         @entity(store)

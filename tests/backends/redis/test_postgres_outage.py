@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.settings.schema import Settings
 from tests.engine.support import past, query
-from tests.servers import mortal_postgres
+from tests.servers import restartable_postgres
 
 
 def shop(settings: Settings) -> FeatureStore:
@@ -22,10 +22,10 @@ def shop(settings: Settings) -> FeatureStore:
     return store
 
 
-async def test_a_store_that_is_opened_while_postgres_is_away_works_and_catches_up(
+async def test_a_store_opened_during_an_outage_of_postgres_works_and_catches_up(
     production: Settings,
 ) -> None:
-    with mortal_postgres() as (url, machine):
+    with restartable_postgres() as (url, machine):
         settings = production.replace(postgres={"url": url})
         async with shop(settings) as store:
             await store.publish("buy", "u1", {"amount": 1})

@@ -135,7 +135,7 @@ async def test_an_event_that_ends_its_worker_is_set_aside_and_the_others_go_on(
     assert [number for number, _ in await shared.get_feature("journal", "u1")] == [1]
 
 
-async def test_sigterm_finishes_what_was_begun_and_ends_with_success(
+async def test_sigterm_finishes_running_events_and_exits_with_success(
     shared: FeatureStore, fleet: Fleet, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"

@@ -102,7 +102,7 @@ async def test_other_partitions_work_between_the_events_that_run_alone(settings:
         await store.bus.publish_many([ServiceEvent("note", other, {"n": n}) for n in range(20)])
         await store.drain()
     assert sorted(done) == sorted(["u1"] * 20 + [other] * 20)
-    # The one under suspicion runs with nothing beside it, and the other does not wait for its end.
+    # The quarantined event runs alone, and the other one does not wait for its end.
     assert beside == [set()] * 40
     assert done[0] == "u1"
     assert other in done[:19]

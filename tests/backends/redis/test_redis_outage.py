@@ -17,7 +17,7 @@ from headwater.errors import BackendError, BackendUnavailableError
 from headwater.ports import Backends, Lease
 from headwater.settings.schema import Settings
 from tests.engine.support import until
-from tests.servers import Machine, mortal_valkey
+from tests.servers import Machine, restartable_valkey
 
 LEASE_TTL = 2.0
 
@@ -27,7 +27,7 @@ Opened = tuple[Machine, Sequence[FeatureStore]]
 @pytest.fixture
 async def opened(production: Settings) -> AsyncIterator[Opened]:
     """A Redis that can be stopped, and one store opened by three processes."""
-    with mortal_valkey() as (url, machine):
+    with restartable_valkey() as (url, machine):
         settings = production.replace(
             redis={"url": url}, partitions=4, worker={"lease_ttl": LEASE_TTL}
         )
@@ -83,7 +83,7 @@ async def test_the_first_worker_to_come_back_waits_for_the_others(opened: Opened
     assert await one.leases.claim("w1", [2, 3]) == []
 
 
-async def test_one_that_does_not_come_back_is_taken_over_a_lease_later(opened: Opened) -> None:
+async def test_partitions_of_a_missing_worker_are_claimed_after_the_lease(opened: Opened) -> None:
     machine, stores = opened
     one, other, _ = await backends_of(stores)
     mine = await hold(one, "w1", [0])

@@ -44,7 +44,7 @@ async def test_a_close_that_is_cancelled_leaves_no_caller_waiting(redis: Redis) 
         await asyncio.wait_for(caller, 5)
 
 
-async def test_a_server_that_is_no_master_any_more_is_connected_to_anew(redis: Redis) -> None:
+async def test_a_server_that_stopped_being_a_master_is_reconnected(redis: Redis) -> None:
     first = await redis.call(command("k", "CLIENT", "ID"))
     await redis.call(command("k", "REPLICAOF", "127.0.0.1", 1))
     with pytest.raises(BackendUnavailableError, match="READONLY"):
@@ -72,7 +72,7 @@ async def test_a_large_answer_may_take_longer_as_long_as_more_of_it_comes() -> N
         connection.close()
 
 
-async def test_a_server_that_speaks_unasked_is_given_up() -> None:
+async def test_an_unsolicited_reply_closes_the_connection() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"headwater\r\n")
         writer.write(OK + b"-ERR unasked\r\n")

@@ -241,8 +241,8 @@ class Engine(RuleBasedStateMachine):
     def teardown(self) -> None:
         rows: list[list[Any]] = []
         for partition in range(PARTITIONS):
-            parcel = self.run(self.observer.outbox.fetch("history", partition, "", 1_000_000))
-            rows += msgspec.json.decode(parcel.rows) if parcel else []
+            portion = self.run(self.observer.outbox.fetch("history", partition, "", 1_000_000))
+            rows += msgspec.json.decode(portion.rows) if portion else []
         applied = sum(map(len, self.journals.values()))
         assert len(rows) == len({row[7] for row in rows}) == applied
         for worker in self.workers:

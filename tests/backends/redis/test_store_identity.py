@@ -20,7 +20,7 @@ from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.engine.support import past, query, until
-from tests.servers import mortal_postgres
+from tests.servers import restartable_postgres
 
 Shop = Callable[..., Awaitable[FeatureStore]]
 LOST = "Redis lost its data"
@@ -94,7 +94,7 @@ async def well(store: FeatureStore) -> list[bool]:
 async def test_postgres_that_is_back_says_that_the_store_was_lost_meanwhile(
     shop: Shop, redis: Redis, keys: Keys
 ) -> None:
-    with mortal_postgres() as (url, machine):
+    with restartable_postgres() as (url, machine):
         await buy(await shop(postgres={"url": url}), 100)
         machine.kill()
         worker = await shop(postgres={"url": url})
@@ -224,7 +224,7 @@ async def test_a_mistyped_schema_takes_nothing_of_the_store_and_reads_nothing(
     assert (await store.admin.audit()).differences == []
 
 
-async def test_a_store_that_went_on_with_another_past_is_done_with_the_one_before(
+async def test_after_adopting_another_postgres_the_previous_one_is_refused(
     shop: Shop, settings: Settings
 ) -> None:
     await buy(await shop(), 5)
@@ -259,7 +259,7 @@ async def test_the_schema_of_another_store_is_not_read_and_not_merged(
     assert await past(other, "total", "u2") == [7, 8]
 
 
-async def test_a_rebuild_with_a_mistyped_prefix_takes_nothing_unless_it_is_told_to_adopt(
+async def test_a_rebuild_with_a_mistyped_prefix_changes_nothing_without_adopt(
     shop: Shop, settings: Settings
 ) -> None:
     store = await shop()

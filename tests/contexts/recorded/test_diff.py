@@ -91,7 +91,7 @@ async def test_a_result_of_another_score_has_changed(shop: Shop) -> None:
     assert [(each.id, each.change) for each in diff.results] == [("d1", "changed"), ("d2", "same")]
 
 
-async def test_searches_are_compared_by_what_they_asked_for_whichever_ended_first(
+async def test_searches_are_paired_by_their_arguments_and_not_by_their_order(
     shop: Shop,
 ) -> None:
     order = ["a", "b"]
@@ -181,7 +181,7 @@ async def test_contexts_of_two_entities_have_features_of_their_own(shop: Shop) -
     }
 
 
-async def test_what_is_withheld_is_unknown_and_not_different(opens: Opens) -> None:
+async def test_a_withheld_value_is_unknown_and_not_different(opens: Opens) -> None:
     full = opens()
     await full.spends("u1", 5)
     one = await full.asks()
@@ -236,7 +236,7 @@ async def test_the_text_of_an_inner_context_is_known_by_its_name(shop: Shop) -> 
     ]
 
 
-async def test_an_inner_context_gives_way_to_another_one(shop: Shop) -> None:
+async def test_a_replaced_inner_context_is_removed_and_added(shop: Shop) -> None:
     leads = [shop.outer, shop.support]
 
     @context(shop.store)
@@ -252,7 +252,7 @@ async def test_an_inner_context_gives_way_to_another_one(shop: Shop) -> None:
     ]
 
 
-async def test_the_text_of_a_context_from_outside_is_known_by_what_it_says(shop: Shop) -> None:
+async def test_items_from_equal_external_contexts_are_the_same(shop: Shop) -> None:
     given = [await shop.plain("a"), await shop.plain("a")]
 
     @context(shop.store)

@@ -70,7 +70,7 @@ async def test_a_log_that_stands_still_holds_a_context_up_for_its_time_and_no_lo
     assert (await shop.plain("after")).meta["recorded"] is True
 
 
-async def test_what_was_recorded_too_late_is_there_once_and_whole(
+async def test_a_record_stored_after_a_timeout_exists_once_and_whole(
     opens: Opens, stalled: Stalled, database: Database
 ) -> None:
     shop = opens(record={"timeout": 0.2})
@@ -117,7 +117,7 @@ async def test_a_context_that_was_refused_because_it_was_not_recorded_is_counted
     "wanted",
     [{"chunk": "\ud800"}, {"feature": "\ud800"}, {"entity_id": "\ud800"}, {"chunk": "a\0b"}],
 )
-async def test_nothing_is_found_by_what_no_store_can_keep(
+async def test_a_search_for_an_impossible_id_finds_nothing(
     shop: Shop, wanted: dict[str, Any]
 ) -> None:
     await shop.asks()
@@ -125,7 +125,7 @@ async def test_nothing_is_found_by_what_no_store_can_keep(
 
 
 @pytest.mark.parametrize("hours", [10, -10])
-async def test_a_list_may_begin_and_end_where_no_calendar_does(shop: Shop, hours: int) -> None:
+async def test_a_list_may_use_the_extreme_datetimes(shop: Shop, hours: int) -> None:
     made = await shop.plain("a")
     zone = timezone(timedelta(hours=hours))
     page = await shop.store.list_contexts(

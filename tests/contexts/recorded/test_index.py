@@ -54,7 +54,7 @@ async def test_those_who_make_the_index_key_at_once_have_the_same(opens: Opens) 
     )
 
 
-async def test_a_key_of_the_settings_wins_and_what_was_recorded_before_is_found(
+async def test_a_configured_key_wins_and_earlier_records_are_still_found(
     opens: Opens, database: Database
 ) -> None:
     before = opens()
@@ -73,7 +73,7 @@ async def test_a_key_of_the_settings_wins_and_what_was_recorded_before_is_found(
 @pytest.mark.parametrize(
     "changes", [{"signing_key": "k2:the second secret"}, {"signature_mode": "off"}]
 )
-async def test_a_signing_key_that_is_exchanged_or_taken_away_leaves_all_to_be_found(
+async def test_records_are_found_after_the_signing_key_is_changed_or_removed(
     opens: Opens, changes: dict[str, str]
 ) -> None:
     before = opens(signing_key="k1:the very first one")

@@ -61,7 +61,7 @@ async def test_sets_come_back_as_sets(store: FeatureStore) -> None:
         assert await read_back(store, made) == made.lineage
 
 
-async def test_what_a_record_has_no_form_for_comes_back_as_json_tells_it(
+async def test_values_without_an_exact_form_come_back_as_json(
     store: FeatureStore,
 ) -> None:
     @context(store)
@@ -89,7 +89,7 @@ def nesting(store: FeatureStore) -> ContextFunction[[str]]:
 
     @context(store, freshness_sla="1h")
     async def outer(user_id: str) -> list[ContextItem]:
-        await search("nobody")
+        await search("unknown")
         await search(user_id)
         made = await inner(user_id)
         return [ContextItem(made.content, source=made, section="inner")]

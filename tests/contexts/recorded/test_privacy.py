@@ -90,7 +90,7 @@ async def test_with_content_the_same_search_finds_the_secrets(
     assert all(secret.encode() in stored for secret in SECRETS)
 
 
-async def test_without_content_no_file_of_an_embedded_store_has_what_only_the_context_had(
+async def test_without_content_no_file_of_an_embedded_store_has_the_texts_of_a_context(
     opens: Opens, settings: Settings
 ) -> None:
     shop = opens(record={"include_content": False})
@@ -130,7 +130,7 @@ async def kept_elsewhere(settings: Settings) -> bytes:
     return b"\n".join(v if isinstance(v, bytes) else v.encode() for row in rows for v in row)
 
 
-async def test_without_content_what_searches_found_is_kept_in_the_process_alone(
+async def test_without_content_search_results_are_cached_only_in_the_process(
     opens: Opens, settings: Settings, clock: ManualClock
 ) -> None:
     shop = opens(record={"include_content": False})
@@ -146,7 +146,7 @@ async def test_without_content_what_searches_found_is_kept_in_the_process_alone(
     assert len(made) == 2
 
 
-async def test_without_content_what_a_kept_search_read_is_found_all_the_same(opens: Opens) -> None:
+async def test_without_content_reads_of_a_cached_search_are_found(opens: Opens) -> None:
     shop = opens(record={"include_content": False})
     look_up, _ = search_for_a_while(shop)
 
@@ -159,7 +159,7 @@ async def test_without_content_what_a_kept_search_read_is_found_all_the_same(ope
     assert [summary.context_id for summary in page.contexts] == made[::-1]
 
 
-async def test_with_content_processes_share_results_under_keys_that_say_nothing(
+async def test_with_content_processes_share_results_under_opaque_keys(
     opens: Opens, settings: Settings
 ) -> None:
     look_up, _ = search_for_a_while(opens())
@@ -169,7 +169,7 @@ async def test_with_content_processes_share_results_under_keys_that_say_nothing(
     assert b"quibbledash" not in kept
 
 
-async def test_what_is_withheld_is_named_and_all_else_is_there(opens: Opens) -> None:
+async def test_withheld_values_are_named_and_all_others_are_present(opens: Opens) -> None:
     shop = opens(record={"include_content": False})
     made = await ask_secretly(shop)
     past = await shop.store.get_context_at(made.context_id)
@@ -187,9 +187,7 @@ async def test_what_is_withheld_is_named_and_all_else_is_there(opens: Opens) -> 
 @pytest.mark.parametrize(
     "changes", [{}, {"signing_key": "k:correct horse battery"}, {"record": {"index_key": "i"}}]
 )
-async def test_without_content_contexts_are_found_all_the_same(
-    opens: Opens, changes: dict[str, object]
-) -> None:
+async def test_without_content_contexts_are_found(opens: Opens, changes: dict[str, object]) -> None:
     own = {"include_content": False} | dict(changes.get("record", {}))  # type: ignore[call-overload]
     shop = opens(**{**changes, "record": own})
     made = await ask_secretly(shop)
@@ -284,7 +282,7 @@ async def test_two_who_redact_at_once_both_succeed(shop: Shop) -> None:
     assert (await shop.store.records.verify(made.context_id)).ok
 
 
-async def test_what_is_not_there_cannot_be_redacted(shop: Shop) -> None:
+async def test_a_missing_value_cannot_be_redacted(shop: Shop) -> None:
     made = await shop.plain("a")
     with pytest.raises(RedactionError, match="did you mean '/inputs/text'"):
         await shop.store.records.redact(made.context_id, "/input/text", reason="asked to")

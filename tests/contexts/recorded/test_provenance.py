@@ -124,7 +124,7 @@ async def depths(settings: Settings, clock: ManualClock) -> AsyncIterator[Depths
         yield declared
 
 
-async def test_the_features_of_a_template_are_found_down_to_the_last(depths: Depths) -> None:
+async def test_all_direct_and_indirect_features_of_a_template_are_found(depths: Depths) -> None:
     made = (await depths.reads("opening")("u1")).context_id
     for name in ("opening", "salutation", "name"):
         assert await depths.found(feature=name) == [made]
@@ -132,14 +132,14 @@ async def test_the_features_of_a_template_are_found_down_to_the_last(depths: Dep
         assert await depths.found(feature=name, entity_id="u2") == []
 
 
-async def test_a_template_that_lacks_a_value_was_made_of_its_features_as_well(
+async def test_a_template_with_a_missing_value_is_found_by_its_features(
     depths: Depths,
 ) -> None:
-    made = (await depths.reads("opening")("nobody")).context_id
-    assert await depths.found(feature="name", entity_id="nobody") == [made]
+    made = (await depths.reads("opening")("unknown")).context_id
+    assert await depths.found(feature="name", entity_id="unknown") == [made]
 
 
-async def test_what_an_on_demand_function_reads_is_found_also_of_another_entity(
+async def test_reads_of_an_on_demand_function_from_another_entity_are_found(
     depths: Depths,
 ) -> None:
     made = await depths.reads("standing")("u1")
@@ -149,7 +149,7 @@ async def test_what_an_on_demand_function_reads_is_found_also_of_another_entity(
     assert [read.feature for read in made.lineage.features] == ["standing"]
 
 
-async def test_what_a_kept_value_was_made_of_is_found_while_it_is_kept(
+async def test_the_provenance_of_a_stored_value_is_found_until_it_expires(
     depths: Depths, settings: Settings, clock: ManualClock
 ) -> None:
     reads = depths.reads("rank")
@@ -171,7 +171,7 @@ async def test_what_a_kept_value_was_made_of_is_found_while_it_is_kept(
     assert (await depths.found(feature="name"))[-1] == later
 
 
-async def test_readers_who_share_a_computation_are_all_found(depths: Depths) -> None:
+async def test_all_contexts_that_share_a_computation_are_found(depths: Depths) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @feature(entity=depths.user)
@@ -191,7 +191,7 @@ async def test_readers_who_share_a_computation_are_all_found(depths: Depths) -> 
     assert sorted(await depths.found(feature="name", entity_id="u9")) == sorted(made)
 
 
-async def test_what_a_search_read_is_found_also_where_its_results_were_kept(
+async def test_reads_of_a_search_are_found_also_for_cached_results(
     depths: Depths, settings: Settings, clock: ManualClock
 ) -> None:
     @context(depths.store)
@@ -210,13 +210,13 @@ async def test_what_a_search_read_is_found_also_where_its_results_were_kept(
     assert await depths.found(feature="name", entity_id="u1") == made
 
 
-async def test_what_a_feature_searched_for_is_found_by_its_chunks(depths: Depths) -> None:
+async def test_a_context_is_found_by_chunks_that_a_feature_searched_for(depths: Depths) -> None:
     made = (await depths.reads("advice")("u1")).context_id
     assert await depths.found(chunk="d7") == [made]
     assert await depths.found(feature="salutation", entity_id="u1") == [made]
 
 
-async def test_what_an_inner_context_was_made_of_went_into_the_outer_one(depths: Depths) -> None:
+async def test_an_outer_context_has_the_provenance_of_inner_ones(depths: Depths) -> None:
     @context(depths.store)
     async def letter(user_id: str) -> str:
         return f"{await depths.profile(user_id)} Yours"
@@ -246,7 +246,7 @@ async def test_entities_are_found_alone_by_id_and_by_kind(depths: Depths) -> Non
         await depths.found(entity="User")
 
 
-async def test_what_a_value_was_made_of_is_told_to_whoever_reads_it(depths: Depths) -> None:
+async def test_a_value_is_read_together_with_its_provenance(depths: Depths) -> None:
     (row,) = await depths.store.get_feature_values(["opening", "name"], ["u1"])
     assert row["opening"].provenance == {
         ("feature", "User", "salutation", "u1"),

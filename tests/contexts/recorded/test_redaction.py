@@ -106,7 +106,7 @@ def _declare(store: FeatureStore, annotation: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-async def test_a_feature_is_erased_wherever_a_template_wrote_it(
+async def test_a_feature_is_erased_from_all_templates_that_show_it(
     own: FeatureStore, kind: str
 ) -> None:
     annotation, value = VALUES[kind]

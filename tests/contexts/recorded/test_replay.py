@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from headwater import ContextItem, FeatureStore, context, retriever
-from headwater.contexts.recorded.replay import Mode
+from headwater.contexts.recorded.replay import Mode, show
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     FreshnessSLAError,
@@ -21,10 +21,12 @@ from headwater.errors import (
     TokenBudgetError,
     UnknownNameError,
 )
+from headwater.records.sealing import open_core, seal
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Opens, Shop
 from tests.engine.support import metric
+from verifier.generator.samples import sample
 
 
 async def kept(shop: Shop) -> int:
@@ -86,7 +88,7 @@ async def test_as_of_sees_no_value_that_was_not_there_yet(shop: Shop, clock: Man
 
 
 @pytest.mark.both_environments
-async def test_as_of_and_now_never_mix_whoever_runs_at_the_same_time(
+async def test_concurrent_replays_and_reads_never_mix_as_of_and_now(
     shop: Shop, clock: ManualClock
 ) -> None:
     await shop.spends("u1", 5)
@@ -106,7 +108,7 @@ async def test_as_of_and_now_never_mix_whoever_runs_at_the_same_time(
 
 
 @pytest.mark.both_environments
-async def test_what_a_retriever_finds_as_of_then_is_kept_for_nobody_else(
+async def test_search_results_of_an_as_of_replay_are_not_cached(
     shop: Shop, clock: ManualClock
 ) -> None:
     @retriever(shop.store, cache_ttl="1d")
@@ -146,7 +148,7 @@ async def test_live_runs_the_function_with_the_features_of_now(
 
 @pytest.mark.both_environments
 @pytest.mark.parametrize("mode", ["as_of", "live"])
-async def test_a_replay_is_neither_kept_nor_counted_nor_are_contexts_inside_it(
+async def test_a_replay_and_its_inner_contexts_are_neither_recorded_nor_counted(
     shop: Shop, mode: Mode
 ) -> None:
     await shop.spends("u1", 5)
@@ -186,9 +188,7 @@ async def test_a_strict_context_is_replayed_as_of_then_and_refused_now(
         await shop.store.replay(made.context_id, "live")
 
 
-async def test_a_function_that_has_changed_is_said_to_have(
-    opens: Opens, clock: ManualClock
-) -> None:
+async def test_a_changed_function_is_reported(opens: Opens, clock: ManualClock) -> None:
     shop = opens()
     made = await shop.plain("a")
     later = opens()
@@ -244,7 +244,7 @@ async def test_a_private_record_can_only_be_shown(opens: Opens, mode: Mode) -> N
     assert caught.value.withheld
 
 
-async def test_a_store_that_keeps_no_content_replays_what_was_kept_before(opens: Opens) -> None:
+async def test_a_store_without_content_replays_records_that_have_content(opens: Opens) -> None:
     made = await opens().plain("a")
     later = opens(record={"include_content": False})
     assert (await later.store.replay(made.context_id, "live")).matches is True
@@ -319,3 +319,12 @@ async def test_reassembling_reproduces_the_text_of_every_context(
     assert again.differences is not None
     assert {item.change for item in again.differences.items} <= {"same"}
     assert (await generated.records.verify(made.context_id)).of("reassembly").ok in (True, None)
+
+
+def test_show_compares_the_text_with_its_hash() -> None:
+    core = open_core(seal(sample()))
+    assert show(core).fidelity.startswith("exact")
+    altered = msgspec.structs.replace(core.output, content="a fake text")
+    shown = show(msgspec.structs.replace(core, output=altered))
+    assert (shown.content, shown.matches) == ("a fake text", False)
+    assert shown.fidelity.startswith("broken")

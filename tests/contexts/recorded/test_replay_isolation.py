@@ -49,7 +49,7 @@ async def test_as_of_reads_a_value_whose_event_was_ahead_of_the_clock(
     assert (then.content, then.matches) == (made.content, True)
 
 
-async def test_as_of_reads_what_the_function_read_though_it_changed_while_it_ran(
+async def test_as_of_repeats_reads_of_a_value_that_changed_during_the_call(
     shop: Shop, clock: ManualClock
 ) -> None:
     changing = True
@@ -75,9 +75,7 @@ async def test_as_of_reads_what_the_function_read_though_it_changed_while_it_ran
     assert "features as the record says they were read" in then.fidelity
 
 
-async def test_as_of_reads_nothing_that_came_while_the_function_ran(
-    shop: Shop, clock: ManualClock
-) -> None:
+async def test_as_of_ignores_values_written_during_the_call(shop: Shop, clock: ManualClock) -> None:
     @feature(entity=shop.user, template="of {name}")
     def card(user_id: str) -> str:
         raise NotImplementedError
@@ -100,7 +98,7 @@ async def test_as_of_reads_nothing_that_came_while_the_function_ran(
     assert (made.content, then.content) == ("None of Ann", "None of Ann")
 
 
-async def test_as_of_reads_what_was_computed_for_the_context_and_kept(
+async def test_as_of_reads_the_on_demand_value_that_was_computed_then(
     shop: Shop, clock: ManualClock
 ) -> None:
     runs = 0
@@ -166,7 +164,7 @@ class Checked(msgspec.Struct):
     text: str
 
     def __post_init__(self) -> None:
-        raise ValueError(f"{self.text!r} is no answer")
+        raise ValueError(f"{self.text!r} is not an answer")
 
 
 class Recorded(msgspec.Struct):
@@ -199,7 +197,7 @@ async def test_objects_come_back_in_the_types_that_the_function_annotates(
 
 
 @pytest.mark.parametrize("mode", RUNS_AGAIN)
-async def test_what_an_annotation_says_changes_no_value(shop: Shop, mode: Mode) -> None:
+async def test_annotations_do_not_convert_replayed_arguments(shop: Shop, mode: Mode) -> None:
     @context(shop.store)
     def loose(amount: float, code: str, when: datetime, what: object, *rest: int) -> str:
         return repr((amount, code, when, what, rest))
@@ -211,7 +209,7 @@ async def test_what_an_annotation_says_changes_no_value(shop: Shop, mode: Mode) 
     assert (again.content, again.matches) == (told, True)
 
 
-async def test_an_object_that_has_changed_takes_what_was_recorded(shop: Shop) -> None:
+async def test_a_changed_class_accepts_recorded_fields(shop: Shop) -> None:
     class Wide(msgspec.Struct):
         text: str
         when: str
@@ -230,10 +228,10 @@ async def test_an_object_that_has_changed_takes_what_was_recorded(shop: Shop) ->
         ({"when": int}, "'when' was recorded as str and is int now; accept both types"),
         ({"when": list[str]}, "'when' was recorded as str and is list[str] now; accept both types"),
         ({"of": Wider}, "in 'of', it requires 'mood', which was not recorded; give it a default"),
-        ({"of": Checked}, "in 'of', 'Why?' is no answer; accept the recorded values again"),
+        ({"of": Checked}, "in 'of', 'Why?' is not an answer; accept the recorded values again"),
     ],
 )
-async def test_an_object_that_has_changed_says_what_does_not_fit(
+async def test_a_changed_class_that_does_not_fit_is_explained(
     shop: Shop, fields: dict[str, Any], said: str
 ) -> None:
     told = {"text": str, "when": str, "of": Narrow} | fields if "text" not in fields else fields
@@ -271,19 +269,17 @@ Change = Callable[[Shop], Awaitable[object]]
 CHANGES: dict[str, Change] = {
     "set_feature": lambda shop: shop.store.set_feature("total", "u1", 777),
     "publish": lambda shop: shop.store.publish("buy", "u1", {"amount": 777}),
-    "redrive": lambda shop: shop.store.dead_letters.redrive("nobody"),
-    "discard": lambda shop: shop.store.dead_letters.discard("nobody"),
+    "redrive": lambda shop: shop.store.dead_letters.redrive("unknown"),
+    "discard": lambda shop: shop.store.dead_letters.discard("unknown"),
     "drain": lambda shop: shop.store.drain(),
     "rebuild": lambda shop: shop.store.admin.rebuild(),
-    "redact": lambda shop: shop.store.records.redact("nobody", "/inputs/a", reason="none"),
+    "redact": lambda shop: shop.store.records.redact("unknown", "/inputs/a", reason="none"),
 }
 
 
 @pytest.mark.parametrize("mode", RUNS_AGAIN)
 @pytest.mark.parametrize("verb", CHANGES)
-async def test_a_function_that_is_replayed_is_refused_what_changes_something(
-    shop: Shop, verb: str, mode: Mode
-) -> None:
+async def test_writes_of_a_replayed_function_are_refused(shop: Shop, verb: str, mode: Mode) -> None:
     replayed = False
 
     @context(shop.store)
@@ -301,7 +297,7 @@ async def test_a_function_that_is_replayed_is_refused_what_changes_something(
     assert await waiting(shop) == 0
 
 
-async def test_events_sent_by_the_bus_or_from_a_thread_are_refused_as_well(shop: Shop) -> None:
+async def test_writes_through_the_bus_or_from_a_thread_are_refused(shop: Shop) -> None:
     @context(shop.store)
     def from_a_thread(user_id: str) -> str:
         shop.store.sync.set_feature("total", user_id, 777)
@@ -337,7 +333,7 @@ async def test_an_external_context_inside_a_replay_is_not_recorded(shop: Shop, m
     assert await kept(shop) == before == 2
 
 
-async def test_what_is_computed_for_a_live_replay_is_kept_for_nobody(shop: Shop) -> None:
+async def test_values_computed_for_a_live_replay_are_not_stored(shop: Shop) -> None:
     runs = 0
 
     @feature(entity=shop.user, ttl="1h")
@@ -357,7 +353,7 @@ async def test_what_is_computed_for_a_live_replay_is_kept_for_nobody(shop: Shop)
     assert (await shop.store.replay(made.context_id, "live")).content == "7"
 
 
-async def test_live_asks_retrievers_anew_and_keeps_their_answer_for_nobody(shop: Shop) -> None:
+async def test_a_live_replay_bypasses_the_cache_of_retrievers(shop: Shop) -> None:
     found = ["old"]
 
     @retriever(shop.store, cache_ttl="1h")
@@ -379,9 +375,7 @@ async def test_live_asks_retrievers_anew_and_keeps_their_answer_for_nobody(shop:
 
 
 @pytest.mark.parametrize("mode", RUNS_AGAIN)
-async def test_a_replay_says_that_retrievers_were_asked_by_whatever_function(
-    shop: Shop, mode: Mode
-) -> None:
+async def test_a_replay_reports_indirect_calls_of_retrievers(shop: Shop, mode: Mode) -> None:
     @retriever(shop.store)
     def offers(question: str) -> list[str]:
         return ["an offer"]

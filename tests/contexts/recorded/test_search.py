@@ -49,7 +49,7 @@ async def test_the_beginning_of_several_ids_is_refused_with_their_names(shop: Sh
 @pytest.mark.parametrize(
     "ref", ["", "0190", "0190aaaa", "0190aaaa-0000-7000-8000-000000000000", "ä" * 9, "a\0" * 5]
 )
-async def test_what_no_context_is_called_is_not_found_and_the_message_says_how_to_go_on(
+async def test_an_unknown_context_is_not_found_and_the_message_has_a_remedy(
     shop: Shop, ref: str
 ) -> None:
     await shop.plain("a")
@@ -58,7 +58,7 @@ async def test_what_no_context_is_called_is_not_found_and_the_message_says_how_t
     assert isinstance(caught.value, NotFoundError)
 
 
-async def test_a_past_context_says_all_that_the_context_said(shop: Shop) -> None:
+async def test_a_past_context_equals_the_context(shop: Shop) -> None:
     await shop.spends("u1", 5)
     made = await shop.support.options(interaction_ref={"call_id": "c1", "turn_index": 3})("u1")
     past = await shop.store.get_context_at(made.context_id)
@@ -122,7 +122,7 @@ async def test_a_list_goes_from_the_newest_to_the_oldest_and_keeps_to_its_bounds
 
 async def test_a_list_can_be_of_one_name_or_one_freshness(shop: Shop) -> None:
     await shop.spends("u1", 5)
-    fresh, missing, other = await shop.asks(), await shop.asks("nobody"), await shop.plain("a")
+    fresh, missing, other = await shop.asks(), await shop.asks("unknown"), await shop.plain("a")
     by_name = await shop.store.list_contexts(name="support")
     assert ids(by_name) == [missing.context_id, fresh.context_id]
     degraded = await shop.store.list_contexts(freshness_status="degraded")
@@ -217,7 +217,7 @@ async def test_entities_with_numbers_for_ids_are_found_by_number_and_by_text(sho
     assert ids(await shop.store.records.find(feature="carrier", entity_id=17)) == [made.context_id]
 
 
-async def test_pages_of_what_is_found_go_on_while_new_contexts_come(shop: Shop) -> None:
+async def test_pages_of_results_are_stable_while_new_contexts_are_recorded(shop: Shop) -> None:
     await shop.spends("u1", 5)
     await shop.spends("u2", 5)
     made = []

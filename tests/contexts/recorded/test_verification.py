@@ -127,7 +127,7 @@ async def test_tampering_with_the_database_is_named(
         ("freshness_status", "degraded"),
     ],
 )
-async def test_tampering_with_what_lists_show_is_named(
+async def test_tampering_with_listed_columns_is_detected(
     shop: Shop, database: Database, column: str, value: str
 ) -> None:
     made = await shop.plain("a")
@@ -196,7 +196,7 @@ async def test_a_record_is_held_against_the_hash_that_was_handed_out(shop: Shop)
         ("core", b'"development"', b'"elsewhere"'),
     ],
 )
-async def test_a_record_that_was_damaged_says_so_to_whoever_asks(
+async def test_every_read_of_a_damaged_record_reports_the_damage(
     opens: Opens, database: Database, column: str, before: bytes, after: bytes
 ) -> None:
     shop = opens(**SIGNED, env="development")

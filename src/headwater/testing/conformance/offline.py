@@ -122,7 +122,7 @@ class OfflineStoreConformance(Suite):
         assert await store.value_at(START) == 3
         assert await store.value_at(after(2), known=True) == 2
 
-    async def test_answers_come_for_each_point_in_the_order_asked(self, store: Opened) -> None:
+    async def test_answers_come_in_the_order_of_points(self, store: Opened) -> None:
         await store.online.put(
             [
                 change(1),

@@ -25,7 +25,7 @@ def test_the_bytes_of_a_published_text_are_those_of_rfc_8785(text: str) -> None:
 
 
 @given(JSON)
-def test_what_was_written_is_read_again(value: Any) -> None:
+def test_a_written_value_parses_to_the_same_value(value: Any) -> None:
     assert parse(canonical(value)) == value
 
 
@@ -57,7 +57,7 @@ def test_keys_are_in_the_order_of_utf16_at_every_depth() -> None:
 @pytest.mark.parametrize(
     ("key", "pointer"), [("a", "/x/a"), ("", "/x/"), ("a/b~c", "/x/a~1b~0c"), (3, "/x/3")]
 )
-def test_a_pointer_escapes_what_pointers_are_made_of(key: str | int, pointer: str) -> None:
+def test_a_pointer_escapes_its_special_characters(key: str | int, pointer: str) -> None:
     assert child("/x", key) == pointer
 
 

@@ -49,7 +49,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 @pytest.mark.parametrize("value", [{Key(1)}, frozenset({Key(1)}), {Key(1): 2}, {(1, Key(2))}])
-def test_what_could_not_come_back_into_a_set_or_as_a_key_is_refused(value: Any) -> None:
+def test_unhashable_members_and_keys_are_refused(value: Any) -> None:
     with pytest.raises(RecordValueError, match=r"^/x: a \w+ is not hashable when read"):
         to_tagged(value, "/x")
 
@@ -107,7 +107,7 @@ def test_the_order_of_sets_and_dicts_leaves_no_trace() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_cannot_be_exact_is_refused(value: Any, problem: str) -> None:
+def test_values_without_an_exact_form_are_refused(value: Any, problem: str) -> None:
     with pytest.raises(RecordValueError, match=problem):
         to_tagged(value)
 
@@ -129,7 +129,7 @@ def test_a_refusal_names_the_place(value: Any, pointer: str) -> None:
     assert str(refused.value).startswith(f"{pointer}: ")
 
 
-def test_what_is_nested_too_deeply_or_holds_itself_is_refused() -> None:
+def test_deep_and_recursive_values_are_refused() -> None:
     deep: Any = "bottom"
     for _ in range(DEEPEST):
         deep = [deep]
@@ -179,6 +179,6 @@ def test_what_is_nested_too_deeply_or_holds_itself_is_refused() -> None:
     ],
     ids=repr,
 )
-def test_what_the_grammar_would_not_write_is_refused(tagged: Any) -> None:
+def test_tagged_values_that_the_encoder_never_writes_are_refused(tagged: Any) -> None:
     with pytest.raises(RecordValueError, match=r"^/x: it is not a valid CRS-001 value"):
         from_tagged(tagged, "/x")
