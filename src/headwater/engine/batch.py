@@ -10,7 +10,7 @@ from headwater.core.thread_offload import run_concurrently
 from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.engine.engine import Engine
 from headwater.features.batch_state import BatchState
-from headwater.features.event_handlers import dead_letter
+from headwater.features.event_handlers import dead_letters
 from headwater.features.schedule import REFRESH, due_of
 from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
 
@@ -65,7 +65,7 @@ class _Running:
 
     def _dead_letter(self, handled: Handled, delivery: Delivery) -> None:
         now, partition = self._engine.clock.now(), self._batch.lease.partition
-        self._dead += _letters(handled, delivery, partition, now)
+        self._dead += dead_letters(delivery, partition, handled.failures, now)
 
     def outcome(self) -> Outcome:
         """Return the outcome, in the order of the batch's events."""
@@ -128,7 +128,7 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
         changes=(),
         handled=[handled],
         # The schedule publishes the next tick; there is nothing to redrive.
-        dead=[] if tick else _letters(handled, delivery, batch.lease.partition, now),
+        dead=[] if tick else dead_letters(delivery, batch.lease.partition, failures, now),
     )
 
 
@@ -138,9 +138,3 @@ def _chains(batch: Batch) -> list[list[Delivery]]:
     for delivery in batch.deliveries:
         chains.setdefault(delivery.event.entity_id, []).append(delivery)
     return list(chains.values())
-
-
-def _letters(
-    handled: Handled, delivery: Delivery, partition: int, now: datetime
-) -> list[DeadLetter]:
-    return [dead_letter(delivery, partition, failure, now) for failure in handled.failures]

@@ -90,8 +90,7 @@ class Engines:
     """
 
     def __init__(self) -> None:
-        self._by_loop: dict[asyncio.AbstractEventLoop, Engine] = {}
-        self._lifetimes: dict[asyncio.AbstractEventLoop, _Lifetime] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, tuple[Engine, _Lifetime]] = {}
         self.shared: Engine | None = None
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._lock = threading.Lock()
@@ -101,9 +100,10 @@ class Engines:
         if self.shared is not None:
             return self.shared
         try:
-            return self._by_loop.get(asyncio.get_running_loop())
+            bound = self._by_loop.get(asyncio.get_running_loop())
         except RuntimeError:
             return None  # this thread has no running loop
+        return bound and bound[0]
 
     async def open(self, registry: Registry, settings: Settings, clock: Clock) -> Engine:
         """Return the engine for the running event loop; open it if necessary."""
@@ -139,9 +139,8 @@ class Engines:
         lifetime = _lifetime(engine)
         await anext(lifetime)
         with self._lock:
-            alive = {k: e for k, e in self._by_loop.items() if not k.is_closed()}
-            self._by_loop = {**alive, loop: engine}
-            self._lifetimes = {**{k: self._lifetimes[k] for k in alive}, loop: lifetime}
+            alive = {k: bound for k, bound in self._by_loop.items() if not k.is_closed()}
+            self._by_loop = {**alive, loop: (engine, lifetime)}
         return engine
 
     async def close(self, sync: asyncio.AbstractEventLoop | None) -> None:
@@ -158,10 +157,8 @@ class Engines:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_end(other), sync))
 
     def _release(self, loop: asyncio.AbstractEventLoop | None) -> _Lifetime | None:
-        if loop is None:
-            return None
-        self._by_loop.pop(loop, None)
-        return self._lifetimes.pop(loop, None)
+        bound = None if loop is None else self._by_loop.pop(loop, None)
+        return bound and bound[1]
 
 
 async def _lifetime(engine: Engine) -> _Lifetime:

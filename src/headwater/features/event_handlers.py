@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -148,17 +149,22 @@ def _failure(
     )
 
 
-def dead_letter(delivery: Delivery, partition: int, failure: Failure, now: datetime) -> DeadLetter:
-    """Return the dead letter of an event for a failed feature; the store assigns its id."""
-    return DeadLetter(
-        id="",
-        event=delivery.event,
-        feature=failure.feature,
-        error=failure.error,
-        traceback=failure.traceback,
-        attempts=failure.attempts,
-        partition=partition,
-        position=delivery.position,
-        first_failed_at=failure.first_failed_at,
-        dead_at=now,
-    )
+def dead_letters(
+    delivery: Delivery, partition: int, failures: Sequence[Failure], now: datetime
+) -> list[DeadLetter]:
+    """Return the dead letters of an event for its failed features; the store assigns ids."""
+    return [
+        DeadLetter(
+            id="",
+            event=delivery.event,
+            feature=failure.feature,
+            error=failure.error,
+            traceback=failure.traceback,
+            attempts=failure.attempts,
+            partition=partition,
+            position=delivery.position,
+            first_failed_at=failure.first_failed_at,
+            dead_at=now,
+        )
+        for failure in failures
+    ]
