@@ -55,7 +55,7 @@ from headwater.ports.records import (
     StoredRecord,
     is_storable,
 )
-from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, newest
+from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, history_rows, newest
 
 __all__ = [
     "Backends",
@@ -97,6 +97,7 @@ __all__ = [
     "StoredRecord",
     "Tick",
     "by_entity",
+    "history_rows",
     "is_storable",
     "newest",
 ]

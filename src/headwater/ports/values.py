@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -36,20 +36,6 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> EntityKey:
         return (self.entity, self.entity_id)
 
-    def row(self, value: T) -> tuple[str, str, str, Kind, T, int, int, str]:
-        """Return the row of history, with the value in the form that a backend stores."""
-        cell = self.cell
-        return (
-            self.feature,
-            self.entity,
-            self.entity_id,
-            self.kind,
-            value,
-            cell.as_of,
-            cell.written_at,
-            self.cause,
-        )
-
 
 def by_entity(changes: Iterable[Change]) -> dict[EntityKey, list[Change]]:
     """Group the changes of current values by entity."""
@@ -58,6 +44,25 @@ def by_entity(changes: Iterable[Change]) -> dict[EntityKey, list[Change]]:
         if change.online:
             grouped.setdefault(change.key, []).append(change)
     return grouped
+
+
+def history_rows(
+    changes: Iterable[Change], convert: Callable[[msgspec.Raw], T]
+) -> list[tuple[str, str, str, Kind, T, int, int, str]]:
+    """Return the rows of history, with the values in the form that a backend stores."""
+    return [
+        (
+            change.feature,
+            change.entity,
+            change.entity_id,
+            change.kind,
+            convert(change.cell.value),
+            change.cell.as_of,
+            change.cell.written_at,
+            change.cause,
+        )
+        for change in changes
+    ]
 
 
 def newest(changes: Iterable[Change]) -> Cells:

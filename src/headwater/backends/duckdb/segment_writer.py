@@ -21,7 +21,7 @@ from headwater.backends.duckdb.segment_schema import (
 )
 from headwater.core.clock import Clock
 from headwater.core.logging import log as logger
-from headwater.ports import Change, RecentHistory
+from headwater.ports import Change, RecentHistory, history_rows
 from headwater.settings.schema import OfflineSettings
 
 _FRESH = f"""
@@ -121,7 +121,5 @@ class SegmentWriter:
 
 def _imported(changes: Sequence[Change]) -> list[dict[str, Any]]:
     """Return the changes as rows of recent history, numbered in order."""
-    rows = [change.row(bytes(change.cell.value).decode()) for change in changes]
-    return [
-        dict(zip(HISTORY.columns, (number, *row), strict=True)) for number, row in enumerate(rows)
-    ]
+    rows = enumerate(history_rows(changes, lambda value: bytes(value).decode()))
+    return [dict(zip(HISTORY.columns, (number, *row), strict=True)) for number, row in rows]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection
-from headwater.ports import Change
+from headwater.ports import Change, history_rows
 
 # A statement with so many changes takes far less than its timeout.
 CHANGES_AT_ONCE = 20_000
@@ -48,9 +48,8 @@ async def add(connection: Connection, changes: Sequence[Change]) -> None:
     async with connection.transaction():
         await connection.execute(_LOCK)
         await connection.execute(_STAGE)
-        rows = (
-            (number, *change.row(bytes(change.cell.value).decode()))
-            for number, change in enumerate(changes)
+        rows = enumerate(history_rows(changes, lambda value: bytes(value).decode()))
+        await connection.copy_records_to_table(
+            "_imported", records=((number, *row) for number, row in rows)
         )
-        await connection.copy_records_to_table("_imported", records=rows)
         await connection.execute(_INSERT)

@@ -11,7 +11,7 @@ import msgspec
 from headwater.core.clock import from_micros
 from headwater.core.values import MALFORMED, EntityKey, ServiceEvent, decode_cells
 from headwater.errors import EventError
-from headwater.ports import Batch, Change, Delivery, EntityState, Lease
+from headwater.ports import Batch, Change, Delivery, EntityState, Lease, history_rows
 
 _encode = msgspec.json.Encoder().encode
 _decode_event = msgspec.json.Decoder(ServiceEvent).decode
@@ -32,7 +32,7 @@ def event_fields(event: ServiceEvent, only: str = "") -> tuple[str, str, bytes, 
 
 def changes_json(changes: Iterable[Change]) -> bytes:
     """Encode changes as rows of history; return b"" if there are none."""
-    rows = [change.row(change.cell.value) for change in changes]
+    rows = history_rows(changes, lambda value: value)
     return _encode(rows) if rows else b""
 
 

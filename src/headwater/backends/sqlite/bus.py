@@ -18,13 +18,22 @@ from headwater.backends.sqlite.event_reader import (
 )
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
-from headwater.backends.sqlite.online import HISTORY, change_rows
+from headwater.backends.sqlite.online import HISTORY
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import Batch, ConsumerLag, DeadLetter, Lease, Outcome, PublishResult, Tick
+from headwater.ports import (
+    Batch,
+    ConsumerLag,
+    DeadLetter,
+    Lease,
+    Outcome,
+    PublishResult,
+    Tick,
+    history_rows,
+)
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
@@ -173,7 +182,7 @@ class SqliteBus:
         lease, last = outcome.batch.lease, int(outcome.batch.deliveries[-1].position)
         now = self._clock.micros()
         states = self._state_rows(outcome)
-        history = change_rows(outcome.changes)
+        history = history_rows(outcome.changes, bytes)
         dead = [_dead_row(letter) for letter in outcome.dead]
         follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
 

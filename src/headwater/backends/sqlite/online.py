@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -21,7 +21,7 @@ from headwater.core.values import (
     merge_cells,
     restore_cells,
 )
-from headwater.ports import Change, EntityState, by_entity, newest
+from headwater.ports import Change, EntityState, by_entity, history_rows, newest
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
@@ -68,7 +68,7 @@ class SqliteOnlineStore:
                 step = any(change.authoritative for change in entity_changes)
                 cells = merge_cells(self._cells(db, key), newest(entity_changes))
                 self._write(db, key, cells, step=step)
-            bulk.insert(db, HISTORY, change_rows(changes))
+            bulk.insert(db, HISTORY, history_rows(changes, bytes))
 
         await self._writer.run(job)
 
@@ -124,8 +124,3 @@ def _select(count: int) -> str:
         '[' || json_quote(entity_id) || ',' || CAST(state AS TEXT) || ']'
     ), '') || ']' AS BLOB)
     FROM entities WHERE entity = ? AND entity_id IN ({marks})"""
-
-
-def change_rows(changes: Iterable[Change]) -> list[bulk.Row]:
-    """Return the rows of the history table for these changes."""
-    return [change.row(bytes(change.cell.value)) for change in changes]
