@@ -226,6 +226,16 @@ def test_a_decorator_without_its_store_says_so(decorator: Decorator) -> None:
         decorator(text)
 
 
+@pytest.mark.parametrize("kind", ["context", "retriever"])
+def test_a_decorator_of_the_store_without_parentheses_is_refused(
+    store: FeatureStore, kind: str
+) -> None:
+    decorator = {"context": store.context, "retriever": store.retriever}[kind]
+    with pytest.raises(DeclarationError, match=rf"write @store\.{kind}\(\)") as caught:
+        decorator(text)  # type: ignore[operator]
+    assert str(caught.value).startswith(f"{__file__}:")
+
+
 @pytest.mark.parametrize("decorator", [context, retriever])
 def test_only_functions_are_declared(store: FeatureStore, decorator: Decorator) -> None:
     with pytest.raises(DeclarationError, match="decorate a function"):

@@ -164,11 +164,11 @@ def test_options_of_a_handler_that_cannot_hold_are_refused(
 @pytest.mark.parametrize(
     ("function", "options", "wanted"),
     [
-        (of_id, {"trigger": "x"}, "must take (user_id, event)"),
+        (of_id, {"trigger": "x"}, "must take (user_id, event), but its function takes (user_id)"),
         (of_event, {}, "must take (user_id)"),
         (of_event, {"refresh": "5m"}, "must take (user_id)"),
         (lambda: 1, {"name": "nothing"}, "must take (user_id)"),
-        (lambda *, user_id: 1, {"name": "keyword"}, "must take (user_id)"),
+        (lambda *, user_id: 1, {"name": "keyword"}, "but its function takes (*, user_id)"),
     ],
 )
 def test_a_function_that_cannot_be_called_as_it_will_be_is_refused(
@@ -185,6 +185,17 @@ def test_a_feature_of_a_class_without_entity_is_refused() -> None:
 
     with pytest.raises(DeclarationError, match=r"decorate its class with @entity\(store\) first"):
         feature(entity=Stranger)(of_id)
+
+
+@pytest.mark.parametrize("arguments", [(), (of_id,)], ids=["no arguments", "no parentheses"])
+@pytest.mark.parametrize("on_store", [True, False])
+def test_a_feature_without_its_entity_is_refused_with_file_and_line(
+    store: FeatureStore, arguments: tuple[Any, ...], on_store: bool
+) -> None:
+    decorator = store.feature if on_store else feature
+    with pytest.raises(DeclarationError, match=r"write @feature\(entity=User\)") as caught:
+        decorator(*arguments)
+    assert str(caught.value).startswith(f"{__file__}:")
 
 
 def test_only_a_handler_may_return_nothing(user: type) -> None:

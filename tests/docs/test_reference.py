@@ -131,8 +131,8 @@ def test_every_option_of_a_feature_is_listed() -> None:
 
 @pytest.mark.parametrize("decorator", [context, retriever])
 def test_every_option_of_a_context_and_a_retriever_is_listed(decorator: Any) -> None:
-    parameters = inspect.signature(decorator).parameters.values()
-    options = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = inspect.getfullargspec(decorator)
+    options = parameters.args + parameters.kwonlyargs
     section = f"Options of a {decorator.__name__}"
     assert sorted(_first_words("declarations.md", section)) == sorted(options)
 

@@ -30,9 +30,10 @@ class Checks:
         self._decorator = decorator
         self.location = location_of(function, caller)
         self.name = function.__name__ if name is None else name
-        known = list(inspect.signature(decorator).parameters)[:-1]
+        known = inspect.getfullargspec(decorator)
         for option in unknown:
-            raise self.error(f"unknown option {option!r}; {nearest(option, known)}")
+            hint = nearest(option, known.args + known.kwonlyargs)
+            raise self.error(f"unknown option {option!r}; {hint}")
         if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
             raise DeclarationError(
                 f"{decorator.__name__} name {self.name!r} is not an identifier", self.location

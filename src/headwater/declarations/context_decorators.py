@@ -13,7 +13,7 @@ from typing import Any, Never, Protocol, get_args, get_type_hints
 from headwater.core.canonical_json import to_tagged
 from headwater.core.codec import PydanticModel
 from headwater.core.durations import Duration
-from headwater.declarations.checks import Checks, location_of
+from headwater.declarations.checks import Checks, calling_frame, location_of_frame
 from headwater.declarations.contexts import (
     Assembles,
     ContextDef,
@@ -37,7 +37,7 @@ class Runs(Declares, Assembles, Protocol):
 
 def context(
     store: HasRuntime[Runs],
-    *,
+    *positional: Never,
     max_tokens: int | None = None,
     freshness_sla: Duration | None = None,
     freshness_strict: bool = False,
@@ -60,7 +60,7 @@ def context(
     ... async def greeting(user_id: str) -> list[ContextItem]:
     ...     return [ContextItem("You are a support agent.", required=True)]
     """
-    _check_called_with_store(context, store)
+    _check_called_with_store(context, store, positional)
 
     def declare(function: Callable[P, Any]) -> ContextFunction[P]:
         checks = _Checks(context, function, name, unknown)
@@ -98,7 +98,7 @@ def context(
 
 def retriever(
     store: HasRuntime[Runs],
-    *,
+    *positional: Never,
     cache_ttl: Duration | None = None,
     name: str | None = None,
     top_k: int | None = None,
@@ -117,7 +117,7 @@ def retriever(
     >>> [chunk.text for chunk in await find_pages("parcels")]
     ['A page about parcels']
     """
-    _check_called_with_store(retriever, store)
+    _check_called_with_store(retriever, store, positional)
 
     def declare(function: Callable[P, Any]) -> RetrieverFunction[P]:
         checks = _Checks(retriever, function, name, unknown)
@@ -178,14 +178,18 @@ class _Checks(Checks):
                 )
 
 
-def _check_called_with_store(decorator: Callable[..., Any], store: object) -> None:
-    """Refuse a decorator that was written without its store."""
+def _check_called_with_store(
+    decorator: Callable[..., Any], store: object, positional: tuple[object, ...]
+) -> None:
+    """Refuse a decorator that was written without its store or without parentheses."""
+    name = decorator.__name__
+    problem = None
     if inspect.isfunction(store):
-        name = decorator.__name__
-        raise DeclarationError(
-            f"@{name} needs the store; write @{name}(store) or @store.{name}()",
-            location_of(store, None),
-        )
+        problem = f"@{name} needs the store; write @{name}(store) or @store.{name}()"
+    elif positional:
+        problem = f"@store.{name} needs parentheses, and options by name; write @store.{name}()"
+    if problem is not None:
+        raise DeclarationError(problem, location_of_frame(calling_frame()))
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ P = ParamSpec("P")
 
 
 def feature(
-    entity: type,
+    entity: type | None = None,
     *,
     name: str | None = None,
     trigger: str | Iterable[str] | None = None,
@@ -59,15 +59,16 @@ def feature(
     ...     return (store.sync.get_feature("purchases", user_id) or 0) + 1
     """
     caller = calling_frame()
+    declared = declared_entity(entity)
+    if declared is None:
+        problem = "@feature needs the entity; write @feature(entity=User)"
+        if isinstance(entity, type):
+            problem = f"{entity!r} is not an entity; decorate its class with @entity(store) first"
+        raise DeclarationError(problem, location_of_frame(caller))
 
     def declare(function: Callable[..., Any], /) -> Any:
         function = function.function if isinstance(function, FeatureFunction) else function
         checks = Checks(feature, function, name, unknown, caller)
-        declared = declared_entity(entity)
-        if declared is None:
-            raise checks.error(
-                f"{entity!r} is not an entity; decorate its class with @entity(store) first"
-            )
         _check_combination(
             checks,
             trigger=trigger,
@@ -188,11 +189,14 @@ def _check_arity(
     checks: Checks, function: Callable[..., Any], count: int, entity: EntityDef
 ) -> None:
     wanted = f"({entity.id_field}, event)" if count == 2 else f"({entity.id_field})"
+    signature = inspect.signature(function)
     try:
-        inspect.signature(function).bind(*range(count))
+        signature.bind(*range(count))
     except TypeError as error:
+        bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+        taken = signature.replace(parameters=bare, return_annotation=signature.empty)
         raise DeclarationError(
-            f"feature {checks.name!r} must take {wanted}, but its function does not: {error}",
+            f"feature {checks.name!r} must take {wanted}, but its function takes {taken}",
             checks.location,
         ) from error
 
