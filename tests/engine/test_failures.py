@@ -165,6 +165,22 @@ async def test_a_value_that_does_not_fit_its_feature_is_a_failure_with_the_featu
     await store.drain()
     (letter,) = await store.dead_letters.list()
     assert letter.error.startswith("FeatureValueError: feature 'price' cannot store '12' as float")
+    assert letter.traceback == f"headwater.errors.{letter.error}\n"
+
+
+async def test_the_traceback_of_a_sync_handler_begins_at_its_own_line(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    def broken(user_id: str, event: ServiceEvent) -> int:
+        raise LookupError("no price")
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    (letter,) = await store.dead_letters.list()
+    head, first, *_ = letter.traceback.splitlines()
+    assert head.startswith("Traceback")
+    assert f'"{__file__}"' in first
 
 
 async def test_redrive_runs_only_the_failed_feature(store: FeatureStore, user: type) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import traceback
@@ -16,6 +17,7 @@ from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
+    FeatureValueError,
     FunctionRaisedError,
     HandlerTimeoutError,
     HeadwaterError,
@@ -29,7 +31,7 @@ from headwater.ports import DeadLetter, Delivery, Failure, Handled
 _FIRST_PAUSE_SECONDS = 0.1
 _MAX_PAUSE_SECONDS = 30.0
 _MAX_DOUBLINGS = 16
-_HERE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def pause(attempt: int) -> float:
@@ -130,9 +132,9 @@ def _undeclared(feature: str, now: datetime) -> Failure:
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the user's function on, without the frames that called it."""
+    """Return the traceback from the user's function on; None if the error is not raised in it."""
     frames = error.__traceback__
-    while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+    while frames and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
     return frames
 
@@ -140,10 +142,13 @@ def _own_frames(error: BaseException) -> TracebackType | None:
 def _failure(
     feature: FeatureDef, error: Exception, attempts: int, first_failed_at: datetime
 ) -> Failure:
+    # The message of a FeatureValueError says it all; its cause is in the codec.
+    chain = not isinstance(error, FeatureValueError)
+    lines = traceback.format_exception(type(error), error, _own_frames(error), chain=chain)
     return Failure(
         feature.name,
         f"{type(error).__name__}: {error}",
-        "".join(traceback.format_exception(type(error), error, _own_frames(error))),
+        "".join(lines),
         attempts,
         first_failed_at,
     )
