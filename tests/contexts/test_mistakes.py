@@ -45,7 +45,11 @@ Mistake = Callable[[FeatureStore], object]
 
 MISTAKES: list[tuple[Mistake, type[HeadwaterError], str]] = [
     (lambda store: store.get_feature("plam", "u1"), UnknownNameError, "did you mean 'plan'?"),
-    (lambda store: store.get_feature("plan", ""), InvalidInputError, "a text that is not empty"),
+    (
+        lambda store: store.get_feature("plan", ""),
+        InvalidInputError,
+        "text of 1 to 1024 characters",
+    ),
     (
         lambda store: store.get_context_at(UNRECORDED),
         UnknownContextError,

@@ -406,7 +406,7 @@ async def test_features_of_different_entities_are_not_read_in_one_call(
         await store.get_features(["of_user", "of_team"], ["x"])
     with pytest.raises(InvalidInputError, match="at least one feature"):
         await store.get_features([], ["x"])
-    with pytest.raises(InvalidInputError, match="user_id must be a text"):
+    with pytest.raises(InvalidInputError, match="user_id must be printable text"):
         await store.get_feature("of_user", "")
 
 
@@ -534,7 +534,7 @@ async def test_an_id_that_is_a_whole_number_may_be_given_as_one(store: FeatureSt
     assert event.entity_id == "7"
     await store.drain()
     assert await store.get_feature("last", 7) == await store.get_feature("last", "7") == 8
-    with pytest.raises(InvalidInputError, match="device_id must be a whole number, not True"):
+    with pytest.raises(InvalidInputError, match="not the bool True"):
         await store.get_features(["last"], [True])
     with pytest.raises(InvalidInputError, match=r"must be a whole number such as 7, not '07'"):
         await store.get_feature("last", "07")
@@ -585,8 +585,12 @@ async def test_a_value_with_a_future_time_or_an_empty_id_is_refused(
 
     with pytest.raises(InvalidInputError, match="is in the future"):
         await store.set_feature("plan", "u1", "gold", as_of=clock.now() + timedelta(days=1))
-    with pytest.raises(InvalidInputError, match="user_id must be a text that is not empty"):
+    with pytest.raises(InvalidInputError, match="user_id must be printable text of 1 to"):
         await store.set_feature("plan", "", "gold")
+    with pytest.raises(InvalidInputError, match=r"user_id must be text \(str\), not the int 7"):
+        await store.set_feature("plan", 7, "gold")
+    with pytest.raises(InvalidInputError, match=r"as str: .* return or pass a value of this type"):
+        await store.set_feature("plan", "u1", 7)
 
 
 async def test_the_stores_verbs_take_whole_numbers_where_the_entity_does(

@@ -74,5 +74,5 @@ def test_a_script_publishes_drains_and_reads_without_awaiting(store: FeatureStor
 
 
 async def test_a_blocking_verb_is_refused_where_an_event_loop_runs(store: FeatureStore) -> None:
-    with pytest.raises(InvalidInputError, match="await the verb of the store itself instead"):
+    with pytest.raises(InvalidInputError, match="in notebooks; await the verb of the store itself"):
         store.sync.records.get("12345678")

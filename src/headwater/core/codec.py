@@ -308,8 +308,8 @@ class Codec:
         except UnstorableError as error:
             raise FeatureValueError(
                 self.feature,
-                f"cannot store {reprlib.repr(value)} as {self.expected}: {error}; return the "
-                "annotated type or change the annotation",
+                f"cannot store {reprlib.repr(value)} as {self.expected}: {error}; return or "
+                "pass a value of this type, or change the annotation",
             ) from error
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:

@@ -36,13 +36,16 @@ class EntityDef(msgspec.Struct, frozen=True):
         """Return the id as stored, which is text; raise InvalidInputError if it is invalid."""
         if type(entity_id) is int and self.id_type is int:
             return str(entity_id)
-        if type(entity_id) is not str or not entity_id:
-            wanted = "a whole number" if self.id_type is int else "a text that is not empty"
-            raise InvalidInputError(f"{self.id_field} must be {wanted}, not {entity_id!r}")
-        if len(entity_id) > LONGEST_ID or not entity_id.isprintable():
+        if type(entity_id) is not str:
+            wanted = "a whole number (int)" if self.id_type is int else "text (str)"
+            kind = type(entity_id).__name__
+            raise InvalidInputError(
+                f"{self.id_field} must be {wanted}, not the {kind} {reprlib.repr(entity_id)}"
+            )
+        if not 0 < len(entity_id) <= LONGEST_ID or not entity_id.isprintable():
             # The limits of the ids of events.
             raise InvalidInputError(
-                f"{self.id_field} must be printable and at most {LONGEST_ID} characters long, not "
+                f"{self.id_field} must be printable text of 1 to {LONGEST_ID} characters, not "
                 f"{reprlib.repr(entity_id)}"
             )
         if self.id_type is int:

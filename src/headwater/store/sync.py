@@ -1,4 +1,4 @@
-"""Blocking forms of async verbs, for code that cannot await: sync handlers, scripts, notebooks."""
+"""Blocking forms of async verbs, for scripts and sync handlers; a notebook can await."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SyncLoop:
         if _in_event_loop():
             call.close()
             raise InvalidInputError(
-                "store.sync blocks, and this thread runs an event loop; await the verb of the "
-                "store itself instead"
+                "store.sync blocks, and this thread runs an event loop, as in async code and in "
+                "notebooks; await the verb of the store itself instead"
             )
         # Inside a sync handler the verb runs on the loop of the handler's batch and in the
         # handler's context, so that it sees the handler's own writes.
