@@ -61,11 +61,13 @@ def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
 # One dollar per token; the cost of nine million such tokens still fits into a record.
 _LONGEST_RATE = 15
 
+_SECONDS = Meta(gt=0)
+
 # Each setting is annotated with one of these types, or a plain one, and its description.
 Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, _SECONDS]
 Text = Annotated[str, Meta(min_length=1)]
 Secret = Annotated[str, Meta(extra={"show": _mask})]
 Url = Annotated[str, Meta(extra={"show": _mask_password})]
@@ -263,6 +265,8 @@ class Setting(NamedTuple):
         meta = self.meta
         bounds = ((" above", meta.gt), (" from", meta.ge), (" to", meta.le))
         limits = "".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+        if meta is _SECONDS:
+            limits += ", in seconds, or a duration such as '30s'"
         name = _TYPE_NAMES[self.kind if origin is dict else origin]
         return name + limits + (" that is not empty" if meta.min_length else "")
 
@@ -304,6 +308,8 @@ class Setting(NamedTuple):
     def _convert(self, raw: Any) -> Any:
         if self.kind is timedelta:
             return to_timedelta(raw)
+        if self.meta is _SECONDS and isinstance(raw, str):
+            raw = to_timedelta(raw).total_seconds()
         value = msgspec.convert(raw, Annotated[self.kind, self.meta])
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(value)
