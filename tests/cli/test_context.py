@@ -110,6 +110,12 @@ def test_a_context_is_shown_by_id_prefix_and_hash(run: Run, made: Context) -> No
         assert run("context", "show", ref).out == shown.out
 
 
+def test_a_context_without_an_sla_is_shown_as_not_checked(folder: Path, run: Run) -> None:
+    unchecked = assemble(folder, freshness_sla=None)
+    shown = run("context", "show", unchecked.context_id).out
+    assert "guaranteed (not checked: no SLA, oldest " in shown
+
+
 def test_values_that_json_cannot_represent_are_shown_in_tags(folder: Path, run: Run) -> None:
     values = (math.nan, {None: 1}, None)
     kept = [assemble(folder, question=value) for value in values]  # type: ignore[arg-type]

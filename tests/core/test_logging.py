@@ -95,6 +95,7 @@ def test_records_are_not_created_for_a_level_that_is_disabled(
         own.info_each(records())
     (record,) = caplog.records
     assert vars(record)["entity_id"] == "ada"
+    assert record.getMessage() == "event processed entity_id=ada"
 
 
 def test_the_command_line_logs_at_the_level_of_the_settings(

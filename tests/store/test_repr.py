@@ -32,7 +32,8 @@ async def page(user_id: str) -> list[ContextItem]:
 
 
 async def test_a_store_and_its_results_have_a_short_repr() -> None:
-    assert repr(store) == f"<FeatureStore in {store.settings.home!r}: 2 features, 1 contexts>"
+    assert repr(store) == f"<FeatureStore in {store.settings.home!r}: features=2, contexts=1>"
+    assert repr(ContextItem("Hi", required=True)) == "ContextItem(content='Hi', required=True)"
     async with temporary(store):
         made = await page("ada")
         ref, tokens = made.context_id, made.tokens
@@ -40,7 +41,7 @@ async def test_a_store_and_its_results_have_a_short_repr() -> None:
         assert repr(made) == f"<Context 'page' {ref}: {state}>"
         assert repr(await store.get_context_at(ref)) == f"<PastContext 'page' {ref}: {state}>"
         assert repr(await store.records.explain(ref)) == f"<ContextTrace 'page' {ref}: {state}>"
-        assert repr(await store.list_contexts()) == "<ContextPage: 1 contexts, the last page>"
+        assert repr(await store.list_contexts()) == "<ContextPage contexts=1, the last page>"
         assert repr(await store.replay(ref)) == f"<Replay 'show' of {ref}: same text>"
         assert repr(await store.records.verify(ref)).startswith("<VerificationReport ok: ")
         difference = await store.records.diff(ref, ref)

@@ -72,7 +72,8 @@ def _print_withheld(trace: ContextTrace) -> None:
 def _facts(trace: ContextTrace) -> dict[str, object]:
     accuracy = "exact" if trace.exact else f"estimated, {trace.margin_percent} % added"
     budget = "without a budget" if trace.max_tokens is None else f"of {trace.max_tokens}"
-    sla = "no SLA" if trace.freshness_sla_ms is None else f"SLA {span_text(trace.freshness_sla_ms)}"
+    sla_ms = trace.freshness_sla_ms
+    sla = "not checked: no SLA" if sla_ms is None else f"SLA {span_text(sla_ms)}"
     return {
         "context": trace.name if trace.version is None else f"{trace.name} {trace.version}",
         "context id": trace.context_id,

@@ -69,6 +69,7 @@ class LoggingSink:
         for record in records:
             fields = msgspec.structs.asdict(record)
             level, event = fields.pop("level"), fields.pop("event")
+            del fields["timestamp"]  # logging adds its own
             self.write(level, event, fields)
 
     def flush(self) -> None:

@@ -28,7 +28,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "score", _number(self.score))
 
 
-class ContextItem(msgspec.Struct, frozen=True):
+class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """A part of a context; items with the lowest ``priority`` are dropped first.
 
     The content is literal text. Only ``ContextItem.template(…)`` resolves ``{feature}``, for the

@@ -54,7 +54,7 @@ class FeatureStore:
 
     >>> store = FeatureStore()
     >>> store
-    <FeatureStore in '.headwater': 0 features, 0 contexts>
+    <FeatureStore in '.headwater': features=0, contexts=0>
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FeatureStore:
     def __repr__(self) -> str:
         registry, settings = self._runtime.registry, self.settings
         where = "on Redis and Postgres" if on_servers(settings) else f"in {settings.home!r}"
-        counts = f"{len(registry.features)} features, {len(registry.contexts)} contexts"
+        counts = f"features={len(registry.features)}, contexts={len(registry.contexts)}"
         return f"<FeatureStore {where}: {counts}>"
 
     @property
@@ -297,7 +297,7 @@ class FeatureStore:
         ``cursor`` is the ``next_cursor`` of the previous page; new contexts do not shift pages.
 
         >>> await store.list_contexts(limit=10)
-        <ContextPage: 1 contexts, the last page>
+        <ContextPage contexts=1, the last page>
         """
         recorded = (await self._runtime.open()).recorded
         return await recorded.contexts(start, end, limit, name, freshness_status, cursor)

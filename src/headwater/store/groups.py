@@ -87,7 +87,7 @@ class RecordVerbs:
         ``entity`` names the kind of entity that ``entity_id`` belongs to.
 
         >>> await store.records.find(entity="User", entity_id="ada")
-        <ContextPage: 1 contexts, the last page>
+        <ContextPage contexts=1, the last page>
         """
         recorded = (await self._runtime.open()).recorded
         name = None if feature is None else feature_name(feature)

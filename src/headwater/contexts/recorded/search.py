@@ -30,7 +30,7 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         more = "the last page" if self.next_cursor is None else "more follow"
-        return f"<ContextPage: {len(self.contexts)} contexts, {more}>"
+        return f"<ContextPage contexts={len(self.contexts)}, {more}>"
 
 
 class ContextQuery(NamedTuple):
