@@ -41,7 +41,7 @@ def scratch(name: str) -> Iterator[Path]:
 def measuring(
     name: str, command: Command, environment: Mapping[str, str] | None = None
 ) -> Iterator[Callable[[], Figure]]:
-    """Runs a process that answers each line it is sent with one JSON figure."""
+    """Run a process that answers each input line with one JSON figure."""
     with (
         _log(name) as log,
         _running(command, environment, log, pipes=True) as process,
@@ -77,7 +77,7 @@ def serving(
     ready: Ready,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Runs a server, and returns once it is ready."""
+    """Run a server, and return when it is ready."""
     with (
         _log(name) as log,
         _running(command, environment, log, pipes=False) as process,

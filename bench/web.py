@@ -105,7 +105,7 @@ def listens(port: int) -> bool:
 
 
 def ingest(port: int, headers: Mapping[str, str]) -> None:
-    """Publishes one purchase for each value that will be asked for."""
+    """Publish one purchase for each value that will be read."""
     events = [
         {"event_type": "purchase", "entity_id": f"u{number}", "payload": {"amount": 1.5}}
         for number in range(IDS)

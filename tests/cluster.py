@@ -51,7 +51,7 @@ def _is_ok(node: redis.Redis) -> bool:
 
 
 def keys_of_masters(url: str, pattern: str) -> list[int]:
-    """How many keys of a pattern each master of a cluster has."""
+    """Return how many keys of a pattern each master of a cluster has."""
     with redis.Redis.from_url(url) as seed:
         slots = _ask(seed, "CLUSTER SLOTS")
     counts = []

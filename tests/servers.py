@@ -70,7 +70,7 @@ class ServerStartError(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """How one server is started, recognised as ready, and stopped."""
+    """The command, readiness check and stop signal of one server."""
 
     name: str
     port: int

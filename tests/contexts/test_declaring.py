@@ -150,7 +150,7 @@ def test_the_largest_that_a_record_holds_is_allowed(store: FeatureStore) -> None
 
 
 class Colour(Enum):
-    """What no record gives back."""
+    """A class that records cannot restore."""
 
     RED = "red"
 

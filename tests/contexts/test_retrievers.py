@@ -29,7 +29,7 @@ from tests.engine.support import records, until
 
 
 class Searches:
-    """Counts how often a search was made, and with what."""
+    """Counts searches and records their arguments."""
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = []

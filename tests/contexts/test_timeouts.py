@@ -30,8 +30,8 @@ def settings(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def door() -> Iterator[threading.Event]:
-    """What a hanging thread waits for; it is let go in the end."""
+def released() -> Iterator[threading.Event]:
+    """Yield the event that a hanging thread waits for; set it at the end."""
     event = threading.Event()
     yield event
     event.set()
@@ -137,16 +137,16 @@ async def test_all_callers_of_a_shared_search_time_out_and_the_next_one_searches
 
 @pytest.mark.parametrize("kind", ["context", "retriever"])
 async def test_a_hung_thread_is_abandoned_and_replaced(
-    store: FeatureStore, door: threading.Event, kind: str
+    store: FeatureStore, released: threading.Event, kind: str
 ) -> None:
     @context(store)
     def hangs() -> str:
-        door.wait()
+        released.wait()
         return "late"
 
     @retriever(store)
     def searches() -> list[str]:
-        door.wait()
+        released.wait()
         return ["late"]
 
     @context(store, timeout="20s")

@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 20.0
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Waits for a condition that comes true in another task or process."""
+    """Wait for a condition that another task or process makes true."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             answer = condition()
@@ -27,7 +27,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 async def backlog(store: FeatureStore) -> int:
-    """How many events wait."""
+    """Return the number of waiting events."""
     return await (await runtime_of(store).open()).backends.bus.backlog()
 
 

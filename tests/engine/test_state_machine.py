@@ -37,7 +37,7 @@ class Model:
         self.dead: list[int] = []
 
     def handle(self, entity_id: str, number: int) -> None:
-        """What one event should come to when it is handled and committed."""
+        """Return the expected result of one event after its commit."""
         if self.failures_left[number] > MAX_RETRIES:
             self.dead.append(number)
         else:

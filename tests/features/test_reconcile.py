@@ -82,7 +82,7 @@ async def buy(store: FeatureStore, *user_ids: str) -> None:
 
 
 def run_sqlite(store: FeatureStore, sql: str) -> None:
-    """Does to the embedded store what no port would."""
+    """Change the files of the embedded store directly."""
     with closing(sqlite3.connect(Path(store.settings.home) / "headwater.db")) as db, db:
         db.execute(sql)
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.both_environments
 
 
 async def know(store: FeatureStore, *entity_ids: str) -> None:
-    """Makes entities known to the store by an event of each."""
+    """Publish an event of each entity, so that the store knows it."""
     for entity_id in entity_ids:
         await store.publish("seen", entity_id)
 

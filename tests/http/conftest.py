@@ -31,15 +31,15 @@ class Address:
     since: datetime
 
 
-class Doors:
-    """Lets a test decide when a slow function continues."""
+class Gate:
+    """Two events with which a test holds and releases a slow function."""
 
     def __init__(self) -> None:
         self.entered = Event()
         self.open = Event()
 
 
-def shop(settings: Settings, doors: Doors) -> FeatureStore:
+def shop(settings: Settings, gate: Gate) -> FeatureStore:
     store = FeatureStore(settings=settings)
 
     @entity(store)
@@ -51,7 +51,7 @@ def shop(settings: Settings, doors: Doors) -> FeatureStore:
         order_id: int
 
     declare_triggered(store, User)
-    declare_on_demand(User, Order, doors)
+    declare_on_demand(User, Order, gate)
     return store
 
 
@@ -71,7 +71,7 @@ def declare_triggered(store: FeatureStore, user: type) -> None:
         return visits + 1
 
 
-def declare_on_demand(user: type, order: type, doors: Doors) -> None:
+def declare_on_demand(user: type, order: type, gate: Gate) -> None:
     @feature(entity=user)
     def shout(user_id: str) -> str:
         return user_id.upper() + "!"
@@ -82,8 +82,8 @@ def declare_on_demand(user: type, order: type, doors: Doors) -> None:
 
     @feature(entity=user)
     def slow(user_id: str) -> str:
-        doors.entered.set()
-        assert doors.open.wait(30)
+        gate.entered.set()
+        assert gate.open.wait(30)
         return "done"
 
     @feature(entity=user)
@@ -96,18 +96,18 @@ def declare_on_demand(user: type, order: type, doors: Doors) -> None:
 
 
 @pytest.fixture
-def doors() -> Doors:
-    return Doors()
+def gate() -> Gate:
+    return Gate()
 
 
 @pytest.fixture
-async def make_store(tmp_path: Path, doors: Doors) -> AsyncIterator[MakeStore]:
+async def make_store(tmp_path: Path, gate: Gate) -> AsyncIterator[MakeStore]:
     """Return a function that makes the store of the shop; all stores are closed at the end."""
     stores: list[FeatureStore] = []
 
     def make(**settings: Any) -> FeatureStore:
         given = {"api_key": KEY, "home": str(tmp_path / "home"), **settings}
-        stores.append(shop(Settings().replace(**given), doors))
+        stores.append(shop(Settings().replace(**given), gate))
         return stores[-1]
 
     yield make

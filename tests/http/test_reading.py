@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore
-from tests.http.conftest import Doors, Serving, problem_of
+from tests.http.conftest import Gate, Serving, problem_of
 
 READ = "/v1/features"
 
@@ -200,13 +200,13 @@ async def test_a_head_request_is_answered_without_a_body(client: httpx.AsyncClie
 
 
 async def test_a_slow_sync_feature_does_not_keep_others_waiting(
-    store: FeatureStore, serving: Serving, doors: Doors
+    store: FeatureStore, serving: Serving, gate: Gate
 ) -> None:
     async with serving(store) as client:
         reading = asyncio.create_task(client.get(f"{READ}/slow?entity_id=u1"))
-        await asyncio.to_thread(doors.entered.wait, 30)
+        await asyncio.to_thread(gate.entered.wait, 30)
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get(f"{READ}/visits?entity_id=u1")).status_code == 200
         assert not reading.done()
-        doors.open.set()
+        gate.open.set()
         assert (await reading).json()["value"] == "done"

@@ -48,7 +48,7 @@ class Server:
 
 
 class Client:
-    """Publishes one account's numbers in order over one connection, until each is acknowledged."""
+    """Publish one account's numbers in order over one connection, until each is acknowledged."""
 
     def __init__(self, port: int, account_id: str, acknowledged: Acknowledged) -> None:
         self._port = port
@@ -69,7 +69,7 @@ class Client:
             self._streams = None
 
     async def _accepted(self, number: int) -> bool:
-        """Asks once; the event's id makes it safe to ask again when the answer was lost."""
+        """Send one request; the event's id makes it safe to repeat it if the response was lost."""
         body = msgspec.json.encode(
             {
                 "entity_id": self._account_id,
@@ -96,7 +96,7 @@ class Client:
 
 
 class Acknowledged:
-    """How many events have been acknowledged, and the wait for so many."""
+    """Counts acknowledged events, and waits for a number of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -112,12 +112,12 @@ class Acknowledged:
             await self._more.wait_for(lambda: self.count >= count)
 
     async def pause(self) -> None:
-        """Lets a moment pass before the next try."""
+        """Wait a moment before the next attempt."""
         await asyncio.sleep(0.02)
 
 
 async def kill_on_the_way(server: Server, acknowledged: Acknowledged) -> None:
-    """Kills the server each time another share of the events has been acknowledged."""
+    """Kill the server each time another share of the events has been acknowledged."""
     total = ACCOUNTS * EVENTS_EACH
     for share in range(1, KILLS + 1):
         await acknowledged.reach(total * share // (KILLS + 1))

@@ -39,7 +39,7 @@ async def publish_notes(store: FeatureStore, numbers: range) -> None:
 
 
 async def publish_until_both_work(store: FeatureStore) -> int:
-    """Publishes notes until two processes have handled some; gives their number."""
+    """Publish notes until two processes have handled some; return their number."""
     count = 0
     while len({pid for own in (await journals(store)).values() for _, pid in own}) < 2:
         await publish_notes(store, range(count, count + 1))

@@ -16,7 +16,7 @@ class Customer:
 
 @feature(entity=Customer, trigger=["purchase", "refund"])
 async def total_spend(customer_id: str, event: ServiceEvent) -> float:
-    """What a customer has spent, kept up to date by every purchase and refund."""
+    """The customer's total, updated by every purchase and refund."""
     before = await store.get_feature("total_spend", customer_id) or 0.0
     euros = event.payload["amount"] * EUROS[event.payload.get("currency", "EUR")]
     return float(before + euros if event.event_type == "purchase" else before - euros)

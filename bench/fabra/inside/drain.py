@@ -46,7 +46,7 @@ async def drain(events: int) -> float:
 
 
 async def fill(worker: CountingWorker, events: int) -> None:
-    """Adds what Fabra's bus would add, in one pipeline because publishing is not measured."""
+    """Add the entries of Fabra's bus in one pipeline, because publishing is not measured."""
     async with worker.redis.pipeline(transaction=False) as pipe:
         for number in range(events):
             event = AxiomEvent(

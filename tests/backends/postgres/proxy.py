@@ -7,7 +7,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 
-class Door:
+class Proxy:
     """A proxy that forwards bytes while it is open; closing it breaks every connection."""
 
     def __init__(self, url: str) -> None:

@@ -23,7 +23,7 @@ from headwater.errors import (
 from headwater.ports import Health, Point
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
-from tests.backends.postgres.proxy import Door
+from tests.backends.postgres.proxy import Proxy
 from tests.backends.postgres.story import START, Open, change, rows, until, value_at, values
 
 WELL = Health("postgres", ok=True)
@@ -258,21 +258,21 @@ async def test_a_user_who_may_only_use_the_tables_is_enough(
 
 
 @pytest.fixture
-async def door(postgres_url: str) -> AsyncIterator[Door]:
-    door = Door(postgres_url)
-    await door.open()
-    yield door
-    await door.close()
+async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
+    proxy = Proxy(postgres_url)
+    await proxy.open()
+    yield proxy
+    await proxy.close()
 
 
 async def test_a_server_that_was_down_is_used_again_when_it_is_up(
-    door: Door, opening: Open, outbox: MemoryOutbox
+    proxy: Proxy, opening: Open, outbox: MemoryOutbox
 ) -> None:
-    past = await opening(postgres={"url": door.url})
+    past = await opening(postgres={"url": proxy.url})
     outbox.put(value_row(1, 1))
     assert await values(past) == [1]
 
-    await door.close()
+    await proxy.close()
     outbox.put(value_row(2, 2))
     for use in (past.offline.maintain, lambda: values(past), lambda: past.offline.append([])):
         with pytest.raises(BackendError, match="cannot be reached"):
@@ -281,7 +281,7 @@ async def test_a_server_that_was_down_is_used_again_when_it_is_up(
     assert (health.name, health.ok) == ("postgres", False)
     assert "cannot be reached" in health.detail
 
-    await door.open()
+    await proxy.open()
     assert await past.health() == [WELL]
     assert await values(past) == [1, 2]
 

@@ -43,7 +43,7 @@ class Shop:
 
 
 class Opens(Protocol):
-    """Opens the shop with some settings changed."""
+    """Open the shop with some settings changed."""
 
     def __call__(self, **changes: object) -> Shop: ...
 

@@ -1,4 +1,4 @@
-"""Replays that run the function again: what they read, are given, and may not do."""
+"""Replays that run the function again: their reads, their arguments and refused writes."""
 
 from __future__ import annotations
 
@@ -125,20 +125,20 @@ async def test_as_of_reads_the_on_demand_value_that_was_computed_then(
 
 
 class Question(msgspec.Struct):
-    """What someone wants to know."""
+    """A question with its urgency."""
 
     text: str
     urgent: bool = False
 
 
 class Renamed(msgspec.Struct, rename="camel"):
-    """One whose fields are called otherwise in JSON."""
+    """A Struct whose fields have other names in JSON."""
 
     first_name: str
 
 
 class Listed(msgspec.Struct, array_like=True):
-    """One that is a list in JSON."""
+    """A Struct that is a list in JSON."""
 
     number: int
 
