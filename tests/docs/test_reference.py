@@ -101,7 +101,7 @@ def _words(command: Any) -> Iterator[str]:
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             yield parameter.make_metavar(None).strip("[]{}").removesuffix("...")
-        else:
+        elif not parameter.hidden:
             yield from (*parameter.opts, *parameter.secondary_opts)
 
 
