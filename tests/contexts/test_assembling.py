@@ -302,7 +302,7 @@ async def test_configured_prices_are_used(settings: Settings, clock: ManualClock
 
 
 @pytest.mark.parametrize("wrong", ["cheap", "2.5", -1, 10**15])
-def test_a_price_that_is_none_is_refused(settings: Settings, wrong: int | str) -> None:
+def test_an_invalid_price_is_refused(settings: Settings, wrong: int | str) -> None:
     with pytest.raises(ConfigError, match=f"{wrong!r} for 'ours' is not a whole number of nano-"):
         settings.replace(prices={"ours": wrong})
 
@@ -457,7 +457,7 @@ async def test_a_log_that_fails_does_not_fail_the_assembly(
     assert "secret text" not in said
 
 
-async def test_a_log_that_fails_is_an_error_for_those_who_must_have_it(
+async def test_a_failing_log_is_an_error_if_records_are_required(
     settings: Settings, clock: ManualClock
 ) -> None:
     async with FeatureStore(

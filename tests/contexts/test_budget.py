@@ -315,7 +315,7 @@ def test_an_estimate_leaves_room() -> None:
     assert fit(items, BudgetPolicy(11), tokenizer_for("claude-sonnet-4-5")).tokens == 8
 
 
-def test_a_thousand_items_without_a_word_are_no_trouble() -> None:
+def test_a_thousand_items_without_words_are_fitted() -> None:
     fitted = fit([Candidate("", priority=n % 7) for n in range(1000)], BudgetPolicy(50), GPT)
     assert fitted.tokens == GPT.count(fitted.content) <= 50
 

@@ -197,7 +197,7 @@ def test_a_parameter_that_every_call_would_refuse_is_refused_at_once(
     assert str(caught.value).startswith(f"{__file__}:{function.__code__.co_firstlineno}: context ")
 
 
-def test_annotations_for_a_type_checker_alone_are_no_hindrance(store: FeatureStore) -> None:
+def test_annotations_for_type_checkers_only_are_accepted(store: FeatureStore) -> None:
     async def made(user: OnlyForTheTypeChecker, at: date | None = None) -> str:  # type: ignore[name-defined]  # noqa: F821
         return str(user)
 

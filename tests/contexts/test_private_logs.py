@@ -1,4 +1,4 @@
-"""Without content: what a function says when it fails stays out of the log, and where is in it."""
+"""Without content, the log has the place of an exception and not its message."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ async def test_a_template_without_its_argument_says_which(store: FeatureStore, u
         await made("u1")
 
 
-async def test_an_unknown_feature_is_said_with_the_nearest_and_where(
+async def test_an_unknown_feature_is_named_with_the_nearest_name_and_the_file(
     store: FeatureStore, user: type
 ) -> None:
     @context(store)

@@ -1,4 +1,4 @@
-"""Breaks: at none of them does a count depend on what stands on the other side."""
+"""Token breaks: the counts on both sides of a break are independent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says of a server that is away."""
+"""The log records of an outage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharing a stock of items: what ends one runner ends all, in peace."""
+"""Concurrent runners share an iterator, and the failure of one stops all."""
 
 from __future__ import annotations
 

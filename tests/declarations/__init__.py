@@ -1,1 +1,1 @@
-"""What may be declared, and how what may not is refused."""
+"""Valid declarations, and the errors of invalid ones."""

@@ -124,7 +124,7 @@ async def test_two_workers_never_leave_an_old_value_as_the_newest(
         await store.close()
 
 
-async def test_max_retries_is_more_than_a_word_in_the_docs(store: FeatureStore, user: type) -> None:
+async def test_max_retries_works_as_documented(store: FeatureStore, user: type) -> None:
     runs = 0
 
     @feature(entity=user, trigger="buy", max_retries=2)
@@ -140,9 +140,7 @@ async def test_max_retries_is_more_than_a_word_in_the_docs(store: FeatureStore, 
     assert await store.get_feature("flaky", "u1") == 3
 
 
-async def test_list_triggers_are_more_than_a_word_in_the_docs(
-    store: FeatureStore, user: type
-) -> None:
+async def test_list_triggers_work_as_documented(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger=["buy", "sell"])
     async def last(user_id: str, event: ServiceEvent) -> str:
         return event.event_type
@@ -153,7 +151,7 @@ async def test_list_triggers_are_more_than_a_word_in_the_docs(
         assert await store.get_feature("last", "u1") == event_type
 
 
-async def test_the_workers_settings_are_more_than_words_in_the_docs(
+async def test_the_workers_settings_work_as_documented(
     store: FeatureStore, user: type, home: Path, clock: ManualClock
 ) -> None:
     most = at_once = 0
@@ -185,9 +183,7 @@ async def test_the_workers_settings_are_more_than_words_in_the_docs(
     assert await backlog(store) == 6
 
 
-async def test_the_event_metrics_are_more_than_words_in_the_docs(
-    store: FeatureStore, user: type
-) -> None:
+async def test_the_event_metrics_work_as_documented(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="counted_buy", max_retries=0)
     async def total(user_id: str, event: ServiceEvent) -> int:
         return int(event.payload["amount"])

@@ -1,4 +1,4 @@
-"""What a record says of itself, in a sentence."""
+"""The summary sentence of a record."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_secret_may_have_colons_after_its_id() -> None:
     assert verify_record(sign(RECORD, ring, NOON), ring).of("signature").ok
 
 
-def test_those_who_only_have_the_public_key_verify_and_cannot_sign() -> None:
+def test_a_public_key_verifies_and_cannot_sign() -> None:
     public = parse_keyring(ED25519_PUBLIC)
     assert (
         verify_record(sign(RECORD, parse_keyring(ED25519), NOON), public).of("signature").ok is True
@@ -97,7 +97,7 @@ def test_no_key_means_no_signature_is_made() -> None:
         (f"ed25519::{b64encode(bytes(32)).decode()}", "has no key id"),
     ],
 )
-def test_a_key_that_is_none_is_refused_without_showing_it(text: str, problem: str) -> None:
+def test_an_invalid_key_is_refused_without_showing_it(text: str, problem: str) -> None:
     with pytest.raises(SigningKeyError, match=problem) as refused:
         parse_keyring(text)
     assert "hush" not in str(refused.value)
@@ -108,7 +108,7 @@ def test_keys_do_not_show_their_secrets() -> None:
     assert shown == "Keyring(keys=(HmacKey('k1'), Ed25519Key('auditors', signs=True)))"
 
 
-def test_a_statement_that_is_none_cannot_be_read() -> None:
+def test_an_invalid_statement_cannot_be_read() -> None:
     with pytest.raises(SignatureError, match="not readable"):
         statement_of(Signature("{}", ""))
 

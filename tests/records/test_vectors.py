@@ -37,7 +37,7 @@ def test_the_published_vectors_match_the_generator() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_python_comes_to_the_published_verdict(case: dict[str, Any]) -> None:
+def test_python_gives_the_published_verdict(case: dict[str, Any]) -> None:
     document = (VECTORS / case["file"]).read_bytes()
     if case["expected"] is None:
         with pytest.raises(RecordDocumentError, match="is not the document of a record"):
@@ -68,7 +68,7 @@ def test_python_writes_the_published_canonical_texts(vector: dict[str, Any]) -> 
     assert canonical(parse(vector["json"])).decode() == vector["canonical"]
 
 
-def test_javascript_comes_to_every_published_verdict() -> None:
+def test_javascript_gives_the_published_verdicts() -> None:
     done = run("--test", VERIFIER / "test.mjs")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     # Node 18 and 20 print TAP to a pipe, later ones their own report.

@@ -32,7 +32,7 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_those_who_ask_together_share_a_run() -> None:
+async def test_concurrent_callers_share_a_run() -> None:
     work = Work()
     shared = CoalescedTask(work)
     asking = [asyncio.create_task(shared()) for _ in range(10)]
@@ -42,7 +42,7 @@ async def test_those_who_ask_together_share_a_run() -> None:
     assert work.begun == 1
 
 
-async def test_who_asks_while_it_runs_waits_for_the_next_run() -> None:
+async def test_a_call_during_a_run_waits_for_the_next_run() -> None:
     work = Work()
     shared = CoalescedTask(work)
     first = asyncio.create_task(shared())

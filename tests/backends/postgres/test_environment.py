@@ -134,7 +134,7 @@ async def test_a_migration_that_fails_changes_nothing(
     assert [name for (name,) in tables] == ["events"]
 
 
-async def test_tables_that_were_dropped_meanwhile_are_missed_in_words(
+async def test_dropped_tables_are_named_in_the_error(
     past: PostgresEnvironment, database: Connection, settings: Settings
 ) -> None:
     await database.execute(f"DROP SCHEMA {settings.postgres.schema} CASCADE")
@@ -199,7 +199,7 @@ async def test_an_unresponsive_server_is_reported(settings: Settings) -> None:
         ("nonsense", "HEADWATER_POSTGRES_URL cannot be used: invalid DSN"),
     ],
 )
-async def test_a_url_that_is_none_is_refused(settings: Settings, url: str, problem: str) -> None:
+async def test_an_invalid_url_is_refused(settings: Settings, url: str, problem: str) -> None:
     bad = settings.replace(postgres={"url": url})
     assert problem in await refused(bad, ConfigError)
     with pytest.raises(ConfigError):

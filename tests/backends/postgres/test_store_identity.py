@@ -86,7 +86,7 @@ async def test_tables_without_history_stay_with_the_store_that_they_were_bound_t
     assert await values(past) == [1]
 
 
-async def test_nothing_of_another_store_is_taken_and_nothing_is_read_for_it(
+async def test_rows_of_another_store_are_neither_taken_nor_read(
     opening_for: OpenFor, settings: Settings
 ) -> None:
     own = MemoryOutbox(store_id="own")

@@ -208,9 +208,7 @@ async def test_a_process_with_the_partitions_of_before_is_not_well_and_takes_not
 # Slips in addresses
 
 
-async def test_a_mistyped_schema_takes_nothing_of_the_store_and_reads_nothing(
-    shop: Shop, settings: Settings
-) -> None:
+async def test_a_mistyped_schema_neither_writes_nor_reads(shop: Shop, settings: Settings) -> None:
     store = await shop()
     await buy(store, 5)
     await store.publish("buy", "u1", {"amount": 1})

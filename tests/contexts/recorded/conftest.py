@@ -1,4 +1,4 @@
-"""A shop whose contexts are recorded, in each environment, with a hand-wound clock."""
+"""A shop whose contexts are recorded, in each environment, with a manual clock."""
 
 from __future__ import annotations
 

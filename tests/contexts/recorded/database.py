@@ -1,4 +1,4 @@
-"""The tables of records as somebody sees and changes them who goes around the store."""
+"""Direct access to the tables of records, for tests that tamper with them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def test_every_store_has_an_index_key_of_its_own(
         assert await (await runtime_of(other).open()).backends.records.index_key() != key
 
 
-async def test_those_who_make_the_index_key_at_once_have_the_same(opens: Opens) -> None:
+async def test_concurrent_processes_create_one_index_key(opens: Opens) -> None:
     logs = [(await runtime_of(opens().store).open()).backends.records for _ in range(4)]
     assert (
         len({bytes(key) for key in await asyncio.gather(*(log.index_key() for log in logs))}) == 1

@@ -267,7 +267,7 @@ async def test_a_text_is_erased_everywhere_in_one_step(shop: Shop) -> None:
     assert (await shop.store.records.verify(made.context_id)).ok
 
 
-async def test_two_who_redact_at_once_both_succeed(shop: Shop) -> None:
+async def test_two_concurrent_redactions_succeed(shop: Shop) -> None:
     await shop.spends("u1", 5)
     made = await shop.asks()
     pointers = [f"/items/{place}/content" for place in range(4)]

@@ -1,4 +1,4 @@
-"""Contexts by id, by beginning, by hash, in lists, and by what they were made of."""
+"""Contexts are found by id, prefix, hash and provenance, and listed by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof: tampering is named, signatures hold, and what could not be recorded is said."""
+"""Verification names tampering, signatures hold, and unrecorded contexts are reported."""
 
 from __future__ import annotations
 
