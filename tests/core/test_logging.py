@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
+from headwater.cli.options import bare_store
 from headwater.cli.runner import run
 from headwater.core.logging import Log, LogRecord, log
-from headwater.settings.schema import Settings
 
 SOURCE = Path(__file__).parents[2] / "src"
 RESERVED = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -99,11 +99,13 @@ def test_records_are_not_created_for_a_level_that_is_disabled(
 
 
 def test_the_command_line_logs_at_the_level_of_the_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HEADWATER_LOG_FORMAT", "json")
     for level, expected in (("error", set()), ("info", {"worker started", "worker stopped"})):
-        settings = Settings().replace(home=tmp_path / level, log={"level": level, "format": "json"})
-        run(FeatureStore(settings=settings), FeatureStore.drain, create=True)
+        monkeypatch.setenv("HEADWATER_HOME", str(tmp_path / level))
+        monkeypatch.setenv("HEADWATER_LOG_LEVEL", level)
+        run(bare_store(None), FeatureStore.drain, create=True)
         log.flush()
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
         assert {json.loads(line)["event"] for line in lines} >= expected
