@@ -102,7 +102,7 @@ def test_a_context_is_shown_by_id_prefix_and_hash(run: Run, made: Context) -> No
         "total_spend  u1         40",
         "call_id  c1",
         "search_docs",
-        "dropped, because",
+        "tokens did not fit; max_tokens would have to be",
     ):
         assert told in shown.out
     assert shown.out.endswith(f"\nText\n{made.content}\n")
@@ -130,7 +130,10 @@ def test_nothing_is_wrapped_or_coloured_off_a_terminal(run: Run, made: Context) 
     shown = run("context", "show", made.context_id).out
     assert "\x1b" not in shown
     (row,) = [line for line in shown.splitlines() if line.startswith("4 ")]
-    assert "dropped, because" in row
+    assert " dropped " in row
+    assert " did not fit; max_tokens would have to be " in row
+    assert "because" not in row
+    assert "SECTION" not in shown
     assert row.endswith("…")
     heading, row = run("context", "list").out.splitlines()
     assert heading.split() == ["CONTEXT", "ID", "CREATED", "AT", "NAME", "FRESHNESS"]
@@ -608,7 +611,7 @@ def test_a_context_is_replayed_and_says_how_faithfully(run: Run, made: Context, 
     replayed = run("context", "replay", made.context_id, "--mode", mode)
     assert replayed.code == 0
     assert replayed.out == made.content
-    assert replayed.err.startswith(f"{mode}: ")
+    assert replayed.err.startswith(f"\n{mode}: "), "the text ends without a line break"
     whole = run("context", "replay", made.context_id, "--mode", mode, "--json").json
     assert (whole["mode"], whole["matches"]) == (mode, True)
     assert whole["fidelity"]

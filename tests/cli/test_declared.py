@@ -88,7 +88,8 @@ def test_lists_of_features_name_the_command_that_lists_contexts(run: Run) -> Non
 def test_a_context_is_assembled_recorded_and_printed(folder: Path, run: Run) -> None:
     made = run("context", "assemble", "answer", "question=why", "pages=3", "deep=true")
     assert (made.code, made.out) == (0, "'why' 3 True None")
-    new, told = made.err.splitlines()
+    new, empty, told = made.err.splitlines()
+    assert empty == "", "the text ends without a line break"
     assert new == f"Created a new store in {folder / '.headwater'}."
     context_id, _, rest = told.partition(": ")
     assert run("context", "show", context_id, "--content").out == made.out

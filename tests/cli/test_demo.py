@@ -29,8 +29,9 @@ def temp(folder: Path) -> Path:
 
 
 def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
-    # The user's settings must not change the demo.
+    # The user's settings must not change the demo. Without an active environment, it tells how.
     mine = {"TMPDIR": str(temp), "HEADWATER_API_KEY": "mine", "HEADWATER_HOME": "elsewhere"}
+    mine["PATH"] = os.defpath
     shown = subprocess.run(
         DEMO, env=os.environ | mine, capture_output=True, text=True, timeout=60, check=False
     )
@@ -48,7 +49,7 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
         "help-3    dropped",
         "ok     hash ",
         "ok     reassembly ",
-        "headwater demo --keep",
+        f"  source {sys.prefix}/bin/activate\n  headwater demo --keep",
     ):
         assert line in shown.stdout
     assert "\x1b" not in shown.stdout

@@ -45,6 +45,18 @@ def test_the_home_of_a_features_file_is_used(folder: Path, run: Run) -> None:
     assert run("lag", "features.py", "--json").json["waiting"] == 1
 
 
+def test_a_store_next_to_the_features_file_is_named(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("events", "publish", "visit", "u1")
+    (folder / "other").mkdir()
+    monkeypatch.chdir(folder / "other")
+    refused = run("features", "get", "visits", "u1", "--file", "../features.py")
+    assert "set HEADWATER_HOME=../.headwater or " in refused.err
+    monkeypatch.setenv("HEADWATER_HOME", "../.headwater")
+    assert run("features", "get", "visits", "u1", "--file", "../features.py").code == 0
+
+
 def test_a_home_that_cannot_be_read_is_not_reported_as_missing(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,7 +132,7 @@ def test_an_as_of_replay_prints_its_times_in_one_notation(run: Run, made: Contex
     began = run("context", "show", made.context_id, "--json").json["started_at"]
     assert began.endswith("Z")
     assert run("context", "replay", made.context_id, "--mode", "as_of").err == (
-        "as_of: the same text: features as the record says they were read, and others as "
+        "\nas_of: the same text: features as the record says they were read, and others as "
         f"they were at {began}; retrievers called now; computed features and "
         "other data as they are now\n"
     )

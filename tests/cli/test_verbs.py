@@ -118,6 +118,28 @@ def fixed(user_id: str) -> str: ...
     assert (shown.code, "always the same" in shown.out, shown.err) == (0, True, "")
 
 
+@pytest.mark.usefixtures("letter")
+def test_a_missing_value_counts_its_dead_letters(run: Run) -> None:
+    told = run("features", "get", "total_spend", "u1", "u2").err
+    command = "headwater dlq list --feature total_spend --entity-id u1"
+    assert f"a worker computes it on purchase; 1 dead letter: {command}\n" in told
+    assert told.endswith("a worker computes it on purchase\n")
+    assert "KeyError" in run(*command.split()[1:]).out
+
+
+@pytest.mark.usefixtures("home")
+def test_an_event_type_without_a_feature_is_noted(folder: Path, run: Run) -> None:
+    hint = "No feature of features.py is triggered by 'purchse'; did you mean 'purchase'?\n"
+    for file in ((), ("--file", "features.py")):
+        slip = run("events", "publish", "purchse", "u1", "amount=3", "--json", *file)
+        assert (slip.code, slip.json["event_type"], slip.err) == (0, "purchse", hint)
+    assert run("events", "publish", "click", "u1").err == ""
+    line = b'{"event_type": "purchse", "entity_id": "u1"}\n'
+    assert run("events", "publish", "-", stdin=line * 2).err == hint
+    (folder / "features.py").unlink()
+    assert run("events", "publish", "purchse", "u1").err == ""
+
+
 def test_waiting_events_are_named_first(run: Run) -> None:
     run("events", "publish", "purchase", "u1", "amount=2.5")
     for name in ("total_spend", "orders"):

@@ -31,7 +31,7 @@ from headwater.cli.options import (
     named_in,
     parse_span,
 )
-from headwater.cli.output import STANDARD_STREAM, is_interactive, note, print_json, write
+from headwater.cli.output import STANDARD_STREAM, note, print_json, write
 from headwater.cli.runner import run
 from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, ContextQuery
 from headwater.contexts.recorded.replay import Mode
@@ -237,8 +237,7 @@ def replay(
     else:
         if replayed.content is not None:
             write(replayed.content.encode(), None)
-            if is_interactive():
-                note("")  # the text may end without a line break
+            note("")  # the text may end without a line break
         note(f"{mode}: {replayed.fidelity}")
     differs = mode == "reassemble" and replayed.matches is False
     raise typer.Exit(1 if differs or replayed.content is None else 0)

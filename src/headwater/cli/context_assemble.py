@@ -8,7 +8,7 @@ import typer
 
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import AsJson, FileOption, declared_store, named_in
-from headwater.cli.output import is_interactive, note, print_json, write
+from headwater.cli.output import note, print_json, write
 from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import ContextDef, annotations_of, overrides
@@ -63,9 +63,7 @@ def assemble(
         print_json(plain(assembled(context)))
         return
     write(context.content.encode(), None)
-    if is_interactive():
-        note("")  # the text may end without a line break
-    note(_summary(context))
+    note(f"\n{_summary(context)}")  # the text may end without a line break
 
 
 def _values(definition: ContextDef, arguments: Sequence[str]) -> dict[str, Any]:

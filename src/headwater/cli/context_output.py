@@ -105,13 +105,14 @@ def _print_items(trace: ContextTrace) -> None:
             item.tokens,
             _source(item),
             item.section,
-            item.why,
+            item.why.removeprefix(f"{item.decision}, because "),
             _line(item.content),
         )
         for position, item in enumerate(trace.items)
     ]
     columns = ("position", "decision", "priority", "tokens", "source", "section", "why", "text")
-    _print_rows("Items", columns, rows)
+    shown = [c for c in range(len(columns)) if any(row[c] is not None for row in rows)]
+    _print_rows("Items", [columns[c] for c in shown], [[row[c] for c in shown] for row in rows])
 
 
 def _source(item: ItemTrace) -> str:

@@ -24,7 +24,7 @@ from headwater.store.feature_store import FeatureStore
 
 app = command_group("List, show, redrive and discard dead letters.")
 
-_NO_LIMIT = 1_000_000_000
+NO_LIMIT = 1_000_000_000
 
 Feature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 EventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
@@ -146,7 +146,7 @@ def settle(
         )
 
     async def select(store: FeatureStore) -> list[str]:
-        return ids or [letter.id for letter in await filters.letters(store, _NO_LIMIT)]
+        return ids or [letter.id for letter in await filters.letters(store, NO_LIMIT)]
 
     # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
     selected = list(dict.fromkeys(run(store, select)))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from headwater.cli.hints import hint_at_unknown_events
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import (
     AsJson,
@@ -100,11 +101,13 @@ def publish(
     async def publish_all(store: FeatureStore) -> list[PublishResult]:
         return await store.bus.publish_many(events, dedup=batch or event_id is not None)
 
-    results = _results(events, run(bare_store(file), publish_all, create=True))
+    store = bare_store(file)
+    results = _results(events, run(store, publish_all, create=True))
     if as_json:
         print_json(results if batch else results[0])
-        return
-    _print_results(results)
+    else:
+        _print_results(results)
+    hint_at_unknown_events(file, store, [event.event_type for event in events])
 
 
 def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from shlex import quote
 from types import NoneType
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import msgspec
 import typer
 
 from headwater.cli.context_declared import hint_at_contexts
+from headwater.cli.dlq import NO_LIMIT
 from headwater.cli.options import AsJson, FileOption, command_group, declared_store, named_in
 from headwater.cli.output import note, pluralize, print_json, print_table, span_text
 from headwater.cli.runner import run
@@ -129,7 +131,10 @@ async def _explain_missing(
         reasons = {f"{feature.name} is annotated `-> None`, so it never has a value": missing}
     else:
         waiting = sum(lag.waiting for lag in await store.admin.lag())
-        reasons = {_not_computed(feature, waiting): missing}
+        reasons = {}
+        for entity_id in missing:
+            reason = _not_computed(feature, waiting) + await _failures(store, feature, entity_id)
+            reasons.setdefault(reason, []).append(entity_id)
     return [f"{', '.join(entity_ids)}: {reason}" for reason, entity_ids in reasons.items()]
 
 
@@ -153,6 +158,14 @@ async def _template_reasons(
     return reasons
 
 
+async def _failures(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
+    """Return the number of dead letters of a feature and an entity, and how to list them."""
+    name, text_id = feature.name, feature.entity.text_id(entity_id)
+    letters = await store.dead_letters.list(feature=name, entity_id=text_id, limit=NO_LIMIT)
+    command = f"headwater dlq list --feature {name} --entity-id {quote(text_id)}"
+    return f"; {pluralize(len(letters), 'dead letter')}: {command}" if letters else ""
+
+
 def _not_computed(feature: FeatureDef, waiting: int) -> str:
     backlog = f"{pluralize(waiting, 'event')} waiting (see `headwater lag`); " if waiting else ""
     period = "yet"
@@ -162,7 +175,7 @@ def _not_computed(feature: FeatureDef, waiting: int) -> str:
         events = " or ".join(feature.triggers)
         return (
             f"{backlog}no worker has computed {feature.name} {period}; a worker computes it on "
-            f"{events}; failed events are in `headwater dlq list`"
+            f"{events}"
         )
     return (
         f"{backlog}no refresh has written {feature.name} {period}; `headwater serve` and "

@@ -1,6 +1,7 @@
 """Hints for a search that found nothing: names that the features file does not declare."""
 
 import sys
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeaturesFileError, InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import locate
 
 
@@ -27,14 +29,7 @@ def hint_at_unknown_names(
     Without a features file there is nothing to compare with, and nothing is printed.
     """
     path = features_file(file)
-    if (feature, entity, entity_id, context) == (None,) * 4 or not _exists(path):
-        return
-    try:
-        # The features file may print; stdout is for the command's own output.
-        with redirect_stdout(sys.stderr):
-            registry = runtime_of(declared_store(file)).registry
-    except DeclarationError as error:
-        note(f"Could not check the names, because {path} did not load: {error}")
+    if (feature, entity, entity_id, context) == (None,) * 4 or not (registry := _declared(path)):
         return
     for kind, name, declared in (
         ("feature", feature, registry.features),
@@ -50,12 +45,32 @@ def hint_at_unknown_names(
             note(problems[0])
 
 
-def _exists(path: Path) -> bool:
+def hint_at_unknown_events(file: Path | None, store: FeatureStore, events: Iterable[str]) -> None:
+    """Print a note for each event type that triggers no feature of the features file.
+
+    ``store`` is the store of ``file``, if a file is named.
+    """
+    path = features_file(file)
+    if registry := runtime_of(store).registry if file else _declared(path):
+        triggers = {each for feature in registry.features.values() for each in feature.triggers}
+        for event_type in sorted(set(events) - triggers) if triggers else ():
+            problem = f"No feature of {path} is triggered by {event_type!r}"
+            note(f"{problem}; {nearest(event_type, triggers)}")
+
+
+def _declared(path: Path) -> Registry | None:
+    """Return the declarations of a features file, or None if it does not exist or load."""
     try:
         locate(path)
     except FeaturesFileError:
-        return False
-    return True
+        return None
+    try:
+        # The features file may print; stdout is for the command's own output.
+        with redirect_stdout(sys.stderr):
+            return runtime_of(declared_store(path)).registry
+    except DeclarationError as error:
+        note(f"Could not check the names, because {path} did not load: {error}")
+        return None
 
 
 def _possible_owners(

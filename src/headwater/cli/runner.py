@@ -16,6 +16,7 @@ from headwater.backends.connect import on_servers
 from headwater.cli.output import note
 from headwater.core.logging import log
 from headwater.core.thread_offload import THREAD_NAME
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import HomeError, HungHandlerError
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
@@ -36,7 +37,7 @@ def run(
     """
     announce_if_new = new_store_notice(store.settings)
     if not create:
-        _check_home(store.settings)
+        _check_home(store)
 
     async def closing() -> T:
         async with store:
@@ -52,15 +53,18 @@ def new_store_notice(settings: Settings) -> Callable[[], None]:
     return lambda: None if home is None else note(f"Created a new store in {home}.")
 
 
-def _check_home(settings: Settings) -> None:
+def _check_home(store: FeatureStore) -> None:
     """Raise HomeError if the embedded store does not exist, instead of reading an empty one."""
-    home = _missing_home(settings)
+    home = _missing_home(store.settings)
     if home is not None:
+        files = {Path(each.location.file) for each in runtime_of(store).registry.entities.values()}
+        existing = [each for file in files if (each := file.parent / store.settings.home).exists()]
+        setting = f"HEADWATER_HOME={os.path.relpath(existing[0])}" if existing else "HEADWATER_HOME"
         raise HomeError(
             str(home),
             "does not exist",
-            "run this command in the folder with the store, or set HEADWATER_HOME or the home= of "
-            "the features file; `headwater serve` and `headwater events publish` create a new one",
+            f"run this command in the folder with the store, or set {setting} or the home= of the "
+            "features file; `headwater serve` and `headwater events publish` create a new one",
         )
 
 

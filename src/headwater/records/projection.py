@@ -230,7 +230,7 @@ def _item_trace(item: Item) -> ItemTrace:
 
 
 def _why(item: Item) -> str:
-    more = f"max_tokens had to be {item.short_by} higher to keep it whole"
+    more = f"max_tokens would have to be {item.short_by} higher to keep it whole"
     match item.reason:
         case "required":
             return "kept, because it is required"
@@ -239,7 +239,7 @@ def _why(item: Item) -> str:
         case "shortened":
             return f"shortened from {item.tokens} to {item.emitted_tokens} tokens; {more}"
         case "outranked":
-            return f"dropped, because one of higher priority did not fit either; {more}"
+            return f"dropped, because an item of higher priority did not fit; {more}"
         case _:
             return f"dropped, because its {item.tokens} tokens did not fit; {more}"
 

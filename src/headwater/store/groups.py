@@ -253,7 +253,7 @@ class AdminVerbs:
         async with engine.backends.lifecycle.restoring(adopt=adopt):
             return await (await self._repair()).rebuild(progress)
 
-    async def audit(self, *, limit: int = 1_000, progress: Progress | None = None) -> AuditReport:
+    async def audit(self, *, limit: int = 100, progress: Progress | None = None) -> AuditReport:
         """Compare online values with history; return at most ``limit`` differences.
 
         >>> (await store.admin.audit()).differences

@@ -93,7 +93,7 @@ async def test_an_explanation_says_why_each_item_is_there_or_not(shop: Shop) -> 
     assert told.items[0].why == "kept, because it is required"
     dropped = next(item for item in told.items if item.source_ref == "d3")
     assert dropped.decision == "dropped"
-    assert f"max_tokens had to be {dropped.short_by} higher" in dropped.why
+    assert f"max_tokens would have to be {dropped.short_by} higher" in dropped.why
     assert (dropped.emitted, dropped.content) == (None, "Long. " * 100)
     assert [found.id for found in told.retrievers[0].results] == ["d1", "d2", "d3"]
     assert [found.score for found in told.retrievers[0].results] == ["0.9", "0.5", None]

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +21,13 @@ from headwater.http.server import stop_signals
 _DONE = """
 The server has stopped and its folder is removed. Next:
 
-  headwater demo --keep    run the tour again and keep the server, to try it yourself
+{activate}  headwater demo --keep    run the tour again and keep the server, to try it yourself
   docs/tutorial.md         build the shop step by step
 """
 _KEPT = """
 The server keeps running at {url}. In another terminal, try:
 
-  cd {folder}
+{activate}  cd {folder}
   headwater features list
   headwater events publish purchase ada amount=12.5
   headwater features get total_spend ada
@@ -64,13 +65,19 @@ def demo(
             if as_json:
                 print_json({"url": server.url, "steps": tour.steps})
             if keep:
-                console.print(_KEPT.format(url=server.url, folder=folder))
+                console.print(_KEPT.format(url=server.url, folder=folder, activate=_activation()))
                 while True:
                     signal.pause()
         except KeyboardInterrupt:
             console.print("\nStopping.")
     if not keep:
-        console.print(_DONE)
+        console.print(_DONE.format(activate=_activation()))
+
+
+def _activation() -> str:
+    """Return the line that puts `headwater` on the PATH, if it is not there."""
+    script = Path(sys.prefix, "bin", "activate")
+    return f"  source {script}\n" if script.exists() and not shutil.which("headwater") else ""
 
 
 @contextmanager
