@@ -272,7 +272,9 @@ async def test_a_value_that_only_one_side_has_is_found_on_any_page(
     await lose_online(store, *forgotten)
     await lose_history(store, f"entity_id IN ({_quoted(unrecorded)})")
     seen: list[tuple[int, int]] = []
-    audit = await store.admin.audit(progress=lambda done, total: seen.append((done, total)))
+    audit = await store.admin.audit(
+        limit=1_000, progress=lambda done, total: seen.append((done, total))
+    )
     found = [d for d in audit.differences if d.feature == "spend"]
     assert {d.entity_id for d in found if d.online is None} == forgotten
     assert {d.entity_id for d in found if d.history is None} == unrecorded
