@@ -1,6 +1,7 @@
 """`make up` runs two servers for a developer, and their data stays."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -31,8 +32,13 @@ run(Path(sys.argv[1]))
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that the account of the servers can reach, which pytest's own is not."""
-    with tempfile.TemporaryDirectory() as name:
+    """A folder that the account of the servers can reach, which pytest's own is not.
+
+    Only one test at a time has one: the ports of `make up` are the same for all processes.
+    """
+    lock = Path(tempfile.gettempdir()) / f"headwater-up-{os.getuid()}.lock"
+    with lock.open("w") as held, tempfile.TemporaryDirectory() as name:
+        fcntl.flock(held, fcntl.LOCK_EX)
         Path(name).chmod(0o755)
         yield Path(name)
 
