@@ -199,7 +199,11 @@ def test_a_features_file_of_another_folder_is_not_found_by_imports(project: Path
         load_store(project / "main_features.py")
 
 
-def test_a_file_that_is_loaded_under_two_names_is_refused(project: Path) -> None:
+def test_a_file_that_is_loaded_under_two_names_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A module of this name that an earlier test imported would be found before the file.
+    monkeypatch.delitem(sys.modules, "features", raising=False)
     package = project / "acme"
     stale = project / "stale" / "features.py"
     stale.parent.mkdir()
