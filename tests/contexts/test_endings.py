@@ -189,26 +189,6 @@ async def test_a_search_that_fails_without_callers_is_logged(
     assert told == []
 
 
-async def test_a_search_that_fails_is_not_logged_as_long_as_someone_hears_of_it(
-    store: FeatureStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    @retriever(store, cache_ttl="5m")
-    async def search() -> list[str]:
-        begun.set()
-        await go_on.wait()
-        raise OSError("away")
-
-    one, other = asyncio.ensure_future(search()), asyncio.ensure_future(search())
-    await begun.wait()
-    one.cancel()
-    go_on.set()
-    with pytest.raises(RetrieverFailedError):
-        await other
-    assert records(capsys.readouterr().err, "search failed after its callers had gone") == []
-
-
 async def test_a_worker_goes_on_after_a_handler_whose_search_exits(
     store: FeatureStore, user: type
 ) -> None:
