@@ -282,19 +282,6 @@ async def test_identical_calls_at_the_same_time_share_one_search(store: FeatureS
         assert [read.count for read in ctx.lineage.retrievers] == [1]
 
 
-async def test_a_search_that_fails_fails_for_all_who_share_it(store: FeatureStore) -> None:
-    made = []
-
-    @retriever(store, cache_ttl="5m")
-    def search() -> list[str]:
-        made.append(1)
-        raise OSError("away")
-
-    answers = await asyncio.gather(search(), search(), return_exceptions=True)
-    assert [type(answer) for answer in answers] == [RetrieverFailedError] * 2
-    assert len(made) == 1
-
-
 def declared(store: FeatureStore, searches: Searches) -> RetrieverFunction[[str]]:
     @retriever(store, cache_ttl="5m")
     async def search(query: str) -> list[str]:

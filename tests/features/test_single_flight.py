@@ -13,15 +13,34 @@ from headwater.features.single_flight import SingleFlight
 from tests.engine.support import until
 
 
-@pytest.mark.parametrize("stays", [True, False])
-async def test_an_error_is_reported_only_if_no_caller_waits_for_it(
-    store: FeatureStore, *, stays: bool
-) -> None:
+@pytest.fixture
+def call(store: FeatureStore) -> UserCall:
     @retriever(store)
     async def search() -> list[str]:
         return []
 
-    call = UserCall(runtime_of(store).registry.retrievers["search"], {})
+    return UserCall(runtime_of(store).registry.retrievers["search"], {})
+
+
+async def test_all_callers_get_the_error_of_the_task_that_they_share(call: UserCall) -> None:
+    flights: SingleFlight[None] = SingleFlight()
+    runs: list[int] = []
+    reported: list[BaseException] = []
+
+    async def fail() -> None:
+        runs.append(1)
+        raise OSError("away")
+
+    callers = [flights.do("key", call, fail, reported.append) for _ in range(2)]
+    results = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(result) for result in results] == [OSError] * 2
+    assert (runs, reported) == ([1], [])
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_an_error_is_reported_only_if_no_caller_waits_for_it(
+    call: UserCall, *, stays: bool
+) -> None:
     flights: SingleFlight[None] = SingleFlight()
     started, may_fail = asyncio.Event(), asyncio.Event()
     reported: list[BaseException] = []
