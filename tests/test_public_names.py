@@ -16,12 +16,14 @@ import headwater
 import headwater.errors
 import headwater.testing
 import headwater.testing.conformance
+from headwater.contexts.recorded.replay import Mode
+from headwater.features.reconcile import Progress
 
 ROOT = Path(__file__).parents[1]
 
 DECORATORS = {"entity", "feature", "retriever", "context"}
 
-LOADS = {"headwater", "msgspec", "prometheus_client", "uuid_utils"}
+LOADS = {"headwater", "msgspec", "uuid_utils"}
 
 LOADED = """
 import sys
@@ -198,10 +200,13 @@ def test_the_results_of_all_verbs_of_the_store_have_public_names() -> None:
         for name, verb in vars(kind).items()
         if name[0] != "_" and inspect.isfunction(verb) and name not in DECORATORS
     ]
+    # Types that only an open store needs are not in the namespace of the store's modules.
+    public = {name: getattr(headwater, name) for name in headwater.__all__}
+    public |= {"Mode": Mode, "Progress": Progress}
     results = {
         kind.__name__
         for verb in (*verbs, headwater.verify_record)
-        for kind in named(get_type_hints(verb)["return"])
+        for kind in named(get_type_hints(verb, localns=public)["return"])
     }
     assert {"PastContext", "ContextPage", "DeadLetter", "AuditReport"} <= results
     assert results <= set(headwater.__all__)
@@ -229,7 +234,18 @@ def test_importing_headwater_loads_nothing_but_itself() -> None:
 
 
 def test_using_headwater_loads_no_driver_no_web_framework_and_no_duckdb() -> None:
-    assert loaded_by("from headwater import *; FeatureStore()") == LOADS
+    assert loaded_by("from headwater import *; FeatureStore()") == LOADS | {"prometheus_client"}
+
+
+def test_declaring_features_loads_nothing_that_only_an_open_store_needs() -> None:
+    declare = "from headwater import FeatureStore, context, entity, feature, retriever"
+    assert loaded_by(f"{declare}; FeatureStore()") == LOADS
+    opened = "backends.connect", "contexts.assembler", "contexts.recorded", "engine.worker"
+    script = f"import sys; {declare}; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert not {f"headwater.{name}" for name in opened} & set(result.stdout.split())
 
 
 def test_importing_headwater_testing_needs_no_pytest() -> None:

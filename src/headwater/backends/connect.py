@@ -14,8 +14,9 @@ import msgspec
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
-from headwater.errors import BackendUnavailableError, ConfigError, MissingExtraError
+from headwater.errors import BackendUnavailableError, MissingExtraError
 from headwater.ports import Backends, Change, Health, LogKind, OfflineStore, PastValue, Point, Rows
+from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -32,18 +33,6 @@ async def connect(settings: Settings, clock: Clock) -> Backends:
         # Retrieved content must not be stored, not even in a cache on disk.
         backends = msgspec.structs.replace(backends, cache=MemoryCache(clock))
     return observed(backends)
-
-
-def on_servers(settings: Settings) -> bool:
-    """Return whether the store is on Redis and Postgres; raise if only one of them is set."""
-    urls = {"redis.url": settings.redis.url, "postgres.url": settings.postgres.url}
-    missing = [name for name, url in urls.items() if not url]
-    if missing and (settings.env == "production" or len(missing) < len(urls)):
-        raise ConfigError(
-            f"{' and '.join(missing)} must be set: the store lives either on Redis and Postgres or "
-            "in the embedded home; see `headwater config show`"
-        )
-    return not missing
 
 
 async def migrate(settings: Settings) -> list[int]:

@@ -5,9 +5,9 @@ import asyncio
 import typer
 
 from headwater.backends.connect import migrate as migrate_backends
-from headwater.backends.connect import on_servers
 from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
+from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 
 app = command_group("Create or update the Postgres tables.")

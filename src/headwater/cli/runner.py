@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater.backends.connect import on_servers
 from headwater.cli.output import note
 from headwater.core.logging import log
 from headwater.core.thread_offload import THREAD_NAME
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import HomeError, HungHandlerError
+from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from headwater.backends.connect import on_servers
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
@@ -15,6 +14,7 @@ from headwater.cli.runner import new_store_notice, run_long
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
+from headwater.settings.environments import on_servers
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Serve a features file.")

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from headwater.declarations import ContextDef, Overrides
 from headwater.declarations.features import FeatureDef
+from headwater.errors import ReplayWriteError
 from headwater.features.batch_state import HandlerTransaction
 from headwater.features.read_tracking import Reads
 from headwater.features.running_calls import RunningCall, UserCall
@@ -153,3 +154,22 @@ def calling(call: UserCall) -> Iterator[None]:
             yield
     finally:
         running.is_over = True
+
+
+def current_replay() -> AssembleContext | None:
+    """Return the function that assembles contexts in place of the store, if this is a replay."""
+    replay = current_frame().replay
+    return None if replay is None else replay.assemble
+
+
+def track_search(retriever: str) -> None:
+    """Record that a retriever was called, if this is a replay."""
+    replay = current_frame().replay
+    if replay is not None:
+        replay.searches.append(retriever)
+
+
+def check_not_replaying(verb: str) -> None:
+    """Raise ReplayWriteError if this is a replay: the verb changes the store."""
+    if current_replay() is not None:
+        raise ReplayWriteError(verb)

@@ -6,11 +6,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from headwater.backends.connect import on_servers
-from headwater.contexts.recorded import ContextPage, ExternalContext, check_not_replaying
-from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.clock import Clock, SystemClock
 from headwater.core.values import ServiceEvent
 from headwater.declarations import (
@@ -22,10 +19,9 @@ from headwater.declarations import (
 )
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.worker import Worker
-from headwater.features.reader import FeatureRow
+from headwater.features.frame import check_not_replaying
 from headwater.records.lineage import Context, PastContext
-from headwater.records.record import Record
+from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.groups import (
@@ -42,6 +38,13 @@ from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, T, blocking
 from headwater.store.validation import check_sequences, payload_of
 from headwater.store.writing import set_value
+
+if TYPE_CHECKING:
+    # Loading these takes longer than everything else here, and only an open store needs them.
+    from headwater.contexts.recorded import ContextPage
+    from headwater.contexts.recorded.replay import Mode, Replay
+    from headwater.features.reader import FeatureRow
+    from headwater.records.record import Record
 
 Id = TypeVar("Id", str, int)
 
@@ -139,6 +142,8 @@ class FeatureStore:
         """
         check_not_replaying("drain")
         await (await self._runtime.open()).backends.lifecycle.check_store()
+        from headwater.engine.worker import Worker  # noqa: PLC0415 - loaded with the engine
+
         await Worker(self).drain()
 
     async def __aenter__(self) -> Self:
@@ -270,6 +275,8 @@ class FeatureStore:
         >>> (await store.get_context_at(recorded.context_id)).content
         'Hello Ada'
         """
+        from headwater.contexts.recorded import ExternalContext  # noqa: PLC0415 - loaded with the engine
+
         recorded = (await self._runtime.open()).recorded
         external = ExternalContext(name, content, inputs or {}, model, version, interaction_ref)
         return await recorded.record(external)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from headwater.contexts.recorded import ContextPage, ContextQuery, check_not_replaying
-from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.features.reconcile import AuditReport, Progress, RebuildReport, Reconciler
+from headwater.features.frame import check_not_replaying
 from headwater.ports import ConsumerLag, DeadLetter, DeadLetterQuery, Health, PublishResult
-from headwater.records.diff import ContextDiff
 from headwater.records.lineage import ContextTrace
-from headwater.records.record import Record
-from headwater.records.verify import VerificationReport
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import check_events
+
+if TYPE_CHECKING:
+    from headwater.contexts.recorded import ContextPage
+    from headwater.contexts.recorded.replay import Mode, Replay
+    from headwater.features.reconcile import AuditReport, Progress, RebuildReport
+    from headwater.records.diff import ContextDiff
+    from headwater.records.record import Record
+    from headwater.records.verify import VerificationReport
 
 
 class EventBus:
@@ -89,6 +93,8 @@ class RecordVerbs:
         >>> await store.records.find(entity="User", entity_id="ada")
         <ContextPage contexts=1, the last page>
         """
+        from headwater.contexts.recorded import ContextQuery  # noqa: PLC0415 - loaded with the engine
+
         recorded = (await self._runtime.open()).recorded
         name = None if feature is None else feature_name(feature)
         return await recorded.find(ContextQuery(name, entity, entity_id, chunk), limit, cursor)
@@ -251,7 +257,7 @@ class AdminVerbs:
         check_not_replaying("rebuild")
         engine = await self._runtime.open()
         async with engine.backends.lifecycle.restoring(adopt=adopt):
-            return await (await self._repair()).rebuild(progress)
+            return await engine.reconciler.rebuild(progress)
 
     async def audit(self, *, limit: int = 100, progress: Progress | None = None) -> AuditReport:
         """Compare online values with history; return at most ``limit`` differences.
@@ -259,12 +265,7 @@ class AdminVerbs:
         >>> (await store.admin.audit()).differences
         []
         """
-        return await (await self._repair()).audit(limit, progress)
-
-    async def _repair(self) -> Reconciler:
-        backends = (await self._runtime.open()).backends
-        clock = self._runtime.clock
-        return Reconciler(self._runtime.registry, backends.online, backends.offline, clock)
+        return await (await self._runtime.open()).reconciler.audit(limit, progress)
 
 
 class SyncEventBus(Blocking[EventBus]):

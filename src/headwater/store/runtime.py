@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwater.contexts.recorded import current_replay, track_search
 from headwater.core.clock import Clock
 from headwater.declarations import Chunk, ContextDef, Overrides, RetrieverDef
 from headwater.declarations.registry import Registry
-from headwater.engine.engine import Engine, Engines
+from headwater.engine.engines import Engines
+from headwater.features.frame import current_replay, track_search
 from headwater.records.lineage import Context
 from headwater.settings.schema import Settings
 from headwater.store.sync import SyncLoop
+
+if TYPE_CHECKING:
+    from headwater.engine.engine import Engine
 
 
 class Runtime:

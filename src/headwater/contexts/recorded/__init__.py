@@ -6,7 +6,6 @@ that other programs assembled.
 """
 
 from headwater.contexts.recorded.external import ExternalContext
-from headwater.contexts.recorded.rerun import check_not_replaying, current_replay, track_search
 from headwater.contexts.recorded.search import LARGEST_PAGE, ContextPage, ContextQuery
 from headwater.contexts.recorded.service import RecordedContexts
 from headwater.contexts.recorded.verification import check_signing
@@ -17,8 +16,5 @@ __all__ = [
     "ContextQuery",
     "ExternalContext",
     "RecordedContexts",
-    "check_not_replaying",
     "check_signing",
-    "current_replay",
-    "track_search",
 ]

@@ -21,13 +21,11 @@ from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations import ContextDef, Overrides, annotations_of
-from headwater.errors import InvalidInputError, RecordValueError, ReplayError, ReplayWriteError
+from headwater.errors import InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
 from headwater.features.frame import (
-    AssembleContext,
     ReplayRun,
     at_moment,
-    current_frame,
     replaying,
 )
 from headwater.features.reader import Reader
@@ -37,12 +35,6 @@ from headwater.records.core import Commitment, Core
 from headwater.records.sealing import open_core
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-def current_replay() -> AssembleContext | None:
-    """Return the function that assembles contexts in place of the store, if this is a replay."""
-    replay = current_frame().replay
-    return None if replay is None else replay.assemble
 
 
 def check_mode(mode: str) -> None:
@@ -135,19 +127,6 @@ class _StoppedClock:
 
     async def sleep(self, seconds: float) -> None:
         """Return at once."""
-
-
-def track_search(retriever: str) -> None:
-    """Record that a retriever was called, if this is a replay."""
-    replay = current_frame().replay
-    if replay is not None:
-        replay.searches.append(retriever)
-
-
-def check_not_replaying(verb: str) -> None:
-    """Raise ReplayWriteError if this is a replay: the verb changes the store."""
-    if current_replay() is not None:
-        raise ReplayWriteError(verb)
 
 
 def _past_of(core: Core) -> AbstractContextManager[None]:

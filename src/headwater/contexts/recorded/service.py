@@ -9,11 +9,12 @@ import msgspec
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.replay import Mode, Replay
-from headwater.contexts.recorded.rerun import Replayer, check_mode, current_replay
+from headwater.contexts.recorded.rerun import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextSearch, named
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
+from headwater.features.frame import current_replay
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.records import projection
