@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed] [--json]
+// node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed | --unsigned] [--json]
 //
 // Exit codes: 0 if no check fails, 1 if one does, 2 if the file could not be checked.
 
@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 
 import { verdict, verify } from "./verify.mjs";
 
-const USAGE = "usage: node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed] [--json]";
+const USAGE = "usage: node cli.mjs FILE.json [--key KEY]... [--key-file FILE] [--expect REF] [--signed | --unsigned] [--json]";
 const MARKS = new Map([[true, "ok     "], [false, "BROKEN "], [null, "-      "]]);
 
 async function main(argv) {
@@ -20,13 +20,16 @@ async function main(argv) {
       "key-file": { type: "string" },
       expect: { type: "string" },
       signed: { type: "boolean" },
+      unsigned: { type: "boolean" },
       json: { type: "boolean" },
     },
   });
   if (positionals.length !== 1) throw new Error(USAGE);
+  if (values.signed && values.unsigned) throw new Error("cannot combine --signed with --unsigned; pass one of them");
   const keys = values.key ?? [];
   if (values["key-file"]) keys.push((await text(values["key-file"])).trim());
-  const options = { keys: keys.join("\n"), expect: values.expect, signed: values.signed };
+  const signed = values.signed ?? (values.unsigned ? false : null);
+  const options = { keys: keys.join("\n"), expect: values.expect, signed };
   const report = await verify(await text(positionals[0]), options);
   console.log(values.json ? JSON.stringify(report, null, 2) : shown(report));
   return report.ok ? 0 : 1;

@@ -16,20 +16,21 @@ export class DocumentError extends Error {}
  * Check a record and name everything that is broken.
  *
  * `keys` are written as in HEADWATER_SIGNING_KEY, separated by commas or line ends; `expect` is the
- * record hash or context id that the record must have, in any spelling; with `signed` the check fails
- * unless one of the keys made the signature. A failed check has a `fault`: "altered", or, of a record
- * that may be intact, "another", "unsigned" or "unchecked".
+ * record hash or context id that the record must have, in any spelling. If `signed` is true, the check
+ * fails unless one of the keys made the signature; if it is false, a record without a signature or with
+ * one by another key passes. By default it is true if there are keys. A failed check has a `fault`:
+ * "altered", or, of a record that may be intact, "another", "unsigned" or "unchecked".
  *
  * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string, fault?: string}[]}>}
  */
-export async function verify(text, { keys = "", expect = null, signed = false } = {}) {
+export async function verify(text, { keys = "", expect = null, signed = null } = {}) {
   const record = readDocument(text);
   const keyring = readKeys(keys);
   const core = await readCore(record.core);
   const disclosures = await checkDisclosures(record, core);
   const checks = [
     checkHash(record, core, expect),
-    await checkSignature(record, core, keyring, signed),
+    await checkSignature(record, core, keyring, signed ?? keyring.size > 0),
     disclosures.check,
     await checkContent(record, core, disclosures.opened),
     await checkReassembly(record, core, disclosures.opened),
@@ -201,10 +202,10 @@ function spelled(ref) {
   return /^[0-9a-f-]{64}$/.test(plain) ? `sha256:${plain}` : plain;
 }
 
-async function checkSignature({ signature }, core, keyring, signed) {
+async function checkSignature({ signature }, core, keyring, required) {
   if (!signature) {
     const known = keyring.size ? ", although there are keys to check one" : "";
-    return unverified(`the record is not signed${known}`, "unsigned", signed);
+    return unverified(`the record is not signed${known}`, "unsigned", required);
   }
   let statement;
   try {
@@ -222,8 +223,8 @@ async function checkSignature({ signature }, core, keyring, signed) {
   const problem = statementProblem(statement, core);
   if (problem) return broken("signature", problem);
   const key = keyring.get(statement.key_id);
-  if (!key) return unverified(unknown(statement.key_id, keyring), "unchecked", signed);
-  return checkKey(statement, signature, key, signed);
+  if (!key) return unverified(unknown(statement.key_id, keyring), "unchecked", required);
+  return checkKey(statement, signature, key, required);
 }
 
 function unknown(keyId, keyring) {
@@ -233,8 +234,8 @@ function unknown(keyId, keyring) {
 }
 
 /** A failed check if a signature is required, otherwise an unchecked one. */
-const unverified = (detail, fault, signed) =>
-  signed ? broken("signature", detail, fault) : unchecked("signature", detail);
+const unverified = (detail, fault, required) =>
+  required ? broken("signature", detail, fault) : unchecked("signature", detail);
 
 function statementProblem(statement, core) {
   if (statement.spec !== STATEMENT_SPEC) {
@@ -249,7 +250,7 @@ function statementProblem(statement, core) {
   return null;
 }
 
-async function checkKey(statement, { statement: message, signature }, key, signed) {
+async function checkKey(statement, { statement: message, signature }, key, required) {
   const { key_id: keyId, algorithm, signed_at: signedAt } = statement;
   if (key.algorithm !== algorithm) {
     return broken("signature", `key '${keyId}' is for ${key.algorithm}, not for '${algorithm}'`);
@@ -259,7 +260,7 @@ async function checkKey(statement, { statement: message, signature }, key, signe
     valid = await key.check(encode(message), signature);
   } catch (error) {
     if (error.name !== "NotSupportedError") throw error;
-    return unverified(`this browser cannot check ${algorithm}; use Node or another browser`, "unchecked", signed);
+    return unverified(`this browser cannot check ${algorithm}; use Node or another browser`, "unchecked", required);
   }
   return valid
     ? holds("signature", `signed by key '${keyId}' (${algorithm}) at ${signedAt}`)

@@ -249,22 +249,25 @@ def test_a_forged_record_does_not_pass_for_a_signed_one(
     def verify(*options: str) -> Ran:
         return run("context", "verify", "--document", "forged.json", *options)
 
-    passed = verify()
+    refused = verify()
+    assert refused.code == 1
+    assert "FAILED signature    the record is not signed, although there are keys" in refused.out
+    assert refused.out.endswith("\nIt is not signed.\n")
+    passed = verify("--unsigned")
     assert passed.code == 0
     assert "-      signature    the record is not signed, although there are keys" in passed.out
     assert passed.out.endswith("\nNothing is broken, but it is not signed.\n")
     assert verify("--json").json["signed"] is False
-    unsigned, another = verify("--signed"), verify("--expect", str(made.record_hash))
-    assert (unsigned.code, unsigned.out.splitlines()[-1]) == (1, "It is not signed.")
+    another = verify("--unsigned", "--expect", str(made.record_hash))
     unexpected = "It is not the record that was expected."
     assert (another.code, another.out.splitlines()[-1]) == (1, unexpected)
-    assert verify("--expect", forged.record_hash[7:]).code == 0
+    assert verify("--unsigned", "--expect", forged.record_hash[7:]).code == 0
     monkeypatch.setenv("HEADWATER_SIGNATURE_MODE", "required")
     assert verify().code == 1
-    tamper(folder, "UPDATE records SET signature = NULL")
     monkeypatch.delenv("HEADWATER_SIGNATURE_MODE")
-    assert run("context", "verify", made.context_id).code == 0
-    assert run("context", "verify", made.context_id, "--signed").code == 1
+    tamper(folder, "UPDATE records SET signature = NULL")
+    assert run("context", "verify", made.context_id).code == 1
+    assert run("context", "verify", made.context_id, "--unsigned").code == 0
     assert run("context", "verify", made.context_id, "--expect", forged.record_hash).code == 1
 
 
@@ -279,7 +282,8 @@ def test_an_unchecked_signature_fails_if_a_signature_is_required(
     assert run(*document).out.endswith("\nNothing is broken, but its signature was not checked.\n")
     for keys in ("", "march:a secret of March"):
         monkeypatch.setenv("HEADWATER_SIGNING_KEY", keys)
-        assert run("context", "verify", made.context_id).code == 0
+        assert run("context", "verify", made.context_id).code == (1 if keys else 0)
+        assert run("context", "verify", made.context_id, "--unsigned").code == 0
         for asked in (document, ("context", "verify", made.context_id)):
             refused = run(*asked, "--signed")
             assert refused.code == 1

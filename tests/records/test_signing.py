@@ -24,12 +24,13 @@ OLD = "2025:the secret of last year"
 
 def test_the_first_key_signs_and_all_verify() -> None:
     old = sign(RECORD, parse_keyring(OLD), NOON)
-    ring = parse_keyring(f"2026:the secret of this year, {OLD}")
+    both = f"2026:the secret of this year, {OLD}"
+    ring = parse_keyring(both)
     new = sign(RECORD, ring, NOON)
     assert new.signature is not None
     assert statement_of(new.signature).key_id == "2026"
-    assert verify_record(old, ring).of("signature").ok is True
-    assert verify_record(new, ring).of("signature").ok is True
+    assert verify_record(old, both).of("signature").ok is True
+    assert verify_record(new, both).of("signature").ok is True
 
 
 def test_the_statement_covers_who_what_when_and_how() -> None:
@@ -46,16 +47,16 @@ def test_the_statement_covers_who_what_when_and_how() -> None:
 
 
 def test_a_secret_may_have_colons_after_its_id() -> None:
-    ring = parse_keyring("k1:a:b:c:and so it goes on")
+    keys = "k1:a:b:c:and so it goes on"
+    ring = parse_keyring(keys)
     assert [key.key_id for key in ring.keys] == ["k1"]
-    assert verify_record(sign(RECORD, ring, NOON), ring).of("signature").ok
+    assert verify_record(sign(RECORD, ring, NOON), keys).of("signature").ok
 
 
 def test_a_public_key_verifies_and_cannot_sign() -> None:
     public = parse_keyring(ED25519_PUBLIC)
-    assert (
-        verify_record(sign(RECORD, parse_keyring(ED25519), NOON), public).of("signature").ok is True
-    )
+    report = verify_record(sign(RECORD, parse_keyring(ED25519), NOON), ED25519_PUBLIC)
+    assert report.of("signature").ok is True
     assert public.signer is None
     with pytest.raises(SignatureError, match="HEADWATER_SIGNING_KEY"):
         sign(RECORD, public, NOON)
@@ -130,9 +131,8 @@ def test_ed25519_without_its_extra_names_it() -> None:
 
 
 def test_a_signature_moved_to_another_record_is_named() -> None:
-    ring = parse_keyring(KEY)
-    other = sign(seal(sample()), ring, NOON)
-    report = verify_record(msgspec.structs.replace(RECORD, signature=other.signature), ring)
+    other = sign(seal(sample()), parse_keyring(KEY), NOON)
+    report = verify_record(msgspec.structs.replace(RECORD, signature=other.signature), KEY)
     assert other.record_hash in report.of("signature").detail
 
 

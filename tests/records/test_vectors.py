@@ -16,7 +16,6 @@ from headwater.core.canonical_json import canonical, from_tagged, parse, to_tagg
 from headwater.errors import RecordDocumentError
 from headwater.records.document import load
 from headwater.records.sealing import digest, seal
-from headwater.records.signing import parse_keyring
 from headwater.records.verify import verify_record
 from tests.records.node import VERIFIER, run
 from verifier.generator.files import files
@@ -44,7 +43,7 @@ def test_python_gives_the_published_verdict(case: dict[str, Any]) -> None:
             load(document)
         return
     report = verify_record(
-        load(document), parse_keyring(case["keys"]), expect=case["expect"], signed=case["signed"]
+        load(document), case["keys"], expect=case["expect"], signed=case["signed"]
     )
     expected = case["expected"]
     assert {check.check: check.ok for check in report.checks} == expected["checks"]
@@ -82,7 +81,9 @@ def test_javascript_gives_the_published_verdicts() -> None:
     ("arguments", "code", "said"),
     [
         (("full.json",), 0, "Nothing is broken, but it is not signed."),
-        (("full.json", "--key", "a:sixteen letters."), 0, "not signed, although there are keys"),
+        (("full.json", "--key", "a:sixteen letters."), 1, "not signed, although there are keys"),
+        (("full.json", "--key", HMAC), 1, "It is not signed."),
+        (("full.json", "--key", HMAC, "--unsigned"), 0, "not signed, although there are keys"),
         (("signed-hmac.json",), 0, "Nothing is broken, but its signature was not checked."),
         (("value.json",), 1, "/inputs/question does not open its commitment"),
         (
@@ -97,13 +98,13 @@ def test_javascript_gives_the_published_verdicts() -> None:
         (("full.json", "--expect", "sha256:00"), 1, "It is not the record that was expected."),
         (("full.json", "--signed"), 1, "It is not signed."),
         (("signed-hmac.json", "--signed"), 1, "Its signature could not be checked."),
-        (("key-id.json", "--key", HMAC), 0, "key '2027-01' is not in the keyring, which has '2026"),
+        (("key-id.json", "--key", HMAC), 1, "key '2027-01' is not in the keyring, which has '2026"),
         (
-            ("key-id.json", "--key", HMAC),
+            ("key-id.json", "--key", HMAC, "--unsigned"),
             0,
             "Nothing is broken, but its signature was not checked.",
         ),
-        (("key-id.json", "--key", HMAC, "--signed"), 1, "Its signature could not be checked."),
+        (("key-id.json", "--key", HMAC), 1, "Its signature could not be checked."),
         (("signature-made-up.json", "--signed"), 1, "Its signature could not be checked."),
         (("signed-hmac.json", "--key", "2026-01:some wrong secret"), 1, "'2026-01' did not sign"),
         (("unreadable-float.json",), 2, "not the document of a record"),
@@ -120,6 +121,7 @@ def test_javascript_gives_the_published_verdicts() -> None:
         (("full.json", "--key", f"ed25519-pub::{'A' * 43}"), 2, "has no key id"),
         (("full.json", "--expect", ""), 1, "It is not the record that was expected."),
         (("full.json", "--unknown"), 2, "--unknown"),
+        (("full.json", "--signed", "--unsigned"), 2, "pass one of them"),
         ((), 2, "usage"),
     ],
 )
@@ -154,7 +156,7 @@ def test_a_signature_of_any_length_is_broken_and_no_error(tmp_path: Path) -> Non
     keys = "2026-01:correct horse battery staple"
     done = run(VERIFIER / "cli.mjs", record, "--key", keys)
     assert (done.returncode, "'2026-01' did not sign" in done.stdout) == (1, True), done.stderr
-    report = verify_record(load(record.read_bytes()), parse_keyring(keys))
+    report = verify_record(load(record.read_bytes()), keys)
     assert report.of("signature").ok is False
 
 

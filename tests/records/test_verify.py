@@ -17,8 +17,7 @@ from headwater.records.verify import verify_record
 from tests.records.strategies import VALUES
 from verifier.generator.samples import HMAC, NOON, salts, sample
 
-KEYRING = parse_keyring(HMAC)
-RECORD = sign(seal(sample(), salts()), KEYRING, NOON)
+RECORD = sign(seal(sample(), salts()), parse_keyring(HMAC), NOON)
 DISCLOSED = {each.pointer for each in RECORD.disclosures}
 
 
@@ -26,7 +25,7 @@ DISCLOSED = {each.pointer for each in RECORD.disclosures}
 def test_any_changed_byte_of_the_core_is_found(at: int, flip: int) -> None:
     core = bytearray(RECORD.core)
     core[at] ^= flip
-    report = verify_record(msgspec.structs.replace(RECORD, core=bytes(core)), KEYRING)
+    report = verify_record(msgspec.structs.replace(RECORD, core=bytes(core)), HMAC)
     assert report.of("hash").ok is False
     assert RECORD.record_hash in report.of("hash").detail
     assert report.of("signature").ok is False
@@ -35,7 +34,7 @@ def test_any_changed_byte_of_the_core_is_found(at: int, flip: int) -> None:
 @given(st.integers(0, len(RECORD.core)), st.binary(min_size=1, max_size=3))
 def test_any_inserted_byte_of_the_core_is_found(at: int, added: bytes) -> None:
     core = RECORD.core[:at] + added + RECORD.core[at:]
-    report = verify_record(msgspec.structs.replace(RECORD, core=core), KEYRING)
+    report = verify_record(msgspec.structs.replace(RECORD, core=core), HMAC)
     assert (report.of("hash").ok, report.of("signature").ok) == (False, False)
 
 
@@ -62,7 +61,7 @@ def test_any_changed_byte_of_a_signature_is_found(at: int, flip: int) -> None:
             if text is signature.signature
             else msgspec.structs.replace(signature, statement=changed)
         )
-        report = verify_record(msgspec.structs.replace(RECORD, signature=broken), KEYRING)
+        report = verify_record(msgspec.structs.replace(RECORD, signature=broken), HMAC)
         assert [check.ok for check in report.checks] == [True, False, True, True, True]
 
 
@@ -78,7 +77,7 @@ def test_each_value_can_be_redacted_and_none_can_go_missing(pointer: str) -> Non
     assert not missing.ok
     assert f"{pointer} is missing" in missing.of("disclosures").detail
     redacted = redact(RECORD, pointer, at=NOON, reason="asked for")
-    report = verify_record(redacted, KEYRING)
+    report = verify_record(redacted, HMAC)
     assert report.ok
     assert (report.of("hash").ok, report.of("signature").ok) == (True, True)
     assert pointer in report.of("disclosures").detail
@@ -87,19 +86,26 @@ def test_each_value_can_be_redacted_and_none_can_go_missing(pointer: str) -> Non
 def test_full_private_and_redacted_copies_verify_under_one_hash() -> None:
     redacted = redact(RECORD, "/inputs/question", at=NOON, reason="asked for")
     for copy in (RECORD, RECORD.private(), redacted, redacted.private()):
-        report = verify_record(load(export(copy)), KEYRING, expect=RECORD.record_hash, signed=True)
+        report = verify_record(load(export(copy)), HMAC, expect=RECORD.record_hash, signed=True)
         assert report.ok
         assert report.of("hash").ok is True
         assert report.of("signature").ok is True
 
 
-def test_a_missing_signature_is_reported_and_breaks_a_record_that_must_be_signed() -> None:
-    unsigned = msgspec.structs.replace(RECORD, signature=None)
-    assert (verify_record(RECORD).signed, verify_record(unsigned).signed) == (True, False)
-    for keyring, said in ((KEYRING, "although there are keys"), (parse_keyring(""), "not signed")):
-        check = verify_record(unsigned, keyring).of("signature")
-        assert (check.ok, said in check.detail) == (None, True)
-        assert verify_record(unsigned, keyring, signed=True).of("signature").ok is False
+def test_a_stripped_signature_or_an_unknown_key_fails_unless_unsigned_is_accepted() -> None:
+    stripped = msgspec.structs.replace(RECORD, signature=None)
+    assert (verify_record(RECORD).signed, verify_record(stripped).signed) == (True, False)
+    for record, keys, fault in (
+        (stripped, HMAC, "unsigned"),
+        (RECORD, "2027-01:the secret of next year", "unchecked"),
+    ):
+        refused = verify_record(record, keys)
+        assert (refused.ok, refused.of("signature").fault) == (False, fault)
+        accepted = verify_record(record, keys, signed=False)
+        assert (accepted.ok, accepted.of("signature").ok) == (True, None)
+        without_keys = verify_record(record)
+        assert (without_keys.ok, without_keys.of("signature").ok) == (True, None)
+        assert verify_record(record, signed=True).of("signature").fault == fault
 
 
 @pytest.mark.parametrize("depth", [300, 900, 50_000])

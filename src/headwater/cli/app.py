@@ -16,6 +16,7 @@ VERBS = {
     "features": "Read and list features.",
     "events": "Publish events.",
     "context": "Assemble, show, verify, export and compare contexts.",
+    "keys": "Generate keys that sign records, and print their public halves.",
     "dlq": "List, show, redrive and discard dead letters.",
     "lag": "Show how many events are waiting, and for how long.",
     "rebuild": "Restore online values from history.",

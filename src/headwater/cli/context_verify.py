@@ -11,7 +11,6 @@ from headwater.cli.output import STANDARD_STREAM, print_json
 from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
 from headwater.records.document import load as from_document
-from headwater.records.signing import parse_keyring
 from headwater.records.verify import VerificationReport, verify_record
 from headwater.settings.schema import Settings
 
@@ -34,9 +33,14 @@ def verify(
         ),
     ] = None,
     signed: Annotated[
-        bool,
-        typer.Option("--signed", help="Fail unless one of your keys signed the record."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--signed/--unsigned",
+            help="Fail unless one of your keys signed the record, or accept any record. By "
+            "default, a signature is required if keys are configured.",
+            show_default=False,
+        ),
+    ] = None,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -68,7 +72,7 @@ def verify(
 
 
 def _verify_document(
-    document: Path, settings: Settings, expect: str | None, *, signed: bool
+    document: Path, settings: Settings, expect: str | None, *, signed: bool | None
 ) -> VerificationReport:
     content = _read(document)
     if content.startswith(_ZIP):
@@ -80,9 +84,9 @@ def _verify_document(
         )
     return verify_record(
         from_document(content),
-        parse_keyring(settings.signing_key),
+        settings.signing_key,
         expect=expect,
-        signed=signed or settings.signature_mode == "required",
+        signed=True if signed is None and settings.signature_mode == "required" else signed,
     )
 
 

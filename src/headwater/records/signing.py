@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import os
+import re
 from base64 import b64decode
 from datetime import datetime
 from importlib import import_module
@@ -12,12 +14,21 @@ from typing import Literal, Protocol
 import msgspec
 
 from headwater.core.canonical_json import JsonError, canonical, parse, to_base64
-from headwater.errors import MissingExtraError, SignatureError, SigningKeyError
+from headwater.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    SignatureError,
+    SigningKeyError,
+)
 from headwater.records.record import Record, Signature, moment_text
 
 Algorithm = Literal["HMAC-SHA256", "Ed25519"]
 STATEMENT_SPEC = "CRS-001-SIG"
 SHORTEST_SECRET = 16
+SECRET_BYTES = 32
+_KINDS = ("ed25519", "ed25519-pub")
+_SEPARATOR = re.compile(r"[:,\s]")
+_LINE_END = re.compile(r"[\r\n]+")
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +117,9 @@ class Keyring(msgspec.Struct, frozen=True):
 
 
 def parse_keyring(text: str) -> Keyring:
-    """Parse the keys of a setting: comma-separated, the newest first."""
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    """Parse the keys of a setting, the newest first, separated by commas or line ends."""
+    lines = [line for line in _LINE_END.split(text) if line.strip()]
+    parts = [part.strip() for line in lines for part in line.split(",")]
     keys = tuple(_parse_key(part, f"{at} of {len(parts)}") for at, part in enumerate(parts, 1))
     ids = [key.key_id for key in keys]
     for key_id in ids:
@@ -116,9 +128,31 @@ def parse_keyring(text: str) -> Keyring:
     return Keyring(keys)
 
 
+def generate_key(key_id: str, algorithm: Algorithm) -> str:
+    """Return a new key, written as in the setting.
+
+    Raises:
+        InvalidInputError: The key could not be read from the setting with this id.
+    """
+    if not key_id or key_id in _KINDS or _SEPARATOR.search(key_id) or not key_id.isprintable():
+        raise InvalidInputError(
+            f"{key_id!r} is not a valid key id; use letters, digits and hyphens, such as '2026-01'"
+        )
+    secret = os.urandom(SECRET_BYTES)
+    if algorithm == "HMAC-SHA256":
+        return f"{key_id}:{secret.hex()}"
+    _ed25519()  # raises without the library that uses such a key
+    return f"ed25519:{key_id}:{to_base64(secret)}"
+
+
+def public_text(key: Ed25519Key) -> str:
+    """Return the public half of a key, written as in the setting."""
+    return f"ed25519-pub:{key.key_id}:{to_base64(key.public)}"
+
+
 def _parse_key(text: str, which: str) -> Key:
     kind, _, rest = text.partition(":")
-    if kind in ("ed25519", "ed25519-pub"):
+    if kind in _KINDS:
         return _parse_ed25519(kind, rest, which)
     if not text:
         raise SigningKeyError(which, "is empty")

@@ -27,11 +27,17 @@ from headwater.records.record import (
     moment_text,
 )
 from headwater.records.sealing import ALTERED, commitments, opens
-from headwater.records.signing import STATEMENT_SPEC, Key, Keyring, Statement, statement_of
+from headwater.records.signing import (
+    STATEMENT_SPEC,
+    Key,
+    Keyring,
+    Statement,
+    parse_keyring,
+    statement_of,
+)
 
 CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
 Fault = Literal["altered", "another", "unsigned", "unchecked"]
-NO_KEYS = Keyring()
 CLOCKS_DIFFER = timedelta(minutes=10)
 """Tolerated difference between the clocks of the recording and the redacting host."""
 _UNOPENED = "the disclosed value does not open its commitment"
@@ -136,28 +142,30 @@ class _Reading(msgspec.Struct, frozen=True):
 
 def verify_record(
     record: Record,
-    keyring: Keyring = NO_KEYS,
+    keys: str = "",
     *,
     expect: str | None = None,
-    signed: bool = False,
+    signed: bool | None = None,
 ) -> VerificationReport:
     """Check a record and name everything that is broken.
 
     Args:
         record: The record, with all, some or none of its values disclosed.
-        keyring: The keys that may have signed it.
+        keys: The keys that may have signed it, written as in ``HEADWATER_SIGNING_KEY``.
         expect: The record hash or context id that the record must have, in any spelling.
-        signed: Fail unless a key of the keyring made the signature.
+        signed: If true, fail unless one of the keys made the signature; if false, accept a record
+            without a signature or with one by another key. By default true if there are keys.
 
     >>> verify_record(await store.get_record(ctx.context_id), expect=ctx.record_hash).ok
     True
     """
-    reading = _read(record.core)
+    reading, keyring = _read(record.core), parse_keyring(keys)
+    required = bool(keyring.keys) if signed is None else signed
     opened, disclosures = _check_disclosures(record, reading)
     return VerificationReport(
         (
             _check_hash(record, reading, expect),
-            _check_signature(record, reading, keyring, signed=signed),
+            _check_signature(record, reading, keyring, required=required),
             disclosures,
             _check_content(record, reading, opened),
             _check_reassembly(record, reading, opened),
@@ -220,11 +228,13 @@ def _hash_problems(record: Record, reading: _Reading) -> Iterator[str]:
         )
 
 
-def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, signed: bool) -> Check:
+def _check_signature(
+    record: Record, reading: _Reading, keyring: Keyring, *, required: bool
+) -> Check:
     signature = record.signature
     if signature is None:
         known = ", although there are keys to check one" if keyring.keys else ""
-        return _unverified(f"the record is not signed{known}", "unsigned", signed=signed)
+        return _unverified(f"the record is not signed{known}", "unsigned", required=required)
     try:
         statement = statement_of(signature)
     except SignatureError as error:
@@ -234,7 +244,7 @@ def _check_signature(record: Record, reading: _Reading, keyring: Keyring, *, sig
         return _broken("signature", problem)
     key = keyring.find(statement.key_id)
     if key is None:
-        return _unverified(_unknown(statement.key_id, keyring), "unchecked", signed=signed)
+        return _unverified(_unknown(statement.key_id, keyring), "unchecked", required=required)
     return _check_key(statement, signature, key)
 
 
@@ -245,9 +255,9 @@ def _unknown(key_id: str, keyring: Keyring) -> str:
     return f"key {key_id!r} is not in the keyring, which has {known}"
 
 
-def _unverified(detail: str, fault: Fault, *, signed: bool) -> Check:
+def _unverified(detail: str, fault: Fault, *, required: bool) -> Check:
     """Return a failed check if a signature is required, otherwise an unchecked one."""
-    return _broken("signature", detail, fault) if signed else _unchecked("signature", detail)
+    return _broken("signature", detail, fault) if required else _unchecked("signature", detail)
 
 
 def _statement_problem(statement: Statement, reading: _Reading) -> str | None:

@@ -100,12 +100,13 @@ class RecordVerbs:
         return await recorded.find(ContextQuery(name, entity, entity_id, chunk), limit, cursor)
 
     async def verify(
-        self, ref: str, *, expect: str | None = None, signed: bool = False
+        self, ref: str, *, expect: str | None = None, signed: bool | None = None
     ) -> VerificationReport:
         """Check a stored record against its hashes and signature.
 
-        ``expect`` is the record hash that was handed out with the answer. With ``signed``, a
-        missing signature is a failure, as it is where ``signature_mode`` requires one.
+        ``expect`` is the record hash that was handed out with the answer. A record that none of
+        the configured keys signed fails; ``signed=False`` accepts it, and ``signed=True`` refuses
+        it without keys, too.
 
         >>> (await store.records.verify(ctx.context_id, expect=ctx.record_hash)).ok
         True

@@ -203,7 +203,6 @@ def broken_signatures() -> list[Case]:
             "although there are keys",
             fails="It is not signed.",
             keys=HMAC,
-            signed=True,
         ),
         case(
             "signature-made-up",
@@ -222,7 +221,6 @@ def broken_signatures() -> list[Case]:
             "evil",
             fails="Its signature could not be checked.",
             keys=HMAC,
-            signed=True,
         ),
         case(
             "signature-unknown-key",
@@ -232,7 +230,6 @@ def broken_signatures() -> list[Case]:
             "2025-01",
             fails="Its signature could not be checked.",
             keys=HMAC,
-            signed=True,
         ),
         case(
             "signature-unchecked-and-altered",

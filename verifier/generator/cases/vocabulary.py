@@ -32,7 +32,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     keys: str = ""
     expect: str | None = None
-    signed: bool = False
+    signed: bool | None = None
     expected: Expected | None = None
 
 

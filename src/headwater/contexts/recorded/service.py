@@ -65,7 +65,9 @@ class RecordedContexts:
         """Return a record and its opened core."""
         return load_record(await self._stored(ref))
 
-    async def verify(self, ref: str, expect: str | None, *, signed: bool) -> VerificationReport:
+    async def verify(
+        self, ref: str, expect: str | None, *, signed: bool | None
+    ) -> VerificationReport:
         """Verify a record as it is stored in the log."""
         expected = named(ref) if expect is None else expect
         stored = await self._stored(ref)

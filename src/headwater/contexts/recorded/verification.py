@@ -37,7 +37,7 @@ def check_signing(settings: Settings) -> None:
     if settings.signature_mode == "required" and not keyring.keys:
         raise ConfigError(
             "HEADWATER_SIGNATURE_MODE is 'required', but no key is configured; set "
-            "HEADWATER_SIGNING_KEY, for example to 'march:' and the output of openssl rand -hex 32"
+            "HEADWATER_SIGNING_KEY to the output of `headwater keys generate KEY_ID`"
         )
 
 
@@ -78,15 +78,15 @@ def _alterations(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def verify_stored(
-    stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool = False
+    stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool | None = None
 ) -> VerificationReport:
     """Verify a stored record; `expect` is the id or hash that it must have."""
     parts = _parts(stored)
     report = verify_record(
         _record(stored, parts),
-        parse_keyring(settings.signing_key),
+        settings.signing_key,
         expect=expect,
-        signed=signed or settings.signature_mode == "required",
+        signed=signed,
     )
     return _with_problems(report, stored, parts)
 
