@@ -44,7 +44,9 @@ async def total_spend(user_id: str, event: ServiceEvent) -> int:
 async def search_docs(query: str):
     return [{"text": f"{query}: see page {n}", "id": f"page-{n}", "score": 1 / n} for n in (1, 2)]
 
-@context(store, max_tokens=60, freshness_sla="5m", model="gpt-4o")
+@context(
+    store, max_tokens=60, freshness_sla="5m", model="gpt-4o", allow_looser="freshness_sla"
+)
 async def support(user_id: str, question: str):
     """What a support agent knows."""
     return [

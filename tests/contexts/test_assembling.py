@@ -28,6 +28,7 @@ from headwater.errors import (
     ConfigError,
     ContextFailedError,
     InvalidInputError,
+    LooserOverrideError,
     RecordingError,
     RecordValueError,
 )
@@ -329,8 +330,58 @@ async def test_a_price_in_the_file_is_a_number_and_that_of_a_model_at_any_provid
 # Overrides, one call's and the interaction's
 
 
-async def test_a_call_may_have_another_budget_and_sla(store: FeatureStore, user: type) -> None:
-    @context(store, max_tokens=50, freshness_sla="1h", freshness_strict=True, model="gpt-4o")
+async def test_a_call_may_tighten_the_budget_and_the_sla(store: FeatureStore) -> None:
+    @context(store, max_tokens=50, freshness_sla="1h")
+    async def made(user_id: str) -> str:
+        return "text"
+
+    for same in (made, made.options(max_tokens=50, freshness_sla="1h")):
+        ctx = await same("u1")
+        assert (ctx.lineage.max_tokens, ctx.freshness_sla_ms) == (50, 3_600_000)
+    ctx = await made.options(max_tokens=5, freshness_sla="1m")("u1")
+    assert (ctx.lineage.max_tokens, ctx.freshness_sla_ms) == (5, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ({"max_tokens": 51}, "max_tokens=51 is looser than the declared 50"),
+        ({"max_tokens": None}, "max_tokens=None is looser than the declared 50"),
+        ({"freshness_sla": "2h"}, "freshness_sla=2h is looser than the declared 1h"),
+        ({"freshness_sla": None}, "freshness_sla=None is looser than the declared 1h"),
+    ],
+)
+async def test_a_call_may_not_loosen_the_budget_or_the_sla_unless_the_context_allows_it(
+    store: FeatureStore, override: dict[str, Any], refusal: str
+) -> None:
+    ((option, _),) = override.items()
+
+    async def text(user_id: str) -> str:
+        return "text"
+
+    limits: dict[str, Any] = {"max_tokens": 50, "freshness_sla": "1h", "freshness_strict": True}
+    strict = context(store, name="strict", **limits)(text)
+    with pytest.raises(LooserOverrideError, match=refusal) as caught:
+        await strict.options(**override)("u1")
+    assert isinstance(caught.value, ValueError)
+    assert f"declare the context with allow_looser={option!r}" in str(caught.value)
+    limits["allow_looser"] = [option]
+    lenient = context(store, name="lenient", **limits)(text)
+    ctx = await lenient.options(**override)("u1")
+    assert ctx.freshness_status == "guaranteed"
+
+
+async def test_a_context_that_allows_it_may_have_any_budget_and_sla(
+    store: FeatureStore, user: type
+) -> None:
+    @context(
+        store,
+        max_tokens=50,
+        freshness_sla="1h",
+        freshness_strict=True,
+        model="gpt-4o",
+        allow_looser=("max_tokens", "freshness_sla"),
+    )
     async def made(user_id: str) -> list[ContextItem]:
         return [ContextItem.template("{plan}", priority=1), ContextItem(TEN)]
 

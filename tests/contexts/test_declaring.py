@@ -43,6 +43,7 @@ def test_every_option_of_a_context_is_kept(store: FeatureStore) -> None:
         on_overflow="flag",
         backfill=True,
         timeout="2s",
+        allow_looser="max_tokens",
     )(text).definition
     assert runtime_of(store).registry.context("support") is declared
     assert (declared.name, declared.version, declared.model) == ("support", "2", "gpt-4o")
@@ -50,6 +51,7 @@ def test_every_option_of_a_context_is_kept(store: FeatureStore) -> None:
     assert (declared.freshness_sla, declared.freshness_strict) == (timedelta(minutes=5), True)
     assert (declared.on_overflow, declared.backfill) == ("flag", True)
     assert declared.timeout == timedelta(seconds=2)
+    assert declared.allow_looser == ("max_tokens",)
     assert declared.description == "Says who it is."
     assert declared.location == (__file__, text.__code__.co_firstlineno)
     assert declared.definition is not None
@@ -105,6 +107,8 @@ def test_a_declared_object_keeps_the_attributes_of_its_function(
         ({"version": "\ud83d"}, "version must be a text that UTF-8 can hold"),
         ({"separator": None}, "separator must be a text"),
         ({"separator": "\ud83d"}, "separator must be a text that UTF-8 can hold"),
+        ({"freshness_strict": True}, "freshness_strict needs freshness_sla: the age from which"),
+        ({"allow_looser": "model"}, "allow_looser must be 'max_tokens', 'freshness_sla', or a"),
         ({"on_overflow": "drop"}, "on_overflow must be 'error' or 'flag'"),
         ({"max_token": 5}, "unknown option 'max_token'; did you mean 'max_tokens'?"),
         ({"name": "two words"}, "name 'two words' is not an identifier"),

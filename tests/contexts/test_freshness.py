@@ -21,7 +21,12 @@ from headwater import (
     retriever,
 )
 from headwater.declarations import ContextFunction
-from headwater.errors import FeatureFailedError, HeadwaterError, RetrieverTimeoutError
+from headwater.errors import (
+    FeatureFailedError,
+    HeadwaterError,
+    LooserOverrideError,
+    RetrieverTimeoutError,
+)
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 from tests.engine.support import metric, records
@@ -542,7 +547,7 @@ async def test_dropped_items_count_as_well(
     assert (ctx.content, ctx.freshness_status) == ("kept", "degraded")
 
 
-async def test_a_call_may_ask_for_fresher_or_older_values(
+async def test_a_call_may_ask_for_fresher_but_not_for_older_values(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     made = declared(store, strict=True)
@@ -552,8 +557,9 @@ async def test_a_call_may_ask_for_fresher_or_older_values(
     with pytest.raises(FreshnessSLAError):
         await made.options(freshness_sla="1m")("u1")
     clock.advance("10m")
-    ctx = await made.options(freshness_sla=timedelta(hours=1))("u1")
-    assert (ctx.is_fresh, ctx.freshness_sla_ms) == (True, 3_600_000)
+    for older in (timedelta(hours=1), None):
+        with pytest.raises(LooserOverrideError, match="is looser than the declared 5m"):
+            await made.options(freshness_sla=older)("u1")
 
 
 # What an operator sees

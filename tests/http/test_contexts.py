@@ -74,6 +74,10 @@ def desk(settings: Settings) -> FeatureStore:
     async def strict(user_id: str) -> str:
         return str(await store.get_feature("total_spend", user_id))
 
+    @context(store, max_tokens=60, allow_looser="max_tokens")
+    def lenient(user_id: str) -> str:
+        return user_id
+
     @context(store)
     def broken(user_id: str) -> str:
         raise ValueError("the password is hunter2")
@@ -178,14 +182,30 @@ async def test_a_reference_is_also_taken_among_the_parameters(client: httpx.Asyn
     assert read["interaction_ref"] == {"turn_id": "t1"}
 
 
-async def test_a_call_may_have_another_budget_and_another_sla(client: httpx.AsyncClient) -> None:
-    answer = await assembled(client, max_tokens=8, freshness_sla="1h")
+async def test_a_call_may_tighten_the_budget_and_the_sla(client: httpx.AsyncClient) -> None:
+    answer = await assembled(client, max_tokens=8, freshness_sla="1m")
     assert answer["content"] == "You are a support agent."
-    assert answer["freshness_sla_ms"] == 3_600_000
-    answer = await assembled(client, max_tokens=None, freshness_sla=None)
-    assert answer["lineage"]["max_tokens"] is None
-    assert answer["lineage"]["items_dropped"] == 0
-    assert answer["freshness_sla_ms"] is None
+    assert answer["freshness_sla_ms"] == 60_000
+
+
+async def test_a_call_that_loosens_a_limit_is_refused(client: httpx.AsyncClient) -> None:
+    params = {"user_id": "u1", "question": "?"}
+    body = {"params": params, "freshness_sla": None}
+    response = await client.post("/v1/contexts/support", json=body)
+    told = response.json()
+    assert response.status_code == 422
+    assert told["type"] == "urn:headwater:problem:looser-override"
+    assert told["option"] == "freshness_sla"
+    assert "freshness_sla=None is looser than the declared 5m" in told["detail"]
+
+
+async def test_a_call_may_loosen_the_limits_that_its_context_names(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"params": {"user_id": "u1"}, "max_tokens": None}
+    response = await client.post("/v1/contexts/lenient", json=body)
+    assert response.status_code == 200, response.text
+    assert response.json()["lineage"]["max_tokens"] is None
 
 
 async def test_defaults_degrade_freshness_and_are_named(client: httpx.AsyncClient) -> None:
@@ -535,7 +555,8 @@ async def test_declarations_are_listed(client: httpx.AsyncClient) -> None:
     assert (search["name"], search["top_k"], search["cache_ttl_ms"]) == ("search_docs", 2, 300_000)
     assert (search["timeout_ms"], hangs["timeout_ms"]) == (None, 50)
     contexts = {context["name"]: context for context in declared["contexts"]}
-    assert contexts.keys() == {"support", "strict", "broken", "slow", "waiting"}
+    assert contexts.keys() == {"support", "strict", "lenient", "broken", "slow", "waiting"}
+    assert contexts["lenient"]["allow_looser"] == ["max_tokens"]
     assert contexts["slow"]["timeout_ms"] == 20
     support = contexts["support"]
     assert (support["version"], support["model"]) == ("2", "gpt-4o")

@@ -25,7 +25,7 @@ def name(user_id: str, event: ServiceEvent) -> str:
     return str(event.payload["name"])
 
 
-@store.context(max_tokens=400, freshness_sla="1h")
+@store.context(max_tokens=400, freshness_sla="1h", allow_looser="max_tokens")
 async def page(user_id: str) -> list[ContextItem]:
     await visits.get(user_id)
     return [ContextItem(f"<b>{user_id}</b> & co", required=True)]

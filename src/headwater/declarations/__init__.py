@@ -7,6 +7,7 @@ from headwater.declarations.contexts import (
     Overrides,
     RetrieverDef,
     RetrieverFunction,
+    check_not_looser,
     overrides,
     reference,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "RetrieverDef",
     "RetrieverFunction",
     "annotations_of",
+    "check_not_looser",
     "context",
     "overrides",
     "reference",

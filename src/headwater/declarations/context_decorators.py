@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import time
 from enum import Enum
 from hashlib import sha256
@@ -18,6 +18,7 @@ from headwater.declarations.contexts import (
     Assembles,
     ContextDef,
     ContextFunction,
+    Limit,
     OnOverflow,
     P,
     RetrieverDef,
@@ -48,13 +49,15 @@ def context(
     on_overflow: OnOverflow = "error",
     backfill: bool = False,
     timeout: Duration | None = None,
+    allow_looser: Limit | Iterable[Limit] = (),
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], ContextFunction[P]]:
     """Declare a function that returns items as a context, assembled under a token budget.
 
     The function returns a list of items, one item, or a text, which is a required item. Required
     items are kept; the others by priority, as far as ``max_tokens`` allows. The values that the
-    function reads become lineage, and must not be older than ``freshness_sla``.
+    function reads become lineage, and must not be older than ``freshness_sla``. A call may tighten
+    both limits; it may loosen the ones that ``allow_looser`` names.
 
     >>> @store.context(max_tokens=100)
     ... async def greeting(user_id: str) -> list[ContextItem]:
@@ -72,6 +75,13 @@ def context(
         for option, text in (("model", model), ("version", version)):
             check(option, _A_TEXT, holds=text is None or is_text(text))
         check("on_overflow", "'error' or 'flag'", holds=on_overflow in get_args(OnOverflow))
+        if freshness_strict and freshness_sla is None:
+            raise checks.error(
+                "freshness_strict needs freshness_sla: the age from which values are refused"
+            )
+        looser = (allow_looser,) if isinstance(allow_looser, str) else tuple(allow_looser)
+        limits = get_args(Limit)
+        check("allow_looser", _LIMITS, holds=all(option in limits for option in looser))
         definition = ContextDef(
             name=checks.name,
             version=version,
@@ -89,6 +99,7 @@ def context(
             on_overflow=on_overflow,
             backfill=backfill,
             timeout=checks.span("timeout", timeout),
+            allow_looser=looser,
         )
         runtime_of(store).registry.add_context(definition)
         return ContextFunction(runtime_of(store), definition)
@@ -150,6 +161,7 @@ _ALTERNATIVES: dict[type, str] = {
 }
 _A_SEARCH = "a search; it is empty and would never return results"
 _A_BOOLEAN = "True or False"
+_LIMITS = "'max_tokens', 'freshness_sla', or a list of them"
 _A_TEXT = "a text that UTF-8 can hold"
 
 

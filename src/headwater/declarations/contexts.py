@@ -11,15 +11,17 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
-from headwater.core.durations import Duration, to_timedelta
+from headwater.core.durations import Duration, format_duration, to_timedelta
 from headwater.declarations.items import Chunk
-from headwater.errors import DurationError, InvalidInputError
+from headwater.errors import DurationError, InvalidInputError, LooserOverrideError
 from headwater.errors.hints import Location
 from headwater.records.lineage import Context
 
 P = ParamSpec("P")
 
 OnOverflow = Literal["error", "flag"]
+Limit = Literal["max_tokens", "freshness_sla"]
+"""An option that callers may tighten."""
 
 # Ages are whole milliseconds, and a record holds none that is larger.
 _SHORTEST_SLA = timedelta(milliseconds=1)
@@ -45,6 +47,7 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     on_overflow: OnOverflow = "error"
     backfill: bool = False
     timeout: timedelta | None = None
+    allow_looser: tuple[Limit, ...] = ()
 
 
 class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +116,8 @@ class ContextFunction(Generic[P]):
     ) -> ContextFunction[P]:
         """Return the same context with another budget, SLA or interaction for its calls.
 
-        An option that is not passed stays unchanged; None removes it.
+        An option that is not passed stays unchanged; None removes it. A call raises
+        `LooserOverrideError` if the budget or the SLA is looser than the declaration allows.
         """
         changed = overrides(max_tokens, freshness_sla, interaction_ref, self._overrides)
         return ContextFunction(self._runtime, self.definition, changed)
@@ -156,6 +160,24 @@ def overrides(
     if interaction_ref is not msgspec.UNSET:
         changes["interaction_ref"] = reference(interaction_ref)
     return msgspec.structs.replace(before or Overrides(), **changes)
+
+
+def check_not_looser(definition: ContextDef, overrides: Overrides) -> None:
+    """Raise `LooserOverrideError` if a call loosens a limit that its context does not let it."""
+    limits: tuple[tuple[Limit, Any, Any, Callable[[Any], str]], ...] = (
+        ("max_tokens", overrides.max_tokens, definition.max_tokens, str),
+        ("freshness_sla", overrides.freshness_sla, definition.freshness_sla, _span_text),
+    )
+    for option, value, declared, text in limits:
+        if value is msgspec.UNSET or declared is None or option in definition.allow_looser:
+            continue
+        if value is None or value > declared:
+            shown = "None" if value is None else text(value)
+            raise LooserOverrideError(definition.name, option, shown, text(declared))
+
+
+def _span_text(span: timedelta) -> str:
+    return format_duration(span // _SHORTEST_SLA)
 
 
 def reference(value: object) -> Mapping[str, Any] | None:

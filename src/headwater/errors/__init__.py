@@ -13,6 +13,7 @@ HeadwaterError
 │   └── SigningKeyError         invalid signing key
 ├── InvalidInputError           invalid argument
 │   ├── DurationError           invalid duration
+│   ├── LooserOverrideError     option of one call is looser than its context allows
 │   ├── EventError              invalid event
 │   ├── FeatureValueError       value does not fit its feature's annotated type
 │   ├── RecordValueError        value cannot be represented exactly in a record
@@ -142,6 +143,18 @@ class SigningKeyError(ConfigError):
 
 class InvalidInputError(HeadwaterError):
     """An invalid argument."""
+
+
+class LooserOverrideError(InvalidInputError, ValueError):
+    """An option of one call that is looser than the declaration of its context allows."""
+
+    def __init__(self, context: str, option: str, value: str, declared: str) -> None:
+        self.option = option
+        super().__init__(
+            f"context {context!r}: {option}={value} is looser than the declared {declared}, and "
+            f"callers may only tighten it; pass {declared} or less, or declare the context with "
+            f"allow_looser={option!r}"
+        )
 
 
 class DurationError(InvalidInputError, ValueError):

@@ -82,6 +82,7 @@ class ContextListing(msgspec.Struct, frozen=True, kw_only=True):
     on_overflow: str
     backfill: bool
     timeout_ms: int | None
+    allow_looser: Sequence[str]
 
 
 class StoreListing(msgspec.Struct, frozen=True, kw_only=True):

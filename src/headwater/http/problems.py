@@ -56,6 +56,9 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.FieldError: Rule(
         422, "invalid-input", "Invalid input", ("index", "field", "nearest")
     ),
+    errors.LooserOverrideError: Rule(
+        422, "looser-override", "Option is looser than declared", ("option",)
+    ),
     errors.DurationError: Rule(422, "invalid-duration", "Invalid duration"),
     errors.EventError: Rule(422, "invalid-event", "Invalid event", ("index",)),
     errors.FeatureValueError: Rule(

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.clock import Clock
-from headwater.declarations import Chunk, ContextDef, Overrides, RetrieverDef
+from headwater.declarations import (
+    Chunk,
+    ContextDef,
+    Overrides,
+    RetrieverDef,
+    check_not_looser,
+)
 from headwater.declarations.registry import Registry
 from headwater.engine.engines import Engines
 from headwater.features.frame import current_replay, track_search
@@ -53,8 +59,11 @@ class Runtime:
         overrides: Overrides,
     ) -> Context:
         """Assemble a declared context."""
-        engine = await self.open()
-        run = current_replay() or engine.assembler.run
+        run = current_replay()
+        if run is None:
+            # A replay repeats the options of a call that was allowed at its time.
+            check_not_looser(context, overrides)
+            run = (await self.open()).assembler.run
         return await run(context, arguments, named, overrides)
 
     async def retrieve(

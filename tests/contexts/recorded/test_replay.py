@@ -165,11 +165,11 @@ async def test_a_replay_and_its_inner_contexts_are_neither_recorded_nor_counted(
 
 async def test_a_replay_keeps_to_the_budget_and_the_sla_of_the_recorded_call(shop: Shop) -> None:
     await shop.spends("u1", 5)
-    made = await shop.support.options(max_tokens=20, freshness_sla="2h")("u1")
+    made = await shop.support.options(max_tokens=20, freshness_sla="30m")("u1")
     again = await shop.store.replay(made.context_id, "live")
     assert again.context is not None
     assert again.context.lineage.max_tokens == 20
-    assert again.context.freshness_sla_ms == 7_200_000
+    assert again.context.freshness_sla_ms == 1_800_000
     assert again.content == made.content
 
 
