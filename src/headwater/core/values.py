@@ -10,6 +10,7 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 from uuid_utils import uuid7
 
 from headwater.core.clock import from_micros, to_micros
@@ -79,6 +80,14 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             )
         if not has_supported_year(self.timestamp):
             raise EventError(f"timestamp {self.timestamp.isoformat()} is {OUT_OF_RANGE}")
+
+
+def with_own_payload(event: ServiceEvent) -> ServiceEvent:
+    """Return a copy of an event that shares no list or dict with it, at any depth."""
+    copied: ServiceEvent = event.__copy__()  # type: ignore[attr-defined]  # missing in stubs
+    # The constructor would check everything again: this is a hot path.
+    force_setattr(copied, "payload", msgspec.to_builtins(event.payload))
+    return copied
 
 
 def has_supported_year(at: datetime) -> bool:

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
-from headwater.core.values import ServiceEvent
+from headwater.core.values import ServiceEvent, with_own_payload
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
@@ -98,7 +98,9 @@ class EventHandlers:
             transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
             token = enter(Frame(transaction))
             try:
-                value = await self._calls.call(slot, feature, event.entity_id, event)
+                # Handlers may change the payload, also of a run that fails.
+                own = with_own_payload(event)
+                value = await self._calls.call(slot, feature, event.entity_id, own)
                 if feature.codec.kind != "none":
                     transaction.stage(feature, event.entity_id, value)
             except HeadwaterError as error:
