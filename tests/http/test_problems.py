@@ -150,6 +150,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "too-large": 413,
         "media-type": 415,
         "invalid-input": 422,
+        "looser-override": 422,
         "invalid-duration": 422,
         "invalid-event": 422,
         "invalid-feature-value": 422,

@@ -12,8 +12,8 @@ HeadwaterError
 │   ├── MissingExtraError       optional driver not installed
 │   └── SigningKeyError         invalid signing key
 ├── InvalidInputError           invalid argument
-│   ├── DurationError           invalid duration
 │   ├── LooserOverrideError     option of one call is looser than its context allows
+│   ├── DurationError           invalid duration
 │   ├── EventError              invalid event
 │   ├── FeatureValueError       value does not fit its feature's annotated type
 │   ├── RecordValueError        value cannot be represented exactly in a record
