@@ -177,7 +177,7 @@ CASES = (
             floor_is=f"count, hash and {shared} in SQLite",
             peer=fabra.contexts(number),
             peer_is=fabra.NAME,
-            targets=(TimesFloor(0.5), TimesPeer(10)),
+            targets=(TimesFloor(0.4), TimesPeer(10)),
         )
         for clients, number, measure, shared in CLIENTS
     ),
@@ -190,7 +190,7 @@ CASES = (
             floor_is=f"count, hash and {shared} in the same Postgres",
             peer=fabra.contexts(number, on_servers=True),
             peer_is=fabra.NAME,
-            targets=(TimesFloor(0.5), TimesPeer(10)),
+            targets=(TimesFloor(0.4),),
         )
         for clients, number, measure, shared in CLIENTS
     ),

@@ -1,10 +1,10 @@
 """Fabra as a contestant: its worker over a real Redis, its `fabra serve`, and its contexts."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.case import Contestant, Effort, Measure
+from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure
 from bench.environment import Environment
 from bench.process import ROOT, Command, free_port, measuring, scratch, serving
 from bench.production import API_KEY, durable_postgres_url, redis_url
@@ -18,6 +18,8 @@ _ENVIRONMENT = Environment("Fabra 2.3.3", Path(__file__).with_name("requirements
 # In memory, or Fabra would keep its offline store in the home directory.
 SETTINGS = {"FABRA_DUCKDB_PATH": ":memory:"}
 
+ATTEMPTS = 3
+
 
 @contextmanager
 def worker(effort: Effort) -> Iterator[Measure]:
@@ -25,8 +27,17 @@ def worker(effort: Effort) -> Iterator[Measure]:
     python = _ENVIRONMENT.ready() / "python"
     command: Command = [python, INSIDE / "drain.py", str(effort.peer_events)]
     settings = {**SETTINGS, "FABRA_REDIS_URL": redis_url()}
-    with measuring("fabra-worker", command, settings) as measure:
-        yield measure
+    # A process for each round: its clients keep connections of event loops that have ended.
+    yield lambda: _measured_once("fabra-worker", command, settings)
+
+
+def _measured_once(name: str, command: Command, settings: Mapping[str, str]) -> Figure:
+    """Return the figure of a new process; start another one if its connection breaks."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(ContestantFailedError), measuring(name, command, settings) as measure:
+            return measure()
+    with measuring(name, command, settings) as measure:
+        return measure()
 
 
 def contexts(clients: int, *, on_servers: bool = False) -> Contestant:
