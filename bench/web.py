@@ -94,7 +94,15 @@ def ingest_ours(effort: Effort) -> Iterator[Measure]:
     """`headwater serve` as anyone runs it whose workers are elsewhere."""
     port = free_port()
     headers = {"X-API-Key": API_KEY}
-    command: Command = [HEADWATER, "serve", "bench/features.py", "--no-worker", "--port", str(port)]
+    command: Command = [
+        HEADWATER,
+        "serve",
+        "bench/features.py",
+        "--workers",
+        "0",
+        "--port",
+        str(port),
+    ]
     with serving("redis-ours-ingest", command, lambda: listens(port), new_store()):
         yield loaded(port, headers, effort, INGEST, EVENT)
 

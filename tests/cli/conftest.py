@@ -121,6 +121,7 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.pid = self._process.pid
 
     def next_line(self) -> Any:
         """Wait for the next line of JSON."""

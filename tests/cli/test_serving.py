@@ -103,7 +103,7 @@ def test_a_worker_ends_with_0_and_loses_nothing(folder: Path, run: Run, start: S
 def test_a_worker_handles_the_events_of_a_server_without_a_worker(
     folder: Path, run: Run, start: Start
 ) -> None:
-    url = start("serve", "--no-worker", "--port", "0").next_line()["url"]
+    url = start("serve", "--workers", "0", "--port", "0").next_line()["url"]
     worker = start("worker", "features.py")
     worker.next_line()
     ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})
@@ -232,7 +232,7 @@ def test_a_mistake_while_reloading_waits_for_the_next_change(folder: Path, start
 
 
 def test_a_port_in_use_is_an_error(start: Start, run: Run) -> None:
-    url = start("serve", "--no-worker", "--port", "0").next_line()["url"]
+    url = start("serve", "--workers", "0", "--port", "0").next_line()["url"]
     port = str(urlsplit(url).port)
     refused = run("serve", "--port", port)
     assert refused.code == 1
@@ -247,7 +247,7 @@ def test_a_server_prints_its_url_and_a_first_command(
 
     monkeypatch.setattr("headwater.cli.serve.serve_http", serve)
     monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
-    said = run("serve", "--no-worker").out
+    said = run("serve", "--workers", "0").out
     assert "Serving features.py at http://127.0.0.1:8000 (data in .headwater)." in said
     assert "start one: headwater worker features.py" in said
     assert "headwater events publish purchase ID KEY=VALUE --file features.py" in said

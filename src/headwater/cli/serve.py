@@ -1,4 +1,4 @@
-"""`headwater serve`: HTTP API, worker and scheduler in one process."""
+"""`headwater serve`: the HTTP API, with workers in this process or in child processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ from headwater.cli.options import AsJson, FileArgument, command_group, declared_
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
 from headwater.cli.runner import new_store_notice, run_long
+from headwater.cli.worker_processes import SupervisedWorkers, worker_command
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
@@ -33,9 +34,14 @@ def serve(
             min=0, max=65_535, help="Port to listen on; 0 takes a free port. Default: http.port."
         ),
     ] = None,
-    worker: Annotated[
-        bool, typer.Option("--worker/--no-worker", help="Handle events in this process too.")
-    ] = True,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Worker processes to start; 0 for none. Default: in production worker.processes, "
+            "in development a worker inside this process.",
+        ),
+    ] = None,
     reload: Annotated[
         bool,
         typer.Option("--reload", help="Restart when a Python file in the file's folder changes."),
@@ -43,13 +49,14 @@ def serve(
     restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve a features file: HTTP API, worker and scheduler in one process.
+    """Serve a features file: HTTP API, workers and scheduler.
 
-    On SIGTERM or Ctrl-C it finishes the current work and exits. A second signal ends it at once.
+    A worker process that ends is started again, and all of them end with the server. On SIGTERM or
+    Ctrl-C they finish the current work and exit. A second signal ends them at once.
     """
     path = features_file(file)
     if reload:
-        options = [] if worker else ["--no-worker"]
+        options = [] if workers is None else ["--workers", str(workers)]
         options += ["--json"] if as_json else []
         options += ["--host", host] if host is not None else []
         options += ["--port", str(port)] if port is not None else []
@@ -58,6 +65,8 @@ def serve(
     host = store.settings.http.host if host is None else host
     port = store.settings.http.port if port is None else port
 
+    if workers is None and store.settings.env == "production":
+        workers = store.settings.worker.processes
     announce_if_new = new_store_notice(store.settings)
 
     def ready(url: str) -> None:
@@ -65,20 +74,29 @@ def serve(
         if as_json:
             print_json_line({"url": url})
         else:
-            _print_welcome(store, path, url, worker=worker, restarted=restarted)
+            _print_welcome(store, path, url, workers=workers, restarted=restarted)
 
-    run_long(serve_http(store, host=host, port=port, worker=worker, on_ready=ready))
+    run_long(
+        serve_http(
+            store,
+            host=host,
+            port=port,
+            worker=workers is None,
+            processes=SupervisedWorkers(worker_command(path), workers) if workers else None,
+            on_ready=ready,
+        )
+    )
 
 
 def _print_welcome(
-    store: FeatureStore, path: Path, url: str, *, worker: bool, restarted: bool
+    store: FeatureStore, path: Path, url: str, *, workers: int | None, restarted: bool
 ) -> None:
     settings = store.settings
     place = "in Redis and Postgres" if on_servers(settings) else f"in {settings.home}"
     typer.echo(f"Serving {path} at {url} (data {place}).")
     if restarted:
         return
-    if not worker:
+    if workers == 0:
         typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
     typer.echo("\nTry in another terminal:")
     for command in _commands_to_try(runtime_of(store).registry, quote(str(path))):

@@ -7,6 +7,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.runner import new_store_notice, run_long
+from headwater.cli.supervisor_link import follow_supervisor
 from headwater.engine.worker import Worker
 from headwater.http.server import serve_worker
 from headwater.store.feature_store import FeatureStore
@@ -26,6 +27,7 @@ def worker(
             help="Port of /metrics, /healthz and /readyz; 0 for none. Default: the setting.",
         ),
     ] = None,
+    supervisor: Annotated[int | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Handle events and scheduled refreshes for a features file, together with other workers.
@@ -35,8 +37,18 @@ def worker(
     path = features_file(file)
     store = declared_store(path)
     settings = store.settings
+    if supervisor is not None:
+        run_long(_work_supervised(store, supervisor))
+        return
     port = settings.worker.metrics_port if metrics_port is None else metrics_port
     run_long(_work(store, port, str(path), as_json=as_json))
+
+
+async def _work_supervised(store: FeatureStore, descriptor: int) -> None:
+    """Run a worker that `headwater serve` has started, which reports its metrics."""
+    worker, settings = Worker(store), store.settings
+    follow_supervisor(descriptor, worker, settings.worker.drain_timeout)
+    await serve_worker(store, worker, host=settings.http.host, port=None)
 
 
 async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from headwater.http.health import Probes
 from headwater.http.ingest import Ingest
 from headwater.http.openapi import document
 from headwater.http.problems import log_problem, problem_response
+from headwater.http.process_reports import WorkerProcesses
 from headwater.http.records import Records
 from headwater.http.request_errors import MethodError, NoRouteError
 from headwater.http.request_metrics import RequestMetrics
@@ -32,24 +33,28 @@ from headwater.store.feature_store import FeatureStore
 _UNMATCHED = Resource("(unmatched)")
 
 
-def create_app(store: FeatureStore) -> App:
+def create_app(store: FeatureStore, processes: WorkerProcesses | None = None) -> App:
     """Return the ASGI application that serves a store, to run or to mount in another.
+
+    Metrics and readiness include those of the worker ``processes``.
 
     Example:
         >>> app = create_app(FeatureStore())  # uvicorn main:app
     """
     metrics = RequestMetrics(has_log=store.settings.http.access_log)
-    return App(store, Guard(store.settings), metrics, routes_of(store, metrics))
+    return App(store, Guard(store.settings), metrics, routes_of(store, metrics, processes))
 
 
 def create_worker_app(store: FeatureStore, worker: Worker) -> App:
     """Return the ASGI application of a worker, which serves only its metrics and probes."""
     metrics = RequestMetrics(has_log=store.settings.http.access_log)
     guard = Guard(store.settings, serves_data=False)
-    return App(store, guard, metrics, Probes(store, metrics, worker).routes())
+    return App(store, guard, metrics, Probes(store, metrics, worker=worker).routes())
 
 
-def routes_of(store: FeatureStore, metrics: RequestMetrics) -> list[Route]:
+def routes_of(
+    store: FeatureStore, metrics: RequestMetrics, processes: WorkerProcesses | None = None
+) -> list[Route]:
     """Return the route table."""
 
     async def list_declarations() -> StoreListing:
@@ -65,7 +70,7 @@ def routes_of(store: FeatureStore, metrics: RequestMetrics) -> list[Route]:
         *Ingest(store).routes(),
         *Contexts(store).routes(),
         *Records(store).routes(),
-        *Probes(store, metrics).routes(),
+        *Probes(store, metrics, processes=processes).routes(),
         Route("GET", "/api/store", list_declarations),
         Route("GET", "/openapi.json", openapi, documents=dict[str, Any]),
     ]

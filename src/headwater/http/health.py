@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.errors import BackendError
+from headwater.http.process_reports import MergedMetrics, Report, WorkerProcesses
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
@@ -31,14 +33,23 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class Probes:
-    """Answers health probes and metric scrapes of a server or, with ``worker``, of a worker."""
+    """Answers health probes and metric scrapes of a server or, with ``worker``, of a worker.
+
+    The answers of a server include its worker ``processes``.
+    """
 
     def __init__(
-        self, store: FeatureStore, metrics: RequestMetrics, worker: Worker | None = None
+        self,
+        store: FeatureStore,
+        metrics: RequestMetrics,
+        *,
+        worker: Worker | None = None,
+        processes: WorkerProcesses | None = None,
     ) -> None:
         self._store = store
         self._metrics = metrics
         self._worker = worker
+        self._processes = processes
 
     def routes(self) -> list[Route]:
         return [
@@ -59,6 +70,7 @@ class Probes:
             parts = [Health("store", ok=False, detail=str(error))]
         if self._worker is not None:
             parts.append(self._worker.health())
+        parts += [report.health for report in (await self._reports()).values()]
         failed = [part for part in parts if not part.ok]
         for part in failed:
             log.warning("not ready", part=part.name, detail=part.detail)
@@ -73,4 +85,8 @@ class Probes:
     async def metrics(self) -> ApiResponse:
         """Return the metrics in the Prometheus text format."""
         self._metrics.flush()
-        return ApiResponse(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        merged = MergedMetrics(await self._reports())
+        return ApiResponse(generate_latest(merged), media_type=CONTENT_TYPE_LATEST)
+
+    async def _reports(self) -> Mapping[str, Report]:
+        return {} if self._processes is None else await self._processes.reports()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, repeat
+from typing import Protocol
 
 import uvicorn
 
@@ -24,6 +25,7 @@ from headwater.errors import ConfigError
 from headwater.http.access import check_address
 from headwater.http.app import App, create_app, create_worker_app
 from headwater.http.problems import format_traceback
+from headwater.http.process_reports import WorkerProcesses
 from headwater.store.feature_store import FeatureStore
 
 _KEEP_ALIVE_SECONDS = 30
@@ -32,20 +34,31 @@ _QUIET_STOP_SECONDS = 0.3
 _LISTEN_BACKLOG = 2048
 
 
+class Runs(Protocol):
+    """A worker in this process, or worker processes."""
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 async def serve(
     store: FeatureStore,
     *,
     host: str,
     port: int,
     worker: bool = True,
+    processes: WorkerProcesses | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a stop signal, then finish running requests and close the store.
 
-    If the worker fails, the server stops too, because it would accept events that none handles.
+    The ``worker`` runs in this process. If it fails, the server stops too, because it would accept
+    events that none handles. Worker ``processes`` are stopped with the server and report to it.
     """
-    runs = Worker(store) if worker else None
-    await _serve(store, create_app(store), runs, (host, port), on_ready, has_contexts=True)
+    runs = Worker(store) if worker else processes
+    app = create_app(store, processes)
+    await _serve(store, app, runs, (host, port), on_ready, has_contexts=True)
 
 
 async def serve_worker(
@@ -68,7 +81,7 @@ async def serve_worker(
 async def _serve(
     store: FeatureStore,
     app: App,
-    worker: Worker | None,
+    worker: Runs | None,
     address: tuple[str, int],
     on_ready: Callable[[str], None] | None,
     *,
@@ -147,7 +160,7 @@ class _Server(uvicorn.Server):
 
 async def _run(
     server: _Server | None,
-    worker: Worker | None,
+    worker: Runs | None,
     drain: float,
     on_running: Callable[[], None] | None = None,
 ) -> None:
@@ -175,7 +188,7 @@ async def _run(
             task.result()
 
 
-def _stop(server: _Server | None, worker: Worker | None) -> None:
+def _stop(server: _Server | None, worker: Runs | None) -> None:
     if server:
         server.should_exit = True
     if worker:

@@ -96,6 +96,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         Seconds, "seconds that a stopping worker may take to finish a batch"
     ] = 30.0
     metrics_port: Annotated[Port, "port for metrics and probes of a worker; 0 for none"] = 0
+    processes: Annotated[
+        Limit, "worker processes that `headwater serve` starts in production; 0 for none"
+    ] = 1
 
 
 class HttpSettings(msgspec.Struct, frozen=True):

@@ -1,0 +1,184 @@
+"""The worker processes of `headwater serve --workers N`."""
+
+import http.client
+import os
+import re
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from headwater.settings.schema import Settings
+from tests.cli.conftest import Process, Start, wait_until
+from tests.cli.test_serving import ask
+
+DEADLY = """
+import os
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="visit", default=0)
+async def visits(user_id: str, event: ServiceEvent) -> int:
+    return await store.get_feature("visits", user_id) + 1
+
+@feature(entity=User, trigger="poison")
+def poison(user_id: str, event: ServiceEvent) -> int:
+    os._exit(7)
+"""
+
+
+def started_worker(server: Process) -> int:
+    """Wait until one more worker process has started, and return its process id."""
+    line = server.errors_until('"event":"worker started"').splitlines()[-1]
+    return int(msgspec.json.decode(line)["worker"].rsplit("-", 2)[1])
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended; one that no parent has waited for counts as ended."""
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def metrics(url: str) -> str:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection.request("GET", "/metrics")
+    try:
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def visits(url: str) -> object:
+    return ask(url, "GET", "/v1/features/visits?entity_id=u1")[1]["value"]
+
+
+def visit(url: str) -> None:
+    assert ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})[0] == 202
+
+
+def test_a_worker_process_that_ends_is_restarted_and_the_api_goes_on(start: Start) -> None:
+    server = start("serve", "--port", "0", "--workers", "1")
+    url = server.next_line()["url"]
+    first = started_worker(server)
+    os.kill(first, signal.SIGKILL)
+    said = server.errors_until("worker process ended; restarting")
+    assert '"exit_status":"SIGKILL"' in said
+    assert ask(url, "GET", "/healthz")[0] == 200
+    visit(url)
+    assert started_worker(server) != first
+    wait_until(lambda: visits(url) == 1)
+    assert "headwater_worker_restarts_total 1.0" in metrics(url)
+    assert server.end().code == 0
+
+
+def test_a_handler_that_ends_its_process_does_not_end_the_api(folder: Path, start: Start) -> None:
+    (folder / "features.py").write_text(DEADLY)
+    server = start("serve", "--port", "0", "--workers", "1", HEADWATER_WORKER_MAX_DELIVERIES="1")
+    url = server.next_line()["url"]
+    assert ask(url, "POST", "/ingest/poison", {"entity_id": "u1"})[0] == 202
+    assert '"exit_status":7' in server.errors_until("worker process ended; restarting")
+    assert ask(url, "GET", "/healthz")[0] == 200
+    server.errors_until('"event":"event given up"')
+    visit(url)
+    wait_until(lambda: visits(url) == 1)
+    assert server.end().code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_api_and_worker_processes(start: Start, number: signal.Signals) -> None:
+    server = start("serve", "--port", "0", "--workers", "2")
+    server.next_line()
+    workers = [started_worker(server), started_worker(server)]
+    ended = server.end(number)
+    assert ended.code == 0
+    assert ended.err.count('"event":"worker stopped"') == 2
+    assert "restarting" not in ended.err
+    assert all(has_ended(worker) for worker in workers)
+
+
+def test_worker_processes_end_with_a_server_that_is_killed(start: Start) -> None:
+    server = start("serve", "--port", "0", "--workers", "2")
+    server.next_line()
+    workers = [started_worker(server), started_worker(server)]
+    ended = server.end(signal.SIGKILL)
+    assert ended.err.count('"event":"server ended; stopping"') == 2
+    wait_until(lambda: all(has_ended(worker) for worker in workers))
+
+
+def test_metrics_and_readiness_of_the_server_include_its_worker_processes(start: Start) -> None:
+    server = start("serve", "--port", "0", "--workers", "2")
+    url = server.next_line()["url"]
+    started_worker(server)
+    hung = started_worker(server)
+    visit(url)
+
+    def reported() -> bool:
+        text = metrics(url)
+        counts = re.findall(
+            r'^headwater_events_processed_total\{event_type="visit",worker="[12]"\} 1.0$',
+            text,
+            re.M,
+        )
+        measured = re.findall(r'^headwater_lag_events\{worker="[12]"\} 0.0$', text, re.M)
+        return len(counts) == 1 and len(measured) == 2
+
+    wait_until(reported)
+    text = metrics(url)
+    assert not re.search(r"^headwater_lag_events NaN$", text, re.M)
+    assert text.count("# TYPE headwater_lag_events gauge") == 1
+
+    def parts() -> dict[str, bool]:
+        return {part["name"]: part["ok"] for part in ask(url, "GET", "/readyz")[1]["parts"]}
+
+    wait_until(lambda: parts() == {"sqlite": True, "worker 1": True, "worker 2": True})
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        wait_until(lambda: sorted(parts().values()) == [False, True, True])
+        status, body = ask(url, "GET", "/readyz")
+        assert (status, body["status"]) == (200, "degraded")
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    wait_until(lambda: all(parts().values()))
+    assert server.end().code == 0
+
+
+def test_without_worker_processes_events_wait(start: Start) -> None:
+    server = start("serve", "--port", "0", "--workers", "0")
+    url = server.next_line()["url"]
+    visit(url)
+    assert "headwater_lag_events NaN" in metrics(url)
+    ended = server.end()
+    assert ended.code == 0
+    assert "worker started" not in ended.err
+
+
+def test_in_production_a_server_starts_one_worker_process(
+    production: Settings, start: Start
+) -> None:
+    environment = {
+        "HEADWATER_REDIS_URL": production.redis.url,
+        "HEADWATER_REDIS_PREFIX": production.redis.prefix,
+        "HEADWATER_POSTGRES_URL": production.postgres.url,
+        "HEADWATER_POSTGRES_SCHEMA": production.postgres.schema,
+        "HEADWATER_ENV": "production",
+        "HEADWATER_API_KEY": "sesame",
+    }
+    assert start("migrate", **environment).end(None).code == 0
+    server = start("serve", "--port", "0", **environment)
+    server.next_line()
+    worker = started_worker(server)
+    assert not has_ended(worker)
+    assert worker != server.pid
+    ended = server.end()
+    assert ended.code == 0
+    assert ended.err.count('"event":"worker stopped"') == 1
+    assert has_ended(worker)
