@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import ClosedError, EventError
+from headwater.errors import ClosedError, EventConflict, EventConflictError, EventError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, past, until
@@ -62,14 +63,56 @@ async def test_an_event_published_before_the_store_was_closed_takes_effect_after
     assert await store.get_feature("journal", "u1") == [1]
 
 
-async def test_an_event_id_that_is_published_again_takes_effect_once(store: FeatureStore) -> None:
+async def test_an_event_id_that_is_published_again_takes_effect_once(
+    store: FeatureStore, clock: ManualClock
+) -> None:
     declare_journal(store)
     await store.publish("note", "u1", {"number": 1}, event_id="e1")
-    await store.publish("note", "u1", {"number": 2}, event_id="e1")
-    again = await store.bus.publish(ServiceEvent("note", "u1", {"number": 3}, event_id="e1"))
+    clock.advance("1s")
+    await store.publish("note", "u1", {"number": 1}, event_id="e1")
+    again = await store.bus.publish(ServiceEvent("note", "u1", {"number": 1}, event_id="e1"))
     await store.drain()
     assert again.duplicate
     assert await store.get_feature("journal", "u1") == [1]
+
+
+async def test_one_event_id_for_40_entities_is_40_events(store: FeatureStore) -> None:
+    declare_journal(store)
+    for number in range(40):
+        await store.publish("note", f"u{number}", {"number": number}, event_id="e1")
+    await store.drain()
+    journals = [await store.get_feature("journal", f"u{number}") for number in range(40)]
+    assert journals == [[number] for number in range(40)]
+
+
+async def test_the_same_event_id_with_other_content_is_an_error_that_names_the_difference(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    declare_journal(store)
+    first = await store.publish("note", "u1", {"number": 1}, event_id="e1")
+    with pytest.raises(EventConflictError, match=r"'e1' of entity 'u1'.*\(payload differs\)"):
+        await store.publish("note", "u1", {"number": 2}, event_id="e1")
+    fresh = ServiceEvent("note", "u1", {"number": 3}, clock.now())
+    renamed = msgspec.structs.replace(first, event_type="memo")
+    with pytest.raises(EventConflictError, match="the other 2 events") as caught:
+        await store.bus.publish_many([first, renamed, fresh])
+    assert caught.value.conflicts == [
+        EventConflict(1, "u1", "e1", "event_type was 'note', is 'memo'")
+    ]
+    await store.drain()
+    assert await store.get_feature("journal", "u1") == [1, 3]
+
+
+async def test_the_order_of_a_payloads_keys_is_not_its_content(store: FeatureStore) -> None:
+    await store.publish("note", "u1", {"a": 1, "b": {"c": 2, "d": 3}}, event_id="e1")
+    again = ServiceEvent("note", "u1", {"b": {"d": 3, "c": 2}, "a": 1}, event_id="e1")
+    assert (await store.bus.publish(again)).duplicate
+
+
+async def test_event_ids_of_redriven_dead_letters_are_reserved(store: FeatureStore) -> None:
+    with pytest.raises(EventError, match=r"'redrive:7' is reserved.*choose another id"):
+        await store.publish("note", "u1", {"number": 1}, event_id="redrive:7")
+    assert await backlog(store) == 0
 
 
 async def test_an_event_id_is_forgotten_when_the_dedup_window_is_over(

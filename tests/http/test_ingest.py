@@ -60,6 +60,40 @@ async def test_a_repeated_event_id_counts_once_and_is_reported(
     assert await spent(store) == 10
 
 
+async def test_a_repeated_event_id_with_other_content_is_409(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    body = {"entity_id": "u1", "payload": {"amount": 10}, "event_id": "e1"}
+    await client.post("/ingest/purchase", json=body)
+    response = await client.post("/ingest/purchase", json=body | {"payload": {"amount": 11}})
+    assert response.status_code == 409
+    problem = problem_of(response)
+    assert problem["type"] == "urn:headwater:problem:event-conflict"
+    assert problem["conflicts"] == [
+        {"index": 0, "entity_id": "u1", "event_id": "e1", "problem": "payload differs"}
+    ]
+    assert await spent(store) == 10
+
+
+async def test_a_batch_reports_every_conflict_and_accepts_the_rest(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    changed = PURCHASE | {"event_type": "refund"}
+    batch = [PURCHASE | {"event_id": "e1"}, changed | {"event_id": "e1"}, PURCHASE]
+    response = await client.post("/ingest", json=batch)
+    assert response.status_code == 409
+    (conflict,) = problem_of(response)["conflicts"]
+    assert (conflict["index"], conflict["event_id"]) == (1, "e1")
+    assert "the other 2 events" in problem_of(response)["detail"]
+    assert await spent(store) == 20
+
+
+async def test_a_reserved_event_id_is_422(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/visit", json={"entity_id": "u1", "event_id": "redrive:1"})
+    assert response.status_code == 422
+    assert "reserved" in problem_of(response)["detail"]
+
+
 async def test_events_without_an_id_are_never_duplicates(
     store: FeatureStore, client: httpx.AsyncClient
 ) -> None:

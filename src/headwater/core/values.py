@@ -6,7 +6,7 @@ worker creates so many that the garbage collector would take a tenth of its time
 
 from __future__ import annotations
 
-from datetime import MAXYEAR, MINYEAR, UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta, timezone
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +22,9 @@ INTERNAL = "headwater."
 
 MALFORMED = f"{INTERNAL}malformed"
 """The type given to an entry of the log that cannot be decoded as an event."""
+
+REDRIVE = "redrive:"
+"""The prefix of the event ids of redriven dead letters."""
 
 LONGEST_NAME = 256
 LONGEST_ID = 1024
@@ -40,12 +43,26 @@ def new_id() -> str:
     return str(uuid7())
 
 
+_ASSIGNED = timezone(timedelta(0), "UTC")
+"""UTC, told apart by its identity: the time zone of timestamps that the sender did not give."""
+
+
+def assigned(moment: datetime) -> datetime:
+    """Return a UTC time as the timestamp of an event whose sender gave none."""
+    return moment.replace(tzinfo=_ASSIGNED)
+
+
+def is_assigned(timestamp: datetime) -> bool:
+    """Return whether the sender of an event gave no timestamp, so that it got the current time."""
+    return timestamp.tzinfo is _ASSIGNED
+
+
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return datetime.now(_ASSIGNED)
 
 
 class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened to one entity."""
+    """Something that happened to one entity; its timestamp is in UTC."""
 
     event_type: str
     entity_id: str
@@ -54,7 +71,7 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
     event_id: str = msgspec.field(default_factory=new_id)
 
     def __post_init__(self) -> None:
-        a, b, c = self.event_type, self.entity_id, self.event_id
+        a, b, c, at = self.event_type, self.entity_id, self.event_id, self.timestamp
         # Nearly all events are valid, so check everything at once first: this is a hot path.
         if (
             type(a) is type(b) is type(c) is str
@@ -64,9 +81,9 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             and len(text := a + b + c) <= LONGEST_NAME
             and text.isprintable()
             and type(self.payload) is dict
-            and type(self.timestamp) is datetime
-            and self.timestamp.tzinfo is not None
-            and has_supported_year(self.timestamp)
+            and type(at) is datetime
+            and ((zone := at.tzinfo) is UTC or zone is _ASSIGNED)
+            and MINYEAR < at.year < MAXYEAR
         ):
             return
         _check_text("event_type", a, LONGEST_NAME)
@@ -74,12 +91,15 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
         _check_text("event_id", c, LONGEST_ID)
         if not isinstance(self.payload, dict):
             raise EventError(f"payload must be an object, not {type(self.payload).__name__}")
-        if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
+        if not isinstance(at, datetime) or at.tzinfo is None:
             raise EventError(
                 "timestamp must be a datetime with a time zone, for example datetime.now(UTC)"
             )
-        if not has_supported_year(self.timestamp):
-            raise EventError(f"timestamp {self.timestamp.isoformat()} is {OUT_OF_RANGE}")
+        if not has_supported_year(at):
+            raise EventError(f"timestamp {at.isoformat()} is {OUT_OF_RANGE}")
+        if at.tzinfo is not UTC and at.tzinfo is not _ASSIGNED:
+            # Handlers see the same time in every environment, not the sender's time zone.
+            msgspec.structs.force_setattr(self, "timestamp", at.astimezone(UTC))
 
 
 def with_own_payload(event: ServiceEvent) -> ServiceEvent:

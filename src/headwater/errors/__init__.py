@@ -40,6 +40,7 @@ HeadwaterError
 ├── CommitError                 batch was not committed and will be read again
 │   ├── LeaseLostError          another worker holds the partition
 │   └── VersionConflictError    entity changed while the batch ran
+├── EventConflictError          event id already accepted with other content
 ├── ImmutableRecordError        different record already stored under this id
 ├── DamagedRecordError          stored record is unreadable
 ├── SignatureError              record cannot be signed, or its signature cannot be read
@@ -55,6 +56,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from headwater.errors.hints import Location, closest, nearest
 
@@ -391,6 +394,38 @@ class VersionConflictError(CommitError):
     def __init__(self, partition: int) -> None:
         self.partition = partition
         super().__init__(f"an entity of partition {partition} changed while its batch ran")
+
+
+class EventConflict(msgspec.Struct, frozen=True):
+    """An event whose id was accepted with other content; ``index`` is its place in the batch."""
+
+    index: int
+    entity_id: str
+    event_id: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"event {self.event_id!r} of entity {self.entity_id!r} was accepted before with other "
+            f"content ({self.problem})"
+        )
+
+
+class EventConflictError(HeadwaterError):
+    """Events whose ids were accepted for their entities with other content; they are not stored."""
+
+    _shown = 5
+
+    def __init__(self, conflicts: Sequence[EventConflict], events: int) -> None:
+        self.conflicts = list(conflicts)
+        problems = list(map(str, conflicts[: self._shown]))
+        if len(conflicts) > self._shown:
+            problems.append(f"{len(conflicts) - self._shown} more events")
+        accepted = events - len(conflicts)
+        others = f", the other {accepted} events of the batch were accepted" if accepted else ""
+        super().__init__(
+            f"{'; '.join(problems)}: not stored{others}; give each new event an event_id of its own"
+        )
 
 
 class ImmutableRecordError(HeadwaterError):

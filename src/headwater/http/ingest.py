@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from headwater.core.values import ServiceEvent
+from headwater.core.values import ServiceEvent, assigned
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError
 from headwater.http.request_errors import BacklogError, FieldError, MalformedError
@@ -104,7 +104,9 @@ class Ingest:
             raise EventError(error.problem, index) from error
 
     def _event(self, event_type: str, body: EventBody) -> ServiceEvent:
-        optional: dict[str, Any] = {"timestamp": body.timestamp or self._store.clock.now()}
+        optional: dict[str, Any] = {
+            "timestamp": body.timestamp or assigned(self._store.clock.now())
+        }
         if body.event_id is not None:
             optional["event_id"] = body.event_id
         return ServiceEvent(event_type, body.entity_id, body.payload, **optional)

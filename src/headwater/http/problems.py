@@ -50,6 +50,9 @@ RULES: dict[type[BaseException], Rule] = {
     errors.ImmutableRecordError: Rule(
         409, "immutable-record", "Record is immutable", ("context_id", "stored", "given")
     ),
+    errors.EventConflictError: Rule(
+        409, "event-conflict", "Event id accepted with other content", ("conflicts",)
+    ),
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
     errors.InvalidInputError: Rule(422, "invalid-input", "Invalid input"),

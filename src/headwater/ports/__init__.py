@@ -31,6 +31,7 @@ from headwater.ports.events import (
     Outcome,
     PublishResult,
     Tick,
+    publish_result,
 )
 from headwater.ports.history import (
     LogKind,
@@ -100,4 +101,5 @@ __all__ = [
     "history_rows",
     "is_storable",
     "newest",
+    "publish_result",
 ]

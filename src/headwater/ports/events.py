@@ -8,16 +8,30 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.core.event_content import differences
 from headwater.core.short_repr import short_repr
 from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
 
 
 class PublishResult(msgspec.Struct, frozen=True, gc=False):
-    """The result of publishing one event."""
+    """The result of publishing one event.
+
+    ``conflict`` says how the event differs from the one that was accepted with its id; it is not
+    stored then.
+    """
 
     event_id: str
     duplicate: bool
+    conflict: str = ""
+
+
+def publish_result(event: ServiceEvent, accepted: bytes | None) -> PublishResult:
+    """Return an event's result, given the content that its id was accepted with; None if new."""
+    if accepted is None:
+        return PublishResult(event.event_id, duplicate=False)
+    conflict = differences(accepted, event)
+    return PublishResult(event.event_id, duplicate=not conflict, conflict=conflict)
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -144,8 +158,9 @@ class Bus(Protocol):
 
     An event whose publish returned survives the death of every process. Events of one entity are
     in one partition, in the order in which their publishes returned. An event id published again
-    for its entity within the dedup window is accepted once. A batch that was not committed is read
-    again, by this worker or by the next owner; a committed batch is never read again.
+    for its entity within the dedup window is accepted once, and a conflict if its content differs;
+    for another entity it is another event. A batch that was not committed is read again, by this
+    worker or by the next owner; a committed batch is never read again.
     """
 
     partitions: int
@@ -153,7 +168,11 @@ class Bus(Protocol):
     async def publish(
         self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
     ) -> list[PublishResult]:
-        """Append events, all or none, and return when they are durable."""
+        """Append events, all or none, and return when they are durable.
+
+        Duplicates and conflicts are left out; a timestamp that the sender did not give is not
+        compared.
+        """
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
         """Publish each tick unless it or a later one was published; return the last due time.

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headwater.core.clock import Clock, SystemClock
-from headwater.core.values import ServiceEvent
+from headwater.core.values import ServiceEvent, assigned
 from headwater.declarations import (
     Overrides,
     context_decorators,
@@ -173,7 +173,7 @@ class FeatureStore:
         >>> event.entity_id
         'ada'
         """
-        fields: dict[str, Any] = {"timestamp": timestamp or self.clock.now()}
+        fields: dict[str, Any] = {"timestamp": timestamp or assigned(self.clock.now())}
         if event_id is not None:
             fields["event_id"] = event_id
         text_id: Any = str(entity_id) if type(entity_id) is int else entity_id

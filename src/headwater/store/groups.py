@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.errors import EventConflict, EventConflictError
 from headwater.features.frame import check_not_replaying
 from headwater.ports import ConsumerLag, DeadLetter, DeadLetterQuery, Health, PublishResult
 from headwater.records.lineage import ContextTrace
@@ -45,6 +46,9 @@ class EventBus:
     ) -> list[PublishResult]:
         """Publish events, all or none; a repeated event id within the window counts once.
 
+        Raise EventConflictError if events repeat an id of their entity with another type, payload
+        or given timestamp; these are not stored, the others are.
+
         >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> [result.duplicate for result in await store.bus.publish_many([event, event])]
         [False, True]
@@ -54,7 +58,19 @@ class EventBus:
         check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
         engine = await self._runtime.open()
         window = ingest.dedup_window if dedup else None
-        return await engine.backends.bus.publish(events, dedup_window=window)
+        results = await engine.backends.bus.publish(events, dedup_window=window)
+        _raise_conflicts(events, results)
+        return results
+
+
+def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
+    conflicts = [
+        EventConflict(index, event.entity_id, event.event_id, result.conflict)
+        for index, (event, result) in enumerate(zip(events, results, strict=True))
+        if result.conflict
+    ]
+    if conflicts:
+        raise EventConflictError(conflicts, len(events))
 
 
 class RecordVerbs:

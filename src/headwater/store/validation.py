@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headwater.core.codec import UnstorableError, encode_exact
-from headwater.core.values import INTERNAL, ServiceEvent
+from headwater.core.values import INTERNAL, REDRIVE, ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.errors import EventError, InvalidInputError
 
@@ -46,6 +46,12 @@ def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int
         raise EventError(f"{reprlib.repr(event)} is not a ServiceEvent", index)
     if event.event_type.startswith(INTERNAL):
         raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
+    if event.event_id.startswith(REDRIVE):
+        raise EventError(
+            f"event_id {event.event_id!r} is reserved: ids that begin with {REDRIVE!r} belong to "
+            "redriven dead letters; choose another id",
+            index,
+        )
     if event.timestamp > latest:
         raise EventError(
             f"timestamp {event.timestamp.isoformat()} is in the future; check the sender's clock",

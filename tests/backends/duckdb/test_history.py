@@ -371,8 +371,9 @@ async def test_a_home_without_its_scratch_folder_is_a_clear_error(parts: Embedde
 
 async def test_event_ids_are_removed_after_the_dedup_window(parts: Embedded) -> None:
     now = to_micros(START)
-    rows = [(f"old-{n:06}", now) for n in range(12_000)] + [("young", now + 1)]
-    await parts.writer.run(lambda db: db.executemany("INSERT INTO seen VALUES (?, ?)", rows))
+    rows = [(f"old-{n // 3:06}", f"u{n % 3}", now, b"") for n in range(12_000)]
+    rows.append(("young", "u1", now + 1, b""))
+    await parts.writer.run(lambda db: db.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", rows))
     await parts.history.maintain()
     assert parts.home.reader.execute("SELECT event_id FROM seen").fetchall() == [("young",)]
 

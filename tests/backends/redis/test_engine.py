@@ -164,7 +164,7 @@ async def test_dead_letters_lie_in_one_stream_of_that_name(
 
 
 async def test_the_oldest_event_ids_are_forgotten_when_there_are_too_many(
-    store: FeatureStore, settings: Settings
+    store: FeatureStore, settings: Settings, redis: Redis, keys: Keys
 ) -> None:
     await runtime_of(store).rebind(settings.replace(ingest={"dedup_limit": 4 * 3}), store.clock)
     ids = [f"e{number}" for number in range(5)]
@@ -175,6 +175,9 @@ async def test_the_oldest_event_ids_are_forgotten_when_there_are_too_many(
         for event_id in reversed(ids)
     ]
     assert [answer.duplicate for answer in again] == [True, True, True, False, False]
+    own = keys.of("u1")
+    assert await redis.call(command(own.seen, "ZCARD", own.seen)) == 3
+    assert await redis.call(command(own.accepted, "HLEN", own.accepted)) == 3
 
 
 async def spend_five(store: FeatureStore, user: type) -> None:

@@ -29,7 +29,7 @@ from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.ports import Batch, ConsumerLag, Lease, Outcome, PublishResult, Tick
+from headwater.ports import Batch, ConsumerLag, Lease, Outcome, PublishResult, Tick, publish_result
 
 _encode = msgspec.json.Encoder().encode
 
@@ -69,13 +69,12 @@ class RedisBus:
             for partition, group in indexes.items()
         ]
         answers = await self._redis.calls(calls, as_one=True)
-        duplicates = [False] * len(events)
+        accepted: list[bytes | None] = [None] * len(events)
         for group, answer in zip(indexes.values(), answers, strict=True):
-            for index, duplicate in zip(group, answer, strict=True):
-                duplicates[index] = bool(duplicate)
+            for index, content in zip(group, answer, strict=True):
+                accepted[index] = content or None
         return [
-            PublishResult(event.event_id, duplicate)
-            for event, duplicate in zip(events, duplicates, strict=True)
+            publish_result(event, content) for event, content in zip(events, accepted, strict=True)
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:

@@ -17,6 +17,7 @@ from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.publishing import Publisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
+from headwater.core.values import REDRIVE
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, DeadLetterQuery
 
@@ -63,7 +64,7 @@ class RedisDeadLetters:
         calls = [
             self._publisher.call(
                 letter.partition,
-                [msgspec.structs.replace(letter.event, event_id=f"redrive:{letter.id}")],
+                [msgspec.structs.replace(letter.event, event_id=f"{REDRIVE}{letter.id}")],
                 _REDRIVE_WINDOW,
                 letter.feature,
             )

@@ -17,6 +17,7 @@ class PartitionKeys:
         self.changes = f"{base}:changes"
         self.dead = f"{base}:dlq"
         self.seen = f"{base}:seen"
+        self.accepted = f"{base}:accepted"
         self.idle = f"{base}:idle"
         self.ticks = f"{base}:ticks"
         self.outbox = f"{base}:outbox"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Any
 
 from headwater.backends.redis.client import Call, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.stream_codec import event_fields
 from headwater.core.clock import MICROSECOND, Clock
+from headwater.core.event_content import event_content
 from headwater.core.values import ServiceEvent
+
+_KEY_BYTES = 16
 
 
 class Publisher:
@@ -33,9 +37,16 @@ class Publisher:
         window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
         arguments: list[Any] = []
         for event in events:
-            arguments += (event.event_id, *event_fields(event, only))
+            seen = _seen(event) if window_end else ("", "")
+            arguments += (*seen, *event_fields(event, only))
         return script_call(
             "publish",
-            [keys.events, keys.seen, keys.idle],
+            [keys.events, keys.seen, keys.accepted, keys.idle],
             *(self._keys.wake, partition, now, window_end, self._dedup_limit, *arguments),
         )
+
+
+def _seen(event: ServiceEvent) -> tuple[bytes, bytes]:
+    """Return the key under which an event is remembered, of a fixed size, and its content."""
+    name = f"{event.event_id}\0{event.entity_id}"
+    return blake2b(name.encode(), digest_size=_KEY_BYTES).digest(), event_content(event)

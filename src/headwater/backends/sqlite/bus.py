@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -21,6 +21,7 @@ from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.online import HISTORY
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.core.event_content import event_content
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import LeaseLostError, VersionConflictError
@@ -33,6 +34,7 @@ from headwater.ports import (
     PublishResult,
     Tick,
     history_rows,
+    publish_result,
 )
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
@@ -55,7 +57,14 @@ WITH RECURSIVE parts(partition) AS (
     SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq FROM parts
     LEFT JOIN cursors c ON c.partition = parts.partition AND c.consumer_group = ?
 )"""
+_REMEMBER = (
+    "INSERT INTO seen (event_id, entity_id, expires_at, content) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (event_id, entity_id) DO UPDATE"
+    " SET expires_at = excluded.expires_at, content = excluded.content WHERE expires_at <= ?"
+)
+_ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
 _encode = msgspec.json.Encoder().encode
+_SeenRow = tuple[str, str, int, bytes]
 _EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
 
 
@@ -110,15 +119,15 @@ class SqliteBus:
             await self._writer.run(
                 lambda db: bulk.insert(db, _EVENTS, rows), wake=True, single=len(rows) == 1
             )
-            duplicates = [False] * len(rows)
+            accepted: list[bytes | None] = [None] * len(rows)
         else:
             expires = now + dedup_window // MICROSECOND
-            duplicates = await self._writer.run(
-                lambda db: _insert_once(db, rows, now, expires), wake=True
+            seen = [(e.event_id, e.entity_id, expires, event_content(e)) for e in events]
+            accepted = await self._writer.run(
+                lambda db: _insert_once(db, rows, seen, now), wake=True
             )
         return [
-            PublishResult(event.event_id, duplicate)
-            for event, duplicate in zip(events, duplicates, strict=True)
+            publish_result(event, content) for event, content in zip(events, accepted, strict=True)
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
@@ -256,20 +265,16 @@ class SqliteBus:
 
 
 def _insert_once(
-    db: sqlite3.Connection, rows: Iterable[_EventRow], now: int, expires: int
-) -> list[bool]:
-    duplicates = []
-    for row in rows:
-        fresh = db.execute(
-            "INSERT INTO seen (event_id, expires_at) VALUES (?, ?)"
-            " ON CONFLICT (event_id) DO UPDATE SET expires_at = excluded.expires_at"
-            " WHERE expires_at <= ?",
-            (row[1], expires, now),
-        ).rowcount
-        if fresh:
-            bulk.insert(db, _EVENTS, [row])
-        duplicates.append(not fresh)
-    return duplicates
+    db: sqlite3.Connection, rows: Sequence[_EventRow], seen: Sequence[_SeenRow], now: int
+) -> list[bytes | None]:
+    """Insert the events that are new; return the content with which the others were accepted."""
+    accepted: list[bytes | None] = []
+    for entry in seen:
+        is_new = db.execute(_REMEMBER, (*entry, now)).rowcount
+        accepted.append(None if is_new else db.execute(_ACCEPTED, entry[:2]).fetchone()[0])
+    new = [row for row, content in zip(rows, accepted, strict=True) if content is None]
+    bulk.insert(db, _EVENTS, new)
+    return accepted
 
 
 def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:

@@ -11,7 +11,7 @@ from headwater.backends.sqlite.bus import insert_event
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock, from_micros, to_micros
-from headwater.core.values import ServiceEvent
+from headwater.core.values import REDRIVE, ServiceEvent
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, DeadLetterQuery
 
@@ -63,7 +63,7 @@ class SqliteDeadLetters:
 
         def job(db: sqlite3.Connection) -> None:
             for letter in _take(db, ids):
-                event = msgspec.structs.replace(letter.event, event_id=f"redrive:{letter.id}")
+                event = msgspec.structs.replace(letter.event, event_id=f"{REDRIVE}{letter.id}")
                 insert_event(db, event, letter.partition, now, only=letter.feature)
 
         await self._writer.run(job, wake=True)

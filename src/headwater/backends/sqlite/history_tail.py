@@ -57,6 +57,7 @@ FROM done
 
 _NO_LIMIT = 2**63 - 1
 _PRUNE_ROWS = 5_000
+_START = ("", "")
 _PRUNE_STEPS = 20
 
 
@@ -65,7 +66,7 @@ class SqliteRecentHistory:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._pruned_to = ""
+        self._pruned_to = _START
 
     def snapshot(
         self,
@@ -158,16 +159,19 @@ class SqliteRecentHistory:
         """Prune a bounded number of event ids; return True if some of them were expired."""
         with self._reading() as db:
             rows = db.execute(
-                "SELECT event_id, expires_at FROM seen WHERE event_id > ?"
-                " ORDER BY event_id LIMIT ?",
-                (self._pruned_to, _PRUNE_ROWS),
+                "SELECT event_id, entity_id, expires_at FROM seen"
+                " WHERE (event_id, entity_id) > (?, ?) ORDER BY event_id, entity_id LIMIT ?",
+                (*self._pruned_to, _PRUNE_ROWS),
             ).fetchall()
-        self._pruned_to = rows[-1][0] if len(rows) == _PRUNE_ROWS else ""
-        expired = [(event_id, now) for event_id, expires_at in rows if expires_at <= now]
+        self._pruned_to = rows[-1][:2] if len(rows) == _PRUNE_ROWS else _START
+        expired = [(*key, now) for *key, expires_at in rows if expires_at <= now]
         if expired:
             with self._writing() as db:
                 # Checked again: an id may have been published again since it was read.
-                db.executemany("DELETE FROM seen WHERE event_id = ? AND expires_at <= ?", expired)
+                db.executemany(
+                    "DELETE FROM seen WHERE event_id = ? AND entity_id = ? AND expires_at <= ?",
+                    expired,
+                )
         return bool(expired)
 
     @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.errors import BackendError, ClosedError, ConfigError, HomeError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20

@@ -21,10 +21,14 @@ CREATE TABLE events (
 );
 CREATE INDEX events_by_partition ON events (partition);
 
--- Event ids inside their dedup window.
+-- The ids of events inside their dedup window, and the content with which each was accepted. The
+-- event id comes first: ids that rise with time are inserted at the end of the tree.
 CREATE TABLE seen (
-    event_id   TEXT PRIMARY KEY,
-    expires_at INTEGER NOT NULL
+    event_id   TEXT NOT NULL,
+    entity_id  TEXT NOT NULL,
+    expires_at INTEGER NOT NULL,
+    content    BLOB NOT NULL,
+    PRIMARY KEY (event_id, entity_id)
 ) WITHOUT ROWID;
 
 -- The last processed event of each partition, and the worker that holds its lease. The attempt

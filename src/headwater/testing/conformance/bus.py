@@ -12,12 +12,12 @@ import pytest
 from headwater.core.values import ServiceEvent
 from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.ports import ConsumerLag, Lease, Tick
+from headwater.testing.conformance.deduplication import DAY, DeduplicationConformance
 from headwater.testing.conformance.suite import (
     MANY,
     START,
     Connect,
     Opened,
-    Suite,
     after,
     change,
     click,
@@ -25,16 +25,14 @@ from headwater.testing.conformance.suite import (
     dead_letter,
     numbers,
     outcome,
-    until,
 )
 
-DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 CLOCKS_APART = timedelta(seconds=5)
 """How much the clocks of servers may differ."""
 
 
-class BusConformance(Suite):
+class BusConformance(DeduplicationConformance):
     """The durable, partitioned log of events, read by workers that hold leases."""
 
     async def test_an_event_whose_publish_returned_survives_the_death_of_every_process(
@@ -64,54 +62,6 @@ class BusConformance(Suite):
                 if any(d.event.entity_id == entity_id for d in batch.deliveries)
             ]
             assert numbers_read == list(range(count))
-
-    async def test_an_event_id_published_again_within_the_dedup_window_is_accepted_once(
-        self, store: Opened, other: Opened
-    ) -> None:
-        first, again = click(number=1, event_id="e1"), click(number=2, event_id="e1")
-        answers = [
-            *await store.bus.publish([first], dedup_window=DAY),
-            *await other.bus.publish([again, click(number=3, event_id="e2")], dedup_window=DAY),
-        ]
-        assert [(a.event_id, a.duplicate) for a in answers] == [
-            ("e1", False),
-            ("e1", True),
-            ("e2", False),
-        ]
-        assert numbers(await store.only_batch(await store.hold())) == [1, 3]
-
-    async def test_an_event_id_published_twice_in_one_batch_is_accepted_once(
-        self, store: Opened
-    ) -> None:
-        twice = [click(number=1, event_id="e1"), click(number=2, event_id="e1")]
-        answers = await store.bus.publish(twice, dedup_window=DAY)
-        assert [answer.duplicate for answer in answers] == [False, True]
-        assert await store.bus.backlog() == 1
-
-    async def test_an_event_id_published_at_the_same_time_by_many_is_accepted_once(
-        self, store: Opened, other: Opened
-    ) -> None:
-        answers = await asyncio.gather(
-            *(
-                bus.publish([click(event_id="e1")], dedup_window=DAY)
-                for bus in [store.bus, other.bus] * 10
-            )
-        )
-        assert sum(not answer.duplicate for (answer,) in answers) == 1
-        assert await store.bus.backlog() == 1
-
-    async def test_an_event_id_published_again_after_the_dedup_window_is_a_new_event(
-        self, store: Opened
-    ) -> None:
-        event = click(event_id="e1")
-        await store.bus.publish([event], dedup_window=timedelta(milliseconds=20))
-
-        async def accepted() -> bool:
-            (again,) = await store.bus.publish([event], dedup_window=DAY)
-            return not again.duplicate
-
-        await until(accepted)
-        assert await store.bus.backlog() == 2
 
     async def test_publish_appends_events_all_or_none(self, store: Opened) -> None:
         impossible = msgspec.structs.replace(click(number=1), payload={"number": object()})

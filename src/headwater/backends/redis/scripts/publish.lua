@@ -1,52 +1,71 @@
 #!lua
 -- Append events to a partition, each id once within the dedup window, and wake its worker.
--- KEYS: events, seen, idle
--- ARGV: wake channel, partition, now, end of the dedup window (0: none), most ids to remember,
---       then for each event: id, type, entity id, JSON, only feature ('' for all)
--- Returns 1 for each duplicate, 0 for each new event.
-local events, seen, idle = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS: events, ends of the dedup windows by event, content of the events by event, idle
+-- ARGV: wake channel, partition, now, end of the dedup window (0: none), most events to remember,
+--       then for each event: its key among the remembered ones, content, type, entity id, JSON,
+--       only feature ('' for all)
+-- Returns for each event 0 if it is new, otherwise the content with which its id was accepted.
+local events, seen, accepted, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Lua can pass only a limited number of arguments.
+local some = 1000
+
+local function forget(keys)
+  if #keys > 0 then
+    redis.call('ZREM', seen, unpack(keys))
+    redis.call('HDEL', accepted, unpack(keys))
+  end
+end
 
 -- A publisher whose clock is ahead must not end the windows of all others: an id is removed when it
 -- is expired by the clock of the server too, and until then is expired for that publisher alone.
 if window_end > 0 then
   local time = redis.call('TIME')
   local server_now = time[1] * 1000000 + time[2]
-  redis.call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', math.min(now, server_now)))
+  local over = string.format('%.0f', math.min(now, server_now))
+  repeat
+    local keys = redis.call('ZRANGEBYSCORE', seen, '-inf', over, 'LIMIT', 0, some)
+    forget(keys)
+  until #keys < some
 end
 
-local function is_fresh(id)
-  if window_end == 0 or redis.call('ZADD', seen, 'NX', ARGV[4], id) == 1 then
-    return true
+local function content_of_first(key, content)
+  if window_end == 0 then
+    return 0
   end
-  local over = tonumber(redis.call('ZSCORE', seen, id)) <= now
-  if over then
-    redis.call('ZADD', seen, ARGV[4], id)
+  if redis.call('HSETNX', accepted, key, content) == 0 then
+    local ends = redis.call('ZSCORE', seen, key)
+    if ends and tonumber(ends) > now then
+      return redis.call('HGET', accepted, key)
+    end
+    redis.call('HSET', accepted, key, content)
   end
-  return over
+  redis.call('ZADD', seen, ARGV[4], key)
+  return 0
 end
 
-local known = {}
-for i = 6, #ARGV, 5 do
-  local fresh = is_fresh(ARGV[i])
-  if fresh then
-    if ARGV[i + 4] == '' then
-      redis.call('XADD', events, '*', 't', ARGV[i + 1], 'k', ARGV[i + 2], 'e', ARGV[i + 3])
+local firsts = {}
+for i = 6, #ARGV, 6 do
+  local first = content_of_first(ARGV[i], ARGV[i + 1])
+  if first == 0 then
+    if ARGV[i + 5] == '' then
+      redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4])
     else
-      redis.call('XADD', events, '*', 't', ARGV[i + 1], 'k', ARGV[i + 2], 'e', ARGV[i + 3], 'o', ARGV[i + 4])
+      redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4], 'o', ARGV[i + 5])
     end
   end
-  known[#known + 1] = fresh and 0 or 1
+  firsts[#firsts + 1] = first
 end
 
 if window_end > 0 then
   local excess = redis.call('ZCARD', seen) - tonumber(ARGV[5])
-  if excess > 0 then
-    redis.call('ZPOPMIN', seen, excess)
+  while excess > 0 do
+    forget(redis.call('ZRANGE', seen, 0, math.min(excess, some) - 1))
+    excess = excess - some
   end
 end
 
 if redis.call('DEL', idle) == 1 then
   redis.call('PUBLISH', ARGV[1], ARGV[2])
 end
-return known
+return firsts
