@@ -31,7 +31,7 @@ class _Running:
     def __init__(self, engine: Engine, batch: Batch) -> None:
         self._engine = engine
         self._batch = batch
-        self._state = BatchState(engine.backends.online, batch.states)
+        self._state = BatchState(engine.backends.online, batch)
         self._results: dict[str, Handled] = {}
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headwater.core.values import Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
-from headwater.ports import Change, EntityState, OnlineStore
+from headwater.ports import Batch, Change, EntityState, OnlineStore
 
 
 class LoadedEntity:
@@ -30,9 +30,10 @@ StagedChanges = dict[tuple[LoadedEntity, str], Change]
 class BatchState:
     """The entities of a batch, with the writes of the handlers that have succeeded so far."""
 
-    def __init__(self, online: OnlineStore, states: Mapping[EntityKey, EntityState]) -> None:
+    def __init__(self, online: OnlineStore, batch: Batch) -> None:
         self._online = online
-        self.entities = {key: LoadedEntity(state) for key, state in states.items()}
+        self.partition = batch.lease.partition
+        self.entities = {key: LoadedEntity(state) for key, state in batch.states.items()}
         self.changes: list[Change] = []
 
     async def load(self, key: EntityKey) -> None:

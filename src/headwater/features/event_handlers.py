@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 import traceback
 from collections.abc import Sequence
@@ -25,19 +24,11 @@ from headwater.errors import (
 )
 from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.frame import Frame, enter, leave
+from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
 
-_FIRST_PAUSE_SECONDS = 0.1
-_MAX_PAUSE_SECONDS = 30.0
-_MAX_DOUBLINGS = 16
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-
-
-def pause(attempt: int) -> float:
-    """Return the seconds to wait after a failed attempt: doubling, with jitter, bounded."""
-    doubled: float = _FIRST_PAUSE_SECONDS * 2 ** min(attempt, _MAX_DOUBLINGS)
-    return min(_MAX_PAUSE_SECONDS, doubled) * random.uniform(0.5, 1.5)
 
 
 class EventHandlers:
@@ -47,6 +38,10 @@ class EventHandlers:
         self._registry = services.registry
         self._calls = services.feature_calls
         self._clock = services.clock
+        worker = services.settings.worker
+        self._breakers = CircuitBreakers(worker.breaker_threshold)
+        self._budget_micros = round(worker.retry_budget * 1_000_000)
+        self._budgets: dict[int, RetryBudget] = {}
 
     async def handle(self, state: BatchState, delivery: Delivery, slot: Slot) -> Handled:
         """Run every feature that the event triggers, one after the other, in declared order."""
@@ -65,6 +60,8 @@ class EventHandlers:
                 if failure is not None:
                     failures.append(failure)
                     continue
+            if self._breakers.failures:
+                self._breakers.record_success(feature.name)
             if feature.codec.kind != "none":
                 updated.append(feature.name)
         took = time.perf_counter() - began
@@ -80,14 +77,26 @@ class EventHandlers:
     ) -> tuple[int, Failure | None]:
         """Run a failed handler again, with pauses; return the attempts and the failure."""
         first_failed_at = self._clock.now()
-        for attempt in range(feature.max_retries):
-            await self._clock.sleep(pause(attempt))
+        attempts = 1
+        while attempts <= feature.max_retries and self._may_retry(feature, error):
+            await self._wait(state.partition, attempts)
             again = await self._attempt(state, feature, event, slot)
+            attempts += 1
             if again is None:
-                return attempt + 2, None
+                return attempts, None
             error = again
-        attempts = feature.max_retries + 1
+        if not is_permanent(error):
+            self._breakers.record_failure(feature.name)
         return attempts, _failure(feature, error, attempts, first_failed_at)
+
+    def _may_retry(self, feature: FeatureDef, error: Exception) -> bool:
+        return not (is_permanent(error) or self._breakers.is_open(feature.name))
+
+    async def _wait(self, partition: int, attempts: int) -> None:
+        """Wait before the next attempt, as long as the partition's retry budget allows."""
+        budget = self._budgets.setdefault(partition, RetryBudget(self._budget_micros))
+        micros = budget.spend(backoff(attempts - 1), self._clock.micros())
+        await self._clock.sleep(micros / 1_000_000)
 
     async def _attempt(
         self, state: BatchState, feature: FeatureDef, event: ServiceEvent, slot: Slot

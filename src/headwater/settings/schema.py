@@ -92,6 +92,12 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     max_deliveries: Annotated[
         Count, "attempts at an event that crashes workers before it is a dead letter"
     ] = 5
+    retry_budget: Annotated[
+        Seconds, "seconds that a partition may wait before retries; other time refills them"
+    ] = 5.0
+    breaker_threshold: Annotated[
+        Limit, "consecutive failures until a feature's events get one attempt each; 0 for never"
+    ] = 10
     drain_timeout: Annotated[
         Seconds, "seconds that a stopping worker may take to finish a batch"
     ] = 30.0
