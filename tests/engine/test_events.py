@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta, timezone
 
 import msgspec
 import pytest
@@ -74,6 +75,22 @@ async def test_an_event_id_that_is_published_again_takes_effect_once(
     await store.drain()
     assert again.duplicate
     assert await store.get_feature("journal", "u1") == [1]
+
+
+async def test_handlers_see_the_time_of_an_event_in_utc(store: FeatureStore) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="note")
+    def noted(user_id: str, event: ServiceEvent) -> tuple[str, int]:
+        return event.timestamp.isoformat(), event.timestamp.day
+
+    local = datetime(2026, 1, 1, 23, 30, tzinfo=timezone(timedelta(hours=-5)))
+    event = await store.publish("note", "u1", timestamp=local)
+    assert event.timestamp == local
+    await store.drain()
+    assert await store.get_feature("noted", "u1") == ("2026-01-02T04:30:00+00:00", 2)
 
 
 async def test_one_event_id_for_40_entities_is_40_events(store: FeatureStore) -> None:

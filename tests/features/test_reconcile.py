@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import asyncpg
@@ -173,6 +173,23 @@ async def test_a_lost_online_store_is_restored_from_history(store: FeatureStore)
     assert await store.get_feature_values(names, ["u1", "u2"]) == before
     assert await cell_of(store, "basket") == cell
     assert await differences(store) == []
+
+
+async def test_times_with_an_offset_survive_a_rebuild_as_the_same_value(
+    store: FeatureStore,
+) -> None:
+    local = datetime(2026, 1, 1, 23, 30, tzinfo=timezone(timedelta(hours=-5, minutes=-30)))
+    await store.set_feature("bought_at", "u1", local)
+    await store.set_feature("address", "u1", Address("Turin", local))
+    await lose_online(store, "u1")
+    await store.admin.rebuild()
+    address = await store.get_feature("address", "u1")
+    for restored in (await store.get_feature("bought_at", "u1"), address.since):
+        assert restored.isoformat() == local.isoformat()
+    assert await differences(store) == []
+    # SQL sees the moment.
+    sql = "SELECT value_time, value_json FROM feature_history WHERE feature = 'bought_at'"
+    assert await query(store, sql) == [(local.astimezone(UTC), None)]
 
 
 @pytest.mark.parametrize("settings", ["embedded"], indirect=True)

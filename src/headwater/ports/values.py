@@ -92,7 +92,8 @@ class OnlineStore(Protocol):
     async def put(self, changes: Sequence[Change]) -> None:
         """Write values online and to history atomically; other values of the entities stay.
 
-        A change with an earlier ``as_of`` than the current value goes to history only. A change
+        A change with an earlier ``as_of`` than the current value goes to history only. Of two
+        changes with one ``as_of``, the one with the later or same ``written_at`` counts. A change
         that is not authoritative, such as a cached computation, does not make running batches
         conflict.
         """

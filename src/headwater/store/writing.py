@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from headwater.core.clock import to_micros
-from headwater.core.values import OUT_OF_RANGE, has_supported_year
+from headwater.core.values import OUT_OF_RANGE, Cell, has_supported_year
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.features.cells import make_cell, make_change
@@ -29,14 +29,12 @@ async def set_value(
             raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
         await transaction.set(feature, text_id, value)
         return
-    engine = await runtime.open()
-    micros = (
-        await _after_stored(runtime, feature, text_id)
-        if as_of is None
-        else _checked_micros(runtime, as_of)
-    )
-    cell = make_cell(feature, value, micros, runtime.clock.micros())
-    await engine.backends.online.put([make_change(feature, text_id, cell, "set")])
+    moment = None if as_of is None else _checked_micros(runtime, as_of)
+    online = (await runtime.open()).backends.online
+    (cells,) = await online.get(feature.entity.name, [text_id])
+    at, written_at = _after_stored(cells.get(feature.name), moment, runtime.clock.micros())
+    cell = make_cell(feature, value, at, written_at)
+    await online.put([make_change(feature, text_id, cell, "set")])
 
 
 def _check_stored(feature: FeatureDef) -> None:
@@ -51,12 +49,18 @@ def _check_stored(feature: FeatureDef) -> None:
         )
 
 
-async def _after_stored(runtime: Runtime, feature: FeatureDef, entity_id: str) -> int:
-    """Return the current time, or that of the stored value if it is later."""
-    engine = await runtime.open()
-    (cells,) = await engine.backends.online.get(feature.entity.name, [entity_id])
-    stored = cells.get(feature.name)
-    return max(runtime.clock.micros(), stored.as_of if stored else 0)
+def _after_stored(stored: Cell | None, as_of: int | None, now: int) -> tuple[int, int]:
+    """Return ``as_of`` and ``written_at`` of a write that follows the stored value.
+
+    The clock of the process that wrote the stored value may be ahead of this one's. Without an
+    ``as_of`` of the caller, the new value is about the later of both times; of two values of one
+    time, the one written last counts.
+    """
+    if as_of is None:
+        as_of = max(now, stored.as_of if stored else now)
+    if stored is not None and stored.as_of == as_of:
+        now = max(now, stored.written_at + 1)
+    return as_of, now
 
 
 def _checked_micros(runtime: Runtime, as_of: datetime) -> int:

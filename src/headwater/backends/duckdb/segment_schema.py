@@ -1,7 +1,7 @@
 """The columns of history and events in segments, and the conversion of recent rows to them.
 
 A value is stored in the column of its kind. A value that does not fit its column is stored as JSON,
-so nothing is lost; a JSON null leaves all columns empty.
+so nothing is lost; a JSON null leaves all columns empty. A time with an offset is stored as both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ SELECT seq, feature, entity, entity_id, kind,
        CASE WHEN kind = 'time' AND value[1] = '"'
             THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
        CASE WHEN value <> 'null' AND value_int IS NULL AND value_float IS NULL
-                 AND value_bool IS NULL AND value_text IS NULL AND value_time IS NULL
+                 AND value_bool IS NULL AND value_text IS NULL
+                 AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
             THEN value END AS value_json
 FROM """,
     order="feature, entity_id, as_of, seq",
@@ -100,7 +101,8 @@ WHERE NOT starts_with(event_type, 'headwater.')""",
 CREATE VIEW feature_history AS
 SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
        CAST({VALUE_AS_JSON} AS JSON) AS value,
-       value_int, value_float, value_bool, value_text, value_time, value_json
+       value_int, value_float, value_bool, value_text, value_time,
+       CASE WHEN value_time IS NULL THEN value_json END AS value_json
 FROM headwater.history""",
     ),
 }

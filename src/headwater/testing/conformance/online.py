@@ -45,6 +45,15 @@ class OnlineStoreConformance(Suite):
         assert await store.value_at(after(7)) == 1
         assert await store.value_at(after(30)) == 2
 
+    async def test_of_two_changes_with_one_as_of_the_one_written_last_counts(
+        self, store: Opened
+    ) -> None:
+        await store.online.put([change(2, as_of=START, written_at=after(2))])
+        await store.online.put([change(1, as_of=START, written_at=after(1))])
+        assert (await store.value_online(), await store.value_at(after(30))) == (2, 2)
+        await store.online.put([change(3, as_of=START, written_at=after(2))])
+        assert (await store.value_online(), await store.value_at(after(30))) == (3, 3)
+
     async def test_get_packed_returns_the_same_as_json_texts_of_the_cells(
         self, store: Opened
     ) -> None:
