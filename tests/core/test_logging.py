@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import logging
 import subprocess
@@ -125,3 +126,18 @@ def test_no_field_has_the_name_of_an_attribute_of_a_log_record() -> None:
     }
     assert "error" in names
     assert not names & RESERVED
+
+
+def test_records_for_people_escape_control_characters(caplog: pytest.LogCaptureFixture) -> None:
+    hostile = "ada\n12:00:00 error forged\x1b[2J\x9b1A\u202eé"
+    escaped = r"entity_id=ada\n12:00:00 error forged\x1b[2J\x9b1A\u202eé"
+    stream, own = io.StringIO(), Log()
+    own.configure("info", "console", stream)
+    own.info("event failed", entity_id=hostile)
+    own.flush()
+    assert stream.getvalue().endswith(f" event failed {escaped}\n")
+    own.use_logging()
+    with caplog.at_level("INFO", logger="headwater"):
+        own.info("event failed", entity_id=hostile)
+    (record,) = caplog.records
+    assert record.getMessage() == f"event failed {escaped}"

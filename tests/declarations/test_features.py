@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, DuplicateNameError
+from headwater.settings.schema import Settings
 
 
 def of_id(user_id: str) -> int:
@@ -264,3 +266,12 @@ def test_a_source_is_declared_once_under_a_name_that_is_free(store: FeatureStore
         store.source("my orders", "orders.parquet")
     with pytest.raises(DeclarationError, match="is built in"):
         store.source("events", "events.parquet")
+
+
+def test_a_source_in_the_settings_replaces_the_one_in_code(tmp_path: Path) -> None:
+    settings = Settings(sources={"orders": "/srv/orders-*.parquet"})
+    store = FeatureStore(settings=settings, home=tmp_path)
+    store.source("orders", "orders.parquet")
+    store.source("refunds", "refunds.csv")
+    expected = {"orders": "/srv/orders-*.parquet", "refunds": "refunds.csv"}
+    assert runtime_of(store).registry.sources == expected

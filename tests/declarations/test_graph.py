@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.errors import CycleError, UnknownReferenceError
+from headwater.errors import CycleError, DeclarationError, UnknownReferenceError
 
 
 def declare_text(user: type, name: str, template: str) -> None:
@@ -42,7 +42,7 @@ async def test_a_reference_to_nothing_fails_the_first_use_of_the_store(
         await store.get_feature("greeting", "u1")
 
 
-def test_a_reference_to_a_feature_of_another_entity_is_one_to_nothing(
+def test_a_template_that_refers_to_a_feature_of_another_entity_is_told_so(
     store: FeatureStore, user: type
 ) -> None:
     @entity(store)
@@ -51,7 +51,8 @@ def test_a_reference_to_a_feature_of_another_entity_is_one_to_nothing(
 
     declare_text(Team, "motto", "Onward")
     declare_text(user, "greeting", "{motto}, friend")
-    with pytest.raises(UnknownReferenceError, match="unknown feature 'motto'"):
+    problem = "feature 'greeting' of entity 'User' refers to 'motto', a feature of entity 'Team'"
+    with pytest.raises(DeclarationError, match=f"{problem}; .* combine features .* in a context"):
         store.graph()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
@@ -125,3 +126,19 @@ async def test_a_handler_that_runs_again_because_another_wrote_gets_the_accepted
     await store.drain()
     assert await store.get_feature("met", "friend") == 2
     assert seen == [ACCEPTED] * 3
+
+
+async def test_a_payload_may_hold_numpy_scalars(store: FeatureStore, user: type) -> None:
+    seen: list[dict[str, Any]] = []
+
+    @feature(entity=user, trigger="buy")
+    async def spent(user_id: str, event: ServiceEvent) -> float:
+        seen.append(event.payload)
+        return float(event.payload["amount"])
+
+    row = {"amount": np.float32(1.5), "count": np.int64(3), "paid": np.bool_(True)}  # noqa: FBT003
+    for _ in range(2):
+        await store.publish("buy", "u1", {**row, "prices": [np.float64(0.5)]}, event_id="one")
+    await store.drain()
+    assert seen == [{"amount": 1.5, "count": 3, "paid": True, "prices": [0.5]}]
+    assert await store.get_feature("spent", "u1") == 1.5

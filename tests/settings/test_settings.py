@@ -289,6 +289,10 @@ def test_the_list_says_where_each_value_was_written(tmp_path: Path) -> None:
         ("redis://me:hun@ter2/@db/app", "redis://me:***@db/app"),
         ("redis://db/app?user=me&password=hunter2&x=1", "redis://db/app?user=me&password=***&x=1"),
         ("redis://me@db/app", "redis://me@db/app"),
+        ("postgresql://db/app?sslpassword=hunter2&x=1", "postgresql://db/app?sslpassword=***&x=1"),
+        ("postgresql://db/app?PASSWORD=hunter2", "postgresql://db/app?PASSWORD=***"),
+        ("host=db password = hunter2 user=me", "host=db password = *** user=me"),
+        (r"host=db password='hun \' ter2' user=me", "host=db password=*** user=me"),
     ],
 )
 def test_passwords_in_addresses_are_masked(tmp_path: Path, url: str, shown: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from pathlib import Path
 
@@ -74,5 +75,18 @@ def test_a_script_publishes_drains_and_reads_without_awaiting(store: FeatureStor
 
 
 async def test_a_blocking_verb_is_refused_where_an_event_loop_runs(store: FeatureStore) -> None:
-    with pytest.raises(InvalidInputError, match="in notebooks; await the verb of the store itself"):
+    with pytest.raises(InvalidInputError, match="in async code; await the verb"):
         store.sync.records.get("12345678")
+
+
+async def test_a_blocking_verb_works_in_a_notebook_whose_kernel_runs_a_loop(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "get_ipython", lambda: None, raising=False)
+    try:
+        store.sync.publish("purchase", "ada", {"count": 2})
+        store.sync.drain()
+        assert store.sync.get_feature("purchases", "ada") == 2
+        assert await store.get_feature("purchases", "ada") == 2
+    finally:
+        store.sync.close()

@@ -105,7 +105,7 @@ class _SupervisedWorker:
             self._pause = _FIRST_PAUSE
         log.error(
             "worker process ended; restarting",
-            process=self._name,
+            worker=self._name,
             exit_status=status,
             after_seconds=round(seconds, 1),
             pause_seconds=self._pause,

@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from headwater.core.codec import encode_custom
 from headwater.core.values import ServiceEvent, is_assigned
 
 _DIGEST_BYTES = 8
@@ -16,7 +17,7 @@ _Content = tuple[str, datetime | None, str]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Content).decode
 # The order of the keys is not content: a client may write them in another order when it repeats.
-_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic", enc_hook=encode_custom).encode
 
 
 def event_content(event: ServiceEvent) -> bytes:

@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TextIO
 
@@ -84,7 +84,7 @@ class _Message:
         self._fields = fields
 
     def __str__(self) -> str:
-        return " ".join([self._event, *(f"{name}={value}" for name, value in self._fields.items())])
+        return " ".join([self._event, *_pairs(self._fields)])
 
 
 class StreamSink:
@@ -192,7 +192,18 @@ def _as_text(records: Sequence[object]) -> str:
 def _line(record: object) -> str:
     fields = msgspec.to_builtins(record, enc_hook=str)
     head = f"{fields.pop('timestamp')[11:23]} {fields.pop('level'):<7} {fields.pop('event')}"
-    return " ".join([head, *(f"{name}={value}" for name, value in fields.items())]) + "\n"
+    return " ".join([head, *_pairs(fields)]) + "\n"
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{name}={_printable(str(value))}" for name, value in fields.items())
+
+
+def _printable(text: str) -> str:
+    """Escape everything that could move a terminal's cursor or look like another record."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 log = Log()

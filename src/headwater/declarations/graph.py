@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.core.sql_sources import mentioned
 from headwater.declarations.features import FeatureDef, unknown_reference
-from headwater.errors import CycleError
+from headwater.errors import CycleError, DeclarationError
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -62,17 +62,32 @@ def dependencies(feature: FeatureDef) -> tuple[str, ...]:
 def check(features: Mapping[str, FeatureDef]) -> None:
     """Raise if a reference has no target or references form a cycle."""
     for feature in features.values():
-        known = [
-            other.name
-            for other in features.values()
-            if other.entity.name == feature.entity.name and other.name != feature.name
-        ]
         for name in dependencies(feature):
-            if name != feature.name and name not in known:
-                raise unknown_reference(feature, name, known)
+            if name not in features:
+                raise unknown_reference(feature, name, _usable_by(feature, features))
+            if features[name].entity.name != feature.entity.name:
+                raise _other_entity(feature, features[name])
     done: set[str] = set()
     for name in features:
         _check_acyclic(features, name, [], done)
+
+
+def _usable_by(feature: FeatureDef, features: Mapping[str, FeatureDef]) -> list[str]:
+    """Return the features that a template of this one may refer to."""
+    return [
+        other.name
+        for other in features.values()
+        if other.entity.name == feature.entity.name and other.name != feature.name
+    ]
+
+
+def _other_entity(feature: FeatureDef, other: FeatureDef) -> DeclarationError:
+    return DeclarationError(
+        f"feature {feature.name!r} of entity {feature.entity.name!r} refers to {other.name!r}, "
+        f"a feature of entity {other.entity.name!r}; a template reads features of one entity: "
+        "combine features of several entities in a context",
+        feature.location,
+    )
 
 
 def _check_acyclic(

@@ -33,10 +33,14 @@ def _mask(secret: str) -> str:
     return "***" if secret else ""
 
 
+# Postgres also has sslpassword=…, and key/value form with quotes: password = 'a b'.
+_PASSWORD = re.compile(r"(password\s*=\s*)('(?:\\.|[^'\\])*'|[^&\s]+)", re.IGNORECASE)
+
+
 def _mask_password(url: str) -> str:
     # Greedy up to the last @: a password may contain an unescaped @ or /.
     url = re.sub(r"(://[^:@]*):.*@", r"\1:***@", url)
-    return re.sub(r"(password=)[^&\s]+", r"\1***", url)
+    return _PASSWORD.sub(r"\1***", url)
 
 
 def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:

@@ -102,9 +102,12 @@ class FeatureStore:
     def source(self, name: str, location: str | Path) -> None:
         """Name a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB.
 
+        A file of the same name in the settings is used in place of this one.
+
         >>> store.source("orders", "orders.csv")
         """
-        self._runtime.registry.add_source(name, str(location))
+        location = self.settings.sources.get(name, str(location))
+        self._runtime.registry.add_source(name, location)
 
     def graph(self) -> graph.Graph:
         """Return all declarations and their dependencies.

@@ -1,8 +1,9 @@
-"""Blocking forms of async verbs, for scripts and sync handlers; a notebook can await."""
+"""Blocking forms of async verbs, for scripts, notebooks and sync handlers."""
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -27,11 +28,11 @@ class SyncLoop:
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result."""
-        if _in_event_loop():
+        if _in_event_loop() and not _in_notebook():
             call.close()
             raise InvalidInputError(
-                "store.sync blocks, and this thread runs an event loop, as in async code and in "
-                "notebooks; await the verb of the store itself instead"
+                "store.sync blocks, and this thread runs an event loop, as in async code; await "
+                "the verb of the store itself instead"
             )
         # Inside a sync handler the verb runs on the loop of the handler's batch and in the
         # handler's context, so that it sees the handler's own writes.
@@ -90,3 +91,11 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _in_notebook() -> bool:
+    """Return whether this is a cell of IPython, whose kernel runs a loop for top-level await.
+
+    Nothing else needs that loop while the cell runs, so a verb may block it.
+    """
+    return "get_ipython" in vars(builtins)

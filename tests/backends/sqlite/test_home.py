@@ -35,6 +35,7 @@ def reachable() -> Iterator[Path]:
 PUBLISH = """
 import asyncio, os, resource
 import headwater.backends.sqlite.environment
+import headwater.engine.engine
 from headwater import FeatureStore
 
 {handicap}
@@ -69,6 +70,17 @@ async def waiting(home: Path) -> int:
 async def test_a_home_is_private(home: Path) -> None:
     await publish(home / "new")
     assert stat.S_IMODE((home / "new").stat().st_mode) == 0o700
+
+
+def test_the_files_of_a_home_are_private_in_a_folder_that_others_can_read(home: Path) -> None:
+    home.chmod(0o755)
+    store = FeatureStore(home=home, settings=Settings())
+    store.sync.publish("note", "u1")
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in home.iterdir()}
+    store.sync.close()
+    files = {"headwater.db", "headwater.db-wal", "headwater.db-shm", "write.lock"}
+    assert {name: oct(modes[name]) for name in files} == dict.fromkeys(files, "0o600")
+    assert {oct(mode) for name, mode in modes.items() if name not in files} == {"0o700"}
 
 
 async def test_a_home_that_is_read_only_says_so_and_loses_nothing(reachable: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.core.clock import from_micros
+from headwater.core.codec import encode_custom
 from headwater.core.values import MALFORMED, EntityKey, ServiceEvent, decode_cells
 from headwater.errors import EventError
 from headwater.ports import Batch, Change, Delivery, EntityState, Lease, history_rows
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _decode_event = msgspec.json.Decoder(ServiceEvent).decode
 _UNKNOWN = EntityState(0, {})
 _VERSION_DIGITS = 16

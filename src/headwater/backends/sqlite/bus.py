@@ -21,6 +21,7 @@ from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.online import HISTORY
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.core.codec import encode_custom
 from headwater.core.event_content import event_content
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
@@ -63,7 +64,7 @@ _REMEMBER = (
     " SET expires_at = excluded.expires_at, content = excluded.content WHERE expires_at <= ?"
 )
 _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _SeenRow = tuple[str, str, int, bytes]
 _EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
 

@@ -81,7 +81,8 @@ class Home:
         try:
             for folder in (self.path, self.segments, self.workers, self.scratch):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock_file.touch(mode=0o600)
+            for file in (self._lock_file, self.database):  # the WAL gets the database's mode
+                file.touch(mode=0o600)
         except OSError as error:
             raise self.translate_os(error) from error
         with (
