@@ -10,11 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
-from headwater.core.logging import log
-from headwater.declarations.runtime import runtime_of
-from headwater.ports import Cache
-from headwater.settings.schema import Settings
-from tests.engine.support import metric, records, until
+from tests.engine.support import metric, records
 
 
 async def test_each_processed_event_is_one_log_record_with_these_fields(
@@ -147,35 +143,6 @@ async def test_an_event_that_was_run_again_is_counted_once(
     assert metric("headwater_events_processed_total", event_type="disturbed") == before + 1
     assert len(records(capsys.readouterr().err, "event processed")) == 1
     assert await store.get_feature("total", "u1") == 2
-
-
-async def test_a_worker_that_runs_other_features_than_another_says_so(
-    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
-) -> None:
-    @feature(entity=user, trigger="buy")
-    async def first(user_id: str, event: ServiceEvent) -> int:
-        return 1
-
-    other = FeatureStore(settings=store.settings, clock=store.clock)
-    said = ""
-
-    def warned() -> bool:
-        nonlocal said
-        log.flush()
-        said += capsys.readouterr().err
-        return bool(records(said, "workers declare different features"))
-
-    async with running(Worker(store)), other:
-        cache = (await runtime_of(store).open()).backends.cache
-        await until(lambda: _is_there(cache))
-        async with running(Worker(other)):
-            await until(warned)
-    (told,) = records(said, "workers declare different features")
-    assert (told["only_here"], told["only_there"]) == ([], ["first (buy)"])
-
-
-async def _is_there(cache: Cache) -> bool:
-    return await cache.get(f"declared:{Settings().worker.consumer_group}") is not None
 
 
 @asynccontextmanager

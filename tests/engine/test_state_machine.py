@@ -117,7 +117,7 @@ class Engine(RuleBasedStateMachine):
         engine = await runtime_of(self.store).open()
         backends, bus = engine.backends, engine.backends.bus
         self.crashes += 1
-        await backends.leases.register(f"doomed-{self.crashes}")
+        await backends.leases.register(f"doomed-{self.crashes}", engine.registry.runs())
         leases = await backends.leases.claim(f"doomed-{self.crashes}", range(bus.partitions + 1))
         for number, batch in enumerate(await bus.read(leases, 3, engine.registry.touches)):
             self.tried.clear()

@@ -105,6 +105,17 @@ class Registry:
         """Return the features with a refresh interval."""
         return [feature for feature in self.features.values() if feature.refresh]
 
+    def runs(self) -> frozenset[str]:
+        """Return what a worker runs: each feature with each of its triggers, or its schedule."""
+        triggered = [
+            f"{feature.name} on {event_type}"
+            for event_type, features in self.triggers.items()
+            for feature in features
+        ]
+        return frozenset(
+            triggered + [f"{feature.name} on schedule" for feature in self.scheduled()]
+        )
+
     @staticmethod
     def _check_unique(
         kind: str,

@@ -15,7 +15,6 @@ from headwater.core.partitioning import assigned_partitions
 from headwater.core.values import new_id
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.batch import give_up, run_batch
-from headwater.engine.declaration_check import DeclarationCheck, declarations_of
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.scheduler import Scheduler
@@ -103,6 +102,7 @@ class Worker:
         self._assigned: frozenset[int] = frozenset()
         self._alive_until = 0.0
         self._draining = False
+        self._waits = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._membership_changed = asyncio.Event()
@@ -139,10 +139,7 @@ class Worker:
         """
         engine = await self._runtime.open()
         scheduler = Scheduler(engine, self._outage)
-        declared = declarations_of(self.name, engine.registry)
-        group_name = engine.settings.worker.consumer_group
-        check = DeclarationCheck(engine.backends.cache, engine.clock, group_name, declared)
-        await engine.backends.leases.register(self.name)
+        await self._register(engine)
         log.info("worker started", worker=self.name)
         log.flush()
         release = True
@@ -158,7 +155,6 @@ class Worker:
                         update_gauges(engine.backends, engine.clock, self._lanes, self._outage)
                     ),
                     group.create_task(scheduler.run(self._stopping)),
-                    group.create_task(check.watch(self._outage)),
                 ]
                 await self._read(engine, group)
                 await self._finish(engine)
@@ -178,6 +174,19 @@ class Worker:
         """Consume events and due ticks until none waits, in this worker or in another."""
         self._draining = True
         await self.run()
+
+    async def _register(self, engine: Engine) -> None:
+        while True:
+            try:
+                await engine.backends.leases.register(self.name, engine.registry.runs())
+            except BackendError as error:
+                if self._stopping.is_set():
+                    raise
+                self._outage.report("error", "registering failed; retrying", error, "register")
+                await asyncio.sleep(_BACKEND_PAUSE)
+            else:
+                self._outage.recovered("register")
+                return
 
     async def _read(self, engine: Engine, group: asyncio.TaskGroup) -> None:
         """Start the next batches of idle lanes until stopped."""
@@ -365,6 +374,7 @@ class Worker:
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         if self._stopping.is_set():
             return
+        await self._report_waiting(engine, is_waiting=self.name not in living)
         # One partition more than the entities' carries the ticks of SQL features.
         assigned = self._assigned = assigned_partitions(self.name, living, bus.partitions + 1)
         surplus = [
@@ -379,6 +389,22 @@ class Worker:
             for lease in await leases.claim(self.name, missing):
                 self._lanes[lease.partition] = Lane(lease, engine.settings.worker.batch_size)
             self._changed.set()
+
+    async def _report_waiting(self, engine: Engine, *, is_waiting: bool) -> None:
+        """Log that this worker waits for the workers of another version, and that it resumes."""
+        if is_waiting == self._waits:
+            return
+        self._waits = is_waiting
+        if not is_waiting:
+            log.info("worker resumes: no others declare more features", worker=self.name)
+            return
+        here, there = engine.registry.runs(), await engine.backends.leases.current_set(self.name)
+        # A feature that only this worker declares is not run while it waits.
+        names = {"only_there": sorted(there - here), "only_here": sorted(here - there)}
+        if names["only_here"]:
+            log.warning("worker waits: others declare more features", worker=self.name, **names)
+        else:
+            log.info("worker waits: others declare more features", worker=self.name, **names)
 
     async def _maintain(self, engine: Engine) -> None:
         while True:

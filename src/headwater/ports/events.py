@@ -216,19 +216,28 @@ class Bus(Protocol):
 
 
 class Leases(Protocol):
-    """The live workers, and the partitions that each of them holds.
+    """The live workers of a consumer group, and the partitions that each of them holds.
 
     A partition has at most one valid lease. A dead worker's partitions can be claimed, at the
     latest when the time to live of its leases is over.
+
+    Workers declare sets of features, and only the workers of one set hold partitions: the current
+    set. That is, among the sets of the listed workers that no other contains, the one that was
+    first registered last. The others wait until no listed worker declares it. From the moment that
+    a worker with the current set is registered, no lease of a set that it replaced is valid.
     """
 
-    async def register(self, worker: str) -> None: ...
+    async def register(self, worker: str, declared: Collection[str] = ()) -> None:
+        """List a worker with the features that it declares."""
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
-        """Extend the worker's leases and return the names of all live workers."""
+        """Extend the worker's leases; return the names of the live workers of the current set."""
+
+    async def current_set(self, worker: str) -> frozenset[str]:
+        """Return the features of the current set, as of the worker's last heartbeat."""
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        """Claim the partitions that no other live worker holds."""
+        """Claim the partitions that no other live worker holds; none if the worker must wait."""
 
     async def release(self, leases: Sequence[Lease]) -> None: ...
 

@@ -37,8 +37,11 @@ async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
     beat = int(seconds) * 1_000 + HOUR
     async with FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.3})) as store:
         backends = (await runtime_of(store).open()).backends
+        await backends.leases.register("dead")
         await backends.leases.claim("dead", [1])
-        await client.call(command(keys.workers, "ZADD", keys.workers, beat, "dead"))
+        (dead,) = await client.call(command(keys.workers, "ZRANGE", keys.workers, 0, -1))
+        await client.call(command(keys.workers, "ZADD", keys.workers, beat, dead))
+        await backends.leases.register("w1")
         await client.call(command(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
 
         async def only_one_lives() -> bool:
@@ -61,6 +64,7 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
     async with FeatureStore(settings=settings) as store:
         backends = (await runtime_of(store).open()).backends
         await client.call(command(keys.parts[0].events, "SET", keys.parts[0].events, "something"))
+        await backends.leases.register("w1")
         leases = await backends.leases.claim("w1", range(settings.partitions + 1))
         assert [lease.partition for lease in leases] == [1, 2, 3, 4]
         await client.call(command(keys.parts[0].events, "DEL", keys.parts[0].events))
@@ -72,16 +76,46 @@ async def test_a_bad_connection_keeps_no_dead_worker_alive(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
     async def beat(worker: str, cut_off: int) -> list[bytes]:
-        call = script_call("heartbeat", [keys.workers], worker, HOUR, keys.wake, cut_off)
-        living: list[bytes] = await client.call(call)
+        call = script_call(
+            "heartbeat",
+            [keys.workers, keys.declared],
+            *(worker, HOUR, keys.wake, cut_off, "one", "[]"),
+        )
+        living: list[bytes] = (await client.call(call))[0]
         return living
 
     seconds, _ = await client.call(command(keys.workers, "TIME"))
     long_ago = int(seconds) * 1_000 - 2 * HOUR
     for well, heard in ((False, [b"dead", b"flaky"]), (True, [b"flaky", b"well"])):
-        await client.call(command(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+        await client.call(command(keys.workers, "ZADD", keys.workers, long_ago, "onedead"))
         if well:
             await beat("well", 0)
-            await client.call(command(keys.workers, "ZADD", keys.workers, long_ago, "dead"))
+            await client.call(command(keys.workers, "ZADD", keys.workers, long_ago, "onedead"))
         assert sorted(await beat("flaky", 2 * HOUR)) == heard
         await client.call(command(keys.workers, "DEL", keys.workers))
+
+
+async def test_generations_go_on_when_the_declared_sets_were_lost(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    async with FeatureStore(settings=settings) as store:
+        leases = (await runtime_of(store).open()).backends.leases
+        await leases.register("w1", ["a"])
+        await leases.claim("w1", [0])
+        await client.call(command(keys.declared, "DEL", keys.declared))
+        await leases.heartbeat("w1", [])
+        assert len(await leases.claim("w1", [0, 1])) == 2
+
+
+async def test_old_sets_of_features_are_forgotten(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    async with FeatureStore(settings=settings) as store:
+        leases = (await runtime_of(store).open()).backends.leases
+        await leases.register("stays", ["first"])
+        for number in range(40):
+            await leases.register("deployed", [f"version {number}"])
+            await leases.deregister("deployed")
+        await leases.heartbeat("stays", [])
+        assert await client.call(command(keys.declared, "HLEN", keys.declared)) <= 24
+        assert await leases.current_set("stays") == {"first"}

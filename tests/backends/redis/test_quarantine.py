@@ -32,6 +32,8 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
         await store.publish("note", "u1")
         partition = partition_of("u1", settings.partitions)
         backends = (await runtime_of(store).open()).backends
+        declared = runtime_of(store).registry.runs()
+        await backends.leases.register("dead", declared)
         assert await backends.leases.claim("dead", [partition])
         worker = Worker(store)
         running = asyncio.create_task(worker.run())
@@ -39,6 +41,7 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
         worker.stop()
         await running
         claimed: list[Lease] = []
+        await backends.leases.register("next", declared)
 
         async def taken_over() -> bool:
             claimed.extend(await backends.leases.claim("next", [partition]))
@@ -55,6 +58,8 @@ async def test_a_worker_that_claims_a_suspect_partition_again_still_suspects_it(
     claimed: list[Lease] = []
     async with store:
         backends = (await runtime_of(store).open()).backends
+        for worker in ("dead", "next", "last"):
+            await backends.leases.register(worker)
         await backends.leases.claim("dead", [1])
 
         async def taken_over() -> bool:
@@ -96,6 +101,7 @@ async def test_other_partitions_work_between_the_events_that_run_alone(settings:
 
     async with store:
         backends = (await runtime_of(store).open()).backends
+        await backends.leases.register("dead", runtime_of(store).registry.runs())
         await backends.leases.claim("dead", [suspect])
         await backends.leases.deregister("dead")
         await store.bus.publish_many([ServiceEvent("note", "u1", {"n": n}) for n in range(20)])

@@ -39,7 +39,7 @@ import headwater.engine.engine
 from headwater import FeatureStore
 
 {handicap}
-asyncio.run(FeatureStore().publish("note", "u1", {{"text": "x" * 100_000}}))
+asyncio.run(FeatureStore().publish("note", "u1", {{"text": "x" * 400_000}}))
 """
 
 

@@ -94,7 +94,8 @@ class RedisEnvironment:
 
 async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
     """Connect, and create the store if there is none."""
-    _check_prefix(settings.redis.prefix)
+    _check_name("redis.prefix", settings.redis.prefix)
+    _check_name("worker.consumer_group", settings.worker.consumer_group)
     redis = Redis(settings.redis.url, settings.redis.timeout, settings.redis.connect_timeout)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(redis.close)
@@ -111,8 +112,9 @@ async def _check_publish(redis: Redis, settings: Settings) -> None:
     await redis.call(command(channel, "PUBLISH", channel, "workers"))
 
 
-def _check_prefix(prefix: str) -> None:
-    if not re.fullmatch(r"[\w.:-]+", prefix):
+def _check_name(setting: str, name: str) -> None:
+    """Check a part of the names of keys; braces would choose the slot of a key."""
+    if not re.fullmatch(r"[\w.:-]+", name):
         raise ConfigError(
-            f"redis.prefix {prefix!r} may have letters, digits, '_', '.', ':' and '-' only"
+            f"{setting} {name!r} may have letters, digits, '_', '.', ':' and '-' only"
         )

@@ -41,6 +41,7 @@ class Keys:
         self.group = group
         self.meta = f"{prefix}:meta"
         self.workers = f"{prefix}:workers:{group}"
+        self.declared = f"{{{self.workers}}}:declared"
         self.dead = f"{prefix}:dlq"
         self.moved = f"{{{prefix}:dlq}}:moved"
         self.wake = f"{prefix}:wake"

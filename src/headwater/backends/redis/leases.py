@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import Keys
@@ -18,12 +21,21 @@ from headwater.ports import Lease
 
 # One heartbeat may fail because this process was stopped or too busy to read the reply.
 _FAILED_HEARTBEATS = 2
+_ID_BYTES = 8
+_decode_set = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class _Member:
-    """A worker of this process: its leases, and whether its heartbeats arrive."""
+    """A worker of this process: its leases, its features, and whether its heartbeats arrive."""
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Collection[str] = ()) -> None:
+        self.features = msgspec.json.encode(sorted(declared))
+        self.declared_set = blake2b(self.features, digest_size=_ID_BYTES).hexdigest()
+        self.current_set = frozenset(declared)
+        self.is_current = False
+        self.generation = 0
+        self.fenced = 0
+        """The generation below which all leases are known to be void."""
         self.held: dict[int, Lease] = {}
         self.uncleared: set[int] = set()
         """Partitions that may be suspect because of this worker, which was only cut off."""
@@ -61,22 +73,23 @@ class RedisLeases:
         self._retired: set[str] = set()
         self._outage = Outage("partitions")
 
-    async def register(self, worker: str) -> None:
-        self._members[worker] = _Member()
+    async def register(self, worker: str, declared: Collection[str] = ()) -> None:
+        self._members[worker] = _Member(declared)
         self._notifications.join(worker)
+        await self.heartbeat(worker, [])
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self._members[worker]
         uncleared = sorted(member.uncleared)
         calls = [
-            self._heartbeat(worker, member.cut_off),
+            self._heartbeat(worker, member),
             *map(self._extend, leases),
             *(self._clear(worker, partition) for partition in uncleared),
         ]
         try:
-            living, *answers = await self._redis.calls_apart(calls, self._patience)
-            if isinstance(living, BackendError):
-                raise living
+            membership, *answers = await self._redis.calls_apart(calls, self._patience)
+            if isinstance(membership, BackendError):
+                raise membership
         except BackendError:
             member.heartbeat_failed()
             raise
@@ -87,12 +100,43 @@ class RedisLeases:
         member.heartbeat_arrived(
             [partition for partition, answer in clearings if not isinstance(answer, BackendError)]
         )
-        return sorted(name.decode() for name in living)
+        return await self._follow(member, *membership)
 
-    def _heartbeat(self, worker: str, cut_off: int) -> Call:
+    def _heartbeat(self, worker: str, member: _Member) -> Call:
         listed = "" if worker in self._retired else worker
-        arguments = (listed, self._ttl, self._keys.wake, cut_off)
-        return script_call("heartbeat", [self._keys.workers], *arguments)
+        return script_call(
+            "heartbeat",
+            [self._keys.workers, self._keys.declared],
+            *(listed, self._ttl, self._keys.wake, member.cut_off),
+            *(member.declared_set, member.features),
+        )
+
+    async def _follow(
+        self, member: _Member, workers: list[bytes], generation: int, fence: int, features: bytes
+    ) -> list[str]:
+        """Apply the reply to a heartbeat; return the workers of the current set."""
+        member.current_set = _decode_set(features)
+        member.generation = generation
+        member.is_current = features == member.features
+        if member.is_current and member.fenced < fence:
+            await self._fence_all(member, fence)
+        return sorted(name.decode() for name in workers)
+
+    async def _fence_all(self, member: _Member, generation: int) -> None:
+        """Void the leases of earlier generations; a server that fails is tried again later."""
+        calls = [
+            script_call("fence", [keys.group, keys.lease], generation) for keys in self._keys.parts
+        ]
+        answers = await self._redis.calls_apart(calls, self._patience)
+        problems = [answer for answer in answers if isinstance(answer, BackendError)]
+        if problems:
+            self._outage.report("error", "partitions not fenced; retrying", problems[0], "fence")
+        else:
+            self._outage.recovered("fence")
+            member.fenced = generation
+
+    async def current_set(self, worker: str) -> frozenset[str]:
+        return self._members[worker].current_set
 
     def _clear(self, worker: str, partition: int) -> Call:
         return script_call("clear", [self._keys.parts[partition].group], worker)
@@ -104,6 +148,8 @@ class RedisLeases:
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
         await check_confirmed(self._redis, self._keys, self._patience)
+        if not self._members[worker].is_current:
+            return []
         wanted = sorted(partitions)
         calls = [self._claim(worker, partition) for partition in wanted]
         answers = await self._redis.calls_apart(calls, self._patience)
@@ -140,7 +186,7 @@ class RedisLeases:
         return script_call(
             "claim",
             [keys.group, keys.lease, keys.events],
-            *(worker, self._ttl, self._keys.group),
+            *(worker, self._ttl, self._keys.group, self._members[worker].generation),
         )
 
     async def release(self, leases: Sequence[Lease]) -> None:
@@ -150,12 +196,13 @@ class RedisLeases:
 
     async def retire(self, worker: str) -> None:
         self._retired.add(worker)
-        await self._redis.call(script_call("retire", [self._keys.workers], worker, self._keys.wake))
+        listed = f"{self._members[worker].declared_set}{worker}"
+        await self._redis.call(script_call("retire", [self._keys.workers], listed, self._keys.wake))
 
     async def deregister(self, worker: str) -> None:
         self._notifications.leave(worker)
-        member = self._members.pop(worker, _Member())
         await self.retire(worker)
+        member = self._members.pop(worker)
         await self._release_all([*member.held.values()], "died")
 
     async def _release_all(self, leases: Sequence[Lease], how: str) -> None:

@@ -44,6 +44,22 @@ CREATE TABLE cursors (
     PRIMARY KEY (consumer_group, partition)
 ) WITHOUT ROWID;
 
+-- The sets of features that workers of a group declare, as sorted JSON, numbered as they were first
+-- registered. AUTOINCREMENT: a set that was removed and registered again is a later one.
+CREATE TABLE declared_sets (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    consumer_group TEXT NOT NULL,
+    features       TEXT NOT NULL,
+    UNIQUE (consumer_group, features)
+);
+
+-- The registered workers. A worker whose lock file is not locked is dead.
+CREATE TABLE workers (
+    worker         TEXT PRIMARY KEY,
+    consumer_group TEXT NOT NULL,
+    declared_set   INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- One packed value per entity: a JSON object of feature → [value, as_of, written_at, expires_at].
 CREATE TABLE entities (
     entity    TEXT NOT NULL,

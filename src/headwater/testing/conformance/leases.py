@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headwater.errors import LeaseLostError
-from headwater.testing.conformance.suite import Connect, Opened, Suite, outcome, until
+from headwater.testing.conformance.suite import Connect, Opened, Suite, click, outcome, until
 
 
 class LeasesConformance(Suite):
@@ -112,3 +112,75 @@ class LeasesConformance(Suite):
         (lease,) = await other.hold("w2", [0])
         assert lease.owner == "w2"
         assert await other.leases.heartbeat("w2", [lease]) == ["w2"]
+
+    async def test_only_the_workers_of_the_current_set_hold_partitions(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.leases.register("old", ["a"])
+        (lease,) = await store.leases.claim("old", [0])
+        await other.leases.register("new", ["a", "b"])
+        assert await store.leases.heartbeat("old", [lease]) == ["new"]
+        assert await store.leases.current_set("old") == {"a", "b"}
+        assert await store.leases.claim("old", [0, 1]) == []
+        (lease,) = await other.leases.claim("new", [0])
+        assert not lease.suspect
+
+    async def test_no_lease_of_a_replaced_set_is_valid_once_its_successor_is_registered(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.publish([click()])
+        await store.leases.register("old", ["a"])
+        leases = await store.leases.claim("old", range(store.bus.partitions + 1))
+        batch = await store.only_batch(leases)
+        await other.leases.register("new", ["a", "b"])
+        with pytest.raises(LeaseLostError):
+            await store.bus.commit(outcome(batch))
+        # Claimed with the knowledge of before, for it has sent no heartbeat since.
+        assert await store.leases.claim("old", [batch.lease.partition]) == []
+        renewed = await other.leases.claim("new", [batch.lease.partition])
+        await other.bus.commit(outcome(await other.only_batch(renewed)))
+
+    async def test_the_current_set_is_the_one_first_registered_last_that_no_other_contains(
+        self, store: Opened
+    ) -> None:
+        for worker, declared, current in [
+            ("w1", "a", "a"),
+            ("w2", "b", "b"),
+            ("w3", "a", "b"),  # a set that is not new
+            ("w4", "abc", "abc"),
+            ("w5", "c", "abc"),
+            ("w6", "abd", "abd"),
+            ("w7", "abc", "abd"),
+        ]:
+            await store.leases.register(worker, declared)
+            await store.leases.heartbeat(worker, [])
+            assert await store.leases.current_set(worker) == {*current}
+        await store.leases.deregister("w6")
+        await store.leases.heartbeat("w4", [])
+        assert await store.leases.heartbeat("w7", []) == ["w4", "w7"]
+
+    async def test_others_wait_until_no_listed_worker_declares_the_current_set(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.leases.register("old", ["a"])
+        await other.leases.register("new", ["a", "b"])
+        leases = await other.leases.claim("new", [0, 1])
+        await store.leases.heartbeat("old", [])
+        await other.leases.retire("new")
+        assert await store.leases.heartbeat("old", []) == ["old"]
+        assert await store.leases.claim("old", [0, 2]) != []
+        await other.leases.release(leases)
+        claimed = await store.leases.claim("old", [0, 1])
+        assert [lease.partition for lease in claimed] == [0, 1]
+
+    async def test_a_worker_that_was_silent_takes_its_partitions_back(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await other.leases.register("new", ["a", "b"])
+        await other.leases.claim("new", [0])
+        await store.leases.register("old", ["a"])
+        (lease,) = await store.claim_when_free("old", [0])
+        assert await other.leases.heartbeat("new", []) == ["new"]
+        assert await store.leases.heartbeat("old", [lease]) == ["new"]
+        (back,) = await other.leases.claim("new", [0])
+        assert back.epoch > lease.epoch

@@ -1,8 +1,12 @@
 #!lua flags=allow-oom
 -- Claim a partition that no other worker holds a lease of.
 -- KEYS: group, lease, events
--- ARGV: worker, time to live of the lease in milliseconds, name of the group
--- Returns the epoch, and 1 if the partition is suspect; false if another worker holds it.
+-- ARGV: worker, time to live of the lease in milliseconds, name of the group, generation
+-- Returns the epoch, and 1 if the partition is suspect; false if another worker holds it, or a
+-- worker of a later generation has fenced it.
+if tonumber(redis.call('HGET', KEYS[1], 'generation') or 0) > tonumber(ARGV[4]) then
+  return false
+end
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[1] then
   if redis.call('PTTL', KEYS[2]) > tonumber(ARGV[2]) then
@@ -42,6 +46,6 @@ if owner and owner ~= ARGV[1] and not string.find(' ' .. (suspect or '') .. ' ',
   redis.call('HSET', KEYS[1], 'suspect', suspect)
 end
 local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'lease', ARGV[1] .. ':' .. epoch)
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'lease', ARGV[1] .. ':' .. epoch, 'generation', ARGV[4])
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {epoch, suspect and 1 or 0}
