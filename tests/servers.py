@@ -108,11 +108,36 @@ class Machine:
         """Kill the server as the kernel does when memory runs out."""
         self._end(signal.SIGKILL)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the server, with its child processes, hang for the block."""
+        assert self._process
+        main = self._process.pid
+        # The main process first: it starts no child after that.
+        stopped = [main]
+        os.kill(main, signal.SIGSTOP)
+        for child in _children(main):
+            os.kill(child, signal.SIGSTOP)
+            stopped.append(child)
+        try:
+            yield
+        finally:
+            for each in stopped:
+                os.kill(each, signal.SIGCONT)
+
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             _stop(self._process, how)
             self._pid.unlink()
             self._process = None
+
+
+def _children(pid: int) -> Iterator[int]:
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The name, in parentheses, may contain spaces.
+            if int(file.read_text().rpartition(")")[2].split()[1]) == pid:
+                yield int(file.parent.name)
 
 
 @contextmanager

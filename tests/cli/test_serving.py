@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -254,3 +255,20 @@ def test_a_server_prints_its_url_and_a_first_command(
     assert "headwater features get total_spend ID --file features.py" in said
     assert "context" not in said
     assert "sesame" not in said
+
+
+def test_a_server_whose_disk_is_full_is_not_ready(start: Start) -> None:
+    # Nothing reads the log until the end, and a full pipe would block the server.
+    server = start(
+        "serve", "--port", "0", HEADWATER_LOG_LEVEL="error", HEADWATER_HTTP_ACCESS_LOG="0"
+    )
+    url = server.next_line()["url"]
+    wait_until(lambda: ask(url, "GET", "/readyz")[0] == 200)
+    _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, hard))
+    wait_until(lambda: ask(url, "GET", "/readyz")[0] == 503)
+    assert ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})[0] == 503
+    assert ask(url, "GET", "/healthz")[0] == 200
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    wait_until(lambda: ask(url, "GET", "/readyz")[0] == 200)
+    assert server.end().code == 0

@@ -115,7 +115,8 @@ def test_worker_processes_end_with_a_server_that_is_killed(start: Start) -> None
 
 
 def test_metrics_and_readiness_of_the_server_include_its_worker_processes(start: Start) -> None:
-    server = start("serve", "--port", "0", "--workers", "2")
+    # Nothing reads the log meanwhile, and a full pipe would block the server.
+    server = start("serve", "--port", "0", "--workers", "2", HEADWATER_HTTP_ACCESS_LOG="0")
     url = server.next_line()["url"]
     started_worker(server)
     hung = started_worker(server)

@@ -14,8 +14,18 @@ import msgspec
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
-from headwater.errors import BackendUnavailableError, MissingExtraError
-from headwater.ports import Backends, Change, Health, LogKind, OfflineStore, PastValue, Point, Rows
+from headwater.errors import BackendError, BackendUnavailableError, MissingExtraError
+from headwater.ports import (
+    Backends,
+    Change,
+    Health,
+    HealthCheck,
+    LogKind,
+    OfflineStore,
+    PastValue,
+    Point,
+    Rows,
+)
 from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 
@@ -77,10 +87,17 @@ class _ServerLifecycle:
         self._redis = redis
         self._postgres = postgres
 
-    async def health(self) -> list[Health]:
-        # Postgres first: its check may confirm the store, which the health of Redis reports.
-        postgres = await self._postgres.health()
-        return [*await self._redis.health(), *postgres]
+    def checks(self) -> Sequence[HealthCheck]:
+        return [
+            HealthCheck("redis", self._redis_health),
+            HealthCheck("postgres", self._postgres.health, needed=False),
+        ]
+
+    async def _redis_health(self) -> Health:
+        # A store whose Postgres was unavailable when it was opened is confirmed first.
+        with suppress(BackendError):
+            await self.check_store()
+        return await self._redis.health()
 
     async def check_store(self) -> None:
         if not (await self._redis.outbox.identity()).is_confirmed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,8 +11,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
-from headwater.errors import BackendError
 from headwater.http.process_reports import MergedMetrics, Report, WorkerProcesses
+from headwater.http.readiness import StoreProbe
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
@@ -46,7 +47,8 @@ class Probes:
         worker: Worker | None = None,
         processes: WorkerProcesses | None = None,
     ) -> None:
-        self._store = store
+        self._probe = StoreProbe(store)
+        self._has_keys = bool(store.settings.api_keys)
         self._metrics = metrics
         self._worker = worker
         self._processes = processes
@@ -64,17 +66,13 @@ class Probes:
 
     async def ready(self) -> ApiResponse:
         """Return the health of each part of the store; 503 if a required part has failed."""
-        try:
-            parts = await self._store.admin.health()
-        except BackendError as error:
-            parts = [Health("store", ok=False, detail=str(error))]
-        if self._worker is not None:
-            parts.append(self._worker.health())
-        parts += [report.health for report in (await self._reports()).values()]
+        parts, reports = await asyncio.gather(self._probe.parts(), self._reports())
+        own = [] if self._worker is None else [self._worker.health()]
+        parts = [*parts, *own, *(report.health for report in reports.values())]
         failed = [part for part in parts if not part.ok]
         for part in failed:
             log.warning("not ready", part=part.name, detail=part.detail)
-        if failed and self._store.settings.api_keys:
+        if failed and self._has_keys:
             # Probes send no key, and details name folders and hosts: they stay in the log.
             parts = [msgspec.structs.replace(part, detail="") for part in parts]
         if any(part.needed for part in failed):

@@ -15,7 +15,7 @@ environment  Lifecycle      health and shutdown of all backends of a store (``Ba
 batches; a single item is a batch of one.
 """
 
-from headwater.ports.environment import Backends, Health, Lifecycle
+from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
 from headwater.ports.events import (
     Batch,
     Bus,
@@ -74,6 +74,7 @@ __all__ = [
     "Failure",
     "Handled",
     "Health",
+    "HealthCheck",
     "Lease",
     "Leases",
     "Lifecycle",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -28,11 +29,22 @@ class Health(msgspec.Struct, frozen=True):
     __repr__ = short_repr("name", "ok", "detail")
 
 
+class HealthCheck(NamedTuple):
+    """A check of one part, which reads and writes: a part that can only be read has failed.
+
+    It may take as long as the part's timeouts allow, and may run concurrently with other checks.
+    """
+
+    name: str
+    run: Callable[[], Awaitable[Health]]
+    needed: bool = True
+
+
 class Lifecycle(Protocol):
     """The health, the repair and the closing of an environment."""
 
-    async def health(self) -> list[Health]:
-        """Return the health of each part."""
+    def checks(self) -> Sequence[HealthCheck]:
+        """Return a check of each part."""
 
     async def check_store(self) -> None:
         """Raise if workers must not run: the store lost its data, or history is another store's."""

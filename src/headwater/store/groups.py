@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -251,7 +252,9 @@ class AdminVerbs:
         >>> all(part.ok for part in await store.admin.health())
         True
         """
-        return await (await self._runtime.open()).backends.lifecycle.health()
+        engine = await self._runtime.open()
+        checks = engine.backends.lifecycle.checks()
+        return await asyncio.gather(*(check.run() for check in checks))
 
     async def lag(self) -> list[ConsumerLag]:
         """Return for each partition its worker, its waiting events and the time of the oldest.

@@ -42,7 +42,7 @@ async def said_when_used(settings: Settings) -> str:
     past = await open_postgres(settings, SystemClock(), MemoryOutbox())
     with pytest.raises(BackendUnavailableError) as raised:
         await past.offline.query("SELECT 1", {})
-    (health,) = await past.health()
+    health = await past.health()
     assert (health.ok, health.needed) == (False, False)
     await past.close()
     return str(raised.value)
@@ -94,7 +94,7 @@ async def test_in_production_missing_tables_raise_an_error_with_the_command_to_r
     )
     await migrate(settings)
     past = await opening(env="production")
-    assert await past.health() == [WELL]
+    assert await past.health() == WELL
 
 
 async def test_tables_of_an_older_version_are_left_alone(
@@ -140,7 +140,7 @@ async def test_dropped_tables_are_named_in_the_error(
     await database.execute(f"DROP SCHEMA {settings.postgres.schema} CASCADE")
     with pytest.raises(SchemaError, match="run `headwater migrate`"):
         await value_at(past, 0)
-    [health] = await past.health()
+    health = await past.health()
     assert (health.ok, "do not exist yet" in health.detail) == (False, True)
 
 
@@ -277,12 +277,12 @@ async def test_a_server_that_was_down_is_used_again_when_it_is_up(
     for use in (past.offline.maintain, lambda: values(past), lambda: past.offline.append([])):
         with pytest.raises(BackendError, match="cannot be reached"):
             await use()
-    [health] = await past.health()
+    health = await past.health()
     assert (health.name, health.ok) == ("postgres", False)
     assert "cannot be reached" in health.detail
 
     await proxy.open()
-    assert await past.health() == [WELL]
+    assert await past.health() == WELL
     assert await values(past) == [1, 2]
 
 
@@ -342,7 +342,7 @@ async def test_a_closed_store_says_so(past: PostgresEnvironment) -> None:
     await past.close()
     with pytest.raises(ClosedError, match="this store is closed"):
         await past.offline.as_of(["clicks"], [Point("u1", START)])
-    [health] = await past.health()
+    health = await past.health()
     assert not health.ok
 
 

@@ -275,7 +275,7 @@ async def test_an_outage_of_postgres_is_reported_and_acknowledged_records_surviv
         log = past.records
 
         async def away() -> bool:
-            [health] = await past.health()
+            health = await past.health()
             [answer] = await append_all(past, [record()])
             return not health.ok and answer is not None
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
-from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
@@ -56,17 +56,18 @@ class PostgresEnvironment:
             lambda connection: installed_version(connection, self._schema)
         )
 
-    async def health(self) -> list[Health]:
-        """Return whether the tables can be read, have this version and belong to this store."""
+    async def health(self) -> Health:
+        """Return whether the tables can be written, have this version and belong to this store."""
         try:
             await self._postgres.prepare()
             check_version(await self._version(), self._schema)
             if (identity := await self._identity()) is not None:
                 await self.store_check.compare(identity)
                 await self._consumer.recheck()
+            await self._postgres.run(_write_probe)
         except BackendError as error:
-            return [Health("postgres", ok=False, detail=str(error), needed=False)]
-        return [Health("postgres", ok=True)]
+            return Health("postgres", ok=False, detail=str(error), needed=False)
+        return Health("postgres", ok=True)
 
     async def _identity(self) -> StoreIdentity | None:
         try:
@@ -78,6 +79,11 @@ class PostgresEnvironment:
         await self.records.close()
         await self._consumer.close()
         await self._postgres.close()
+
+
+async def _write_probe(connection: Connection) -> None:
+    # Changes no value and no key, so it waits for no transaction that holds the store's owner.
+    await connection.execute("UPDATE _meta SET version = version")
 
 
 async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> PostgresEnvironment:

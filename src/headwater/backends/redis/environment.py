@@ -23,6 +23,9 @@ from headwater.errors import BackendError, ConfigError
 from headwater.ports import Health
 from headwater.settings.schema import Settings
 
+_PROBE_TTL = 60
+_PROBE_SECONDS = 0.5
+
 
 class RedisEnvironment:
     """The backends that store their data in one Redis."""
@@ -51,15 +54,33 @@ class RedisEnvironment:
         self.outbox = RedisOutbox(redis, keys, settings.redis.prefix)
         self.cache = RedisCache(redis, keys, clock)
 
-    async def health(self) -> list[Health]:
-        """Return whether Redis answers, has a confirmed store, and keeps acknowledged events."""
+    async def health(self) -> Health:
+        """Return whether Redis can be written, has a confirmed store, and keeps its events.
+
+        A cluster of which only some servers fail serves the entities of the others.
+        """
         try:
             problem = problem_of(await self.outbox.identity())
+            failures = [] if problem else await self._failed_writes()
         except BackendError as error:
-            problem = str(error)
+            problem, failures = str(error), []
         if problem:
-            return [Health("redis", ok=False, detail=problem)]
-        return [Health("redis", ok=True, detail="; ".join(await self._weaknesses()))]
+            return Health("redis", ok=False, detail=problem)
+        if failures:
+            needed = len(failures) == len(self._probe_keys())
+            return Health("redis", ok=False, detail=str(failures[0]), needed=needed)
+        return Health("redis", ok=True, detail="; ".join(await self._weaknesses()))
+
+    def _probe_keys(self) -> list[str]:
+        """Return keys that are on all servers."""
+        parts = self.keys.parts if self.redis.clustered else self.keys.parts[:1]
+        return [part.probe for part in parts]
+
+    async def _failed_writes(self) -> list[BackendError]:
+        """Write to each server, and return the errors of those that refuse."""
+        calls = [command(key, "SET", key, "", "EX", _PROBE_TTL) for key in self._probe_keys()]
+        answers = await self.redis.calls_apart(calls, _PROBE_SECONDS)
+        return [answer for answer in answers if isinstance(answer, BackendError)]
 
     async def _weaknesses(self) -> list[str]:
         """Return the settings of Redis that can lose acknowledged events."""

@@ -23,6 +23,7 @@ class PartitionKeys:
         self.outbox = f"{base}:outbox"
         self.cross_shard = f"{base}:cross-shard"
         self.arrived = f"{base}:arrived"
+        self.probe = f"{base}:probe"
         self.group = f"{base}:group:{group}"
         self.lease = f"{base}:lease:{group}"
         self.entity = f"{base}:entity:"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,8 +20,13 @@ from headwater.backends.sqlite.records import SqliteRecordLog
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock
 from headwater.errors import BackendError
-from headwater.ports import Health
+from headwater.ports import Health, HealthCheck
 from headwater.settings.schema import Settings
+
+
+def _write_probe(connection: sqlite3.Connection) -> None:
+    # SQLite writes nothing to the disk if the value does not change.
+    connection.execute("REPLACE INTO meta VALUES ('probe', ?)", (str(time.monotonic_ns()),))
 
 
 class SqliteEnvironment:
@@ -39,13 +46,15 @@ class SqliteEnvironment:
         self.cache = SqliteCache(self.home, self._writer, clock)
         self.tail = SqliteRecentHistory(self.home)
 
-    async def health(self) -> list[Health]:
-        """Check that the database can be locked for writing and read."""
+    def checks(self) -> Sequence[HealthCheck]:
+        return [HealthCheck("sqlite", self._health)]
+
+    async def _health(self) -> Health:
         try:
-            await self._writer.run(lambda db: db.execute("SELECT key FROM meta").fetchone())
+            await self._writer.run(_write_probe)
         except BackendError as error:
-            return [Health("sqlite", ok=False, detail=str(error))]
-        return [Health("sqlite", ok=True)]
+            return Health("sqlite", ok=False, detail=str(error))
+        return Health("sqlite", ok=True)
 
     async def check_store(self) -> None:
         """Do nothing: values and history are in one folder and cannot be lost separately."""
