@@ -100,3 +100,18 @@ def test_a_features_file_in_another_folder_uses_the_store_of_this_folder(
     assert "the settings of the working directory" in " ".join(
         run("events", "publish", "--help").out.split()
     )
+
+
+def test_publishing_in_a_folder_without_store_features_or_settings_is_refused(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    refused = run("events", "publish", "visit", "u1")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith(f"error: the store in {elsewhere / '.headwater'} does not exist")
+    assert "`headwater serve FILE` creates a new one" in refused.err
+    assert not (elsewhere / ".headwater").exists()
+    (elsewhere / "headwater.toml").write_text("partitions = 4\n")
+    assert run("events", "publish", "visit", "u1").code == 0

@@ -15,6 +15,7 @@ from headwater.cli.options import (
     StoreOption,
     bare_store,
     command_group,
+    is_project,
     no_time_zone,
     parse_time,
 )
@@ -102,7 +103,7 @@ def publish(
         return await store.bus.publish_many(events, dedup=batch or event_id is not None)
 
     store = bare_store(file)
-    results = _results(events, run(store, publish_all, create=True))
+    results = _results(events, run(store, publish_all, create=is_project(file)))
     if as_json:
         print_json(results if batch else results[0])
     else:

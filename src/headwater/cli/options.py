@@ -11,7 +11,8 @@ import typer
 from headwater.core.durations import to_timedelta
 from headwater.core.logging import log
 from headwater.errors import DurationError, InvalidInputError, UnknownNameError
-from headwater.settings.loading import load
+from headwater.settings.loading import FILE, load
+from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
 
@@ -54,6 +55,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 def features_file(file: Path | None) -> Path:
     """Return the features file or module from the command line, or else from the settings."""
     return file or Path(load().features)
+
+
+def is_project(file: Path | None) -> bool:
+    """Return whether a file or a setting selects the store, and not the working directory alone."""
+    settings = load()
+    return (
+        file is not None
+        or Path(FILE).exists()
+        or Path(settings.features).exists()
+        or settings.home != Settings().home
+    )
 
 
 def declared_store(file: Path | None) -> FeatureStore:

@@ -64,7 +64,7 @@ def _check_home(store: FeatureStore) -> None:
             str(home),
             "does not exist",
             f"run this command in the folder with the store, or set {setting} or the home= of the "
-            "features file; `headwater serve` and `headwater events publish` create a new one",
+            "features file; `headwater serve FILE` creates a new one",
         )
 
 

@@ -55,9 +55,7 @@ HeadwaterError
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from headwater.errors.hints import Location, closest, nearest
 
@@ -396,10 +394,10 @@ class VersionConflictError(CommitError):
         super().__init__(f"an entity of partition {partition} changed while its batch ran")
 
 
-class EventConflict(msgspec.Struct, frozen=True):
-    """An event whose id was accepted with other content; ``index`` is its place in the batch."""
+class EventConflict(NamedTuple):
+    """An event whose id was accepted with other content; ``position`` is its place in the batch."""
 
-    index: int
+    position: int
     entity_id: str
     event_id: str
     problem: str
