@@ -46,6 +46,7 @@ class EventHandlers:
     async def handle(self, state: BatchState, delivery: Delivery, slot: Slot) -> Handled:
         """Run every feature that the event triggers, one after the other, in declared order."""
         event, began = delivery.event, time.perf_counter()
+        moment = to_micros(event.timestamp)
         updated: list[str] = []
         failures: list[Failure] = []
         retries = 0
@@ -53,9 +54,9 @@ class EventHandlers:
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:
-            error = await self._attempt(state, feature, event, slot)
+            error = await self._attempt(state, feature, event, moment, slot)
             if error is not None:
-                attempts, failure = await self._retry(state, feature, event, slot, error)
+                attempts, failure = await self._retry(state, feature, event, moment, slot, error)
                 retries += attempts - 1
                 if failure is not None:
                     failures.append(failure)
@@ -72,6 +73,7 @@ class EventHandlers:
         state: BatchState,
         feature: FeatureDef,
         event: ServiceEvent,
+        moment: int,
         slot: Slot,
         error: Exception,
     ) -> tuple[int, Failure | None]:
@@ -80,7 +82,7 @@ class EventHandlers:
         attempts = 1
         while attempts <= feature.max_retries and self._may_retry(feature, error):
             await self._wait(state.partition, attempts)
-            again = await self._attempt(state, feature, event, slot)
+            again = await self._attempt(state, feature, event, moment, slot)
             attempts += 1
             if again is None:
                 return attempts, None
@@ -99,10 +101,9 @@ class EventHandlers:
         await self._clock.sleep(micros / 1_000_000)
 
     async def _attempt(
-        self, state: BatchState, feature: FeatureDef, event: ServiceEvent, slot: Slot
+        self, state: BatchState, feature: FeatureDef, event: ServiceEvent, moment: int, slot: Slot
     ) -> Exception | None:
         """Run the handler, again if another handler of the batch wrote to the same entity."""
-        moment = to_micros(event.timestamp)
         while True:
             transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
             token = enter(Frame(transaction))
