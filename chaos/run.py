@@ -181,7 +181,7 @@ async def _pending(store: FeatureStore) -> int:
     await backends.offline.maintain()
     present = await open_redis(store.settings, store.clock)
     try:
-        return len(await present.outbox.pending())
+        return sum(state.has_pending for state in await present.outbox.states())
     finally:
         await present.close()
 

@@ -175,6 +175,13 @@ class Positions(NamedTuple):
     events: str = ""
 
 
+class OutboxState(msgspec.Struct, frozen=True):
+    """A partition of an outbox: whether it may have rows to take, and the last ones settled."""
+
+    has_pending: bool
+    settled: Positions
+
+
 class Outbox(Protocol):
     """Committed rows that wait to be copied into history, by partition.
 
@@ -196,8 +203,15 @@ class Outbox(Protocol):
         Workers are given partitions of a confirmed store only.
         """
 
-    async def pending(self) -> set[int]:
-        """Return the partitions that may have rows to take."""
+    async def states(self) -> Sequence[OutboxState]:
+        """Return the state of each partition."""
+
+    async def mismatch(self, partition: int, taken: Positions) -> str | None:
+        """Return None if these are the last rows settled or still there, otherwise the problem.
+
+        In case of a mismatch, the outbox or the history is an older copy, or a copy of the outbox
+        has gone on with the same history.
+        """
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
@@ -205,8 +219,8 @@ class Outbox(Protocol):
         """Return the next rows after the last one taken ("" for none), or None if there are none.
 
         They are about as many as the limit and about a megabyte, but at least one. Raises
-        StoreMismatchError unless ``after`` is the last row settled or a row that is still there:
-        otherwise the outbox or the history is an older copy, and rows would be missing or doubled.
+        StoreMismatchError if ``after`` is a mismatch: rows would be missing, doubled, or mixed
+        with those of another history.
         """
 
     async def settle(self, partition: int, taken: Positions) -> Positions:

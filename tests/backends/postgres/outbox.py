@@ -11,7 +11,7 @@ import msgspec
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.errors import StoreMismatchError
-from headwater.ports import LogKind, OutboxBatch, Positions, StoreIdentity
+from headwater.ports import LogKind, OutboxBatch, OutboxState, Positions, StoreIdentity
 from tests.backends.postgres.story import START, after
 
 Row = Sequence[Any]
@@ -30,6 +30,7 @@ class MemoryOutbox:
         self.asked = 0
         self.fetched = 0
         self.on_fetch: Callable[[], Awaitable[None]] | None = None
+        self.on_mismatch: Callable[[], Awaitable[None]] | None = None
         self.on_settle: Callable[[], Awaitable[None]] | None = None
         self._position = 0
 
@@ -54,18 +55,38 @@ class MemoryOutbox:
         self.store = StoreIdentity(new_id, is_confirmed=True)
         return True
 
-    async def pending(self) -> set[int]:
-        self.asked += 1
+    def pending(self) -> set[int]:
         return {partition for (_, partition), rows in self.rows.items() if rows}
+
+    async def states(self) -> list[OutboxState]:
+        self.asked += 1
+        pending = self.pending()
+        last = max([self.partitions, *pending, *self.settled])
+        return [
+            OutboxState(n in pending, self.settled.get(n, Positions())) for n in range(last + 1)
+        ]
+
+    async def mismatch(self, partition: int, taken: Positions) -> str | None:
+        if self.on_mismatch is not None:
+            await self.on_mismatch()
+        kinds: tuple[LogKind, LogKind] = ("history", "events")
+        found = (self._mismatch(k, partition, a) for k, a in zip(kinds, taken, strict=True))
+        return next(filter(None, found), None)
+
+    def _mismatch(self, kind: LogKind, partition: int, after: str) -> str | None:
+        settled = getattr(self.settled[partition], kind)
+        positions = [position for position, _ in self.rows[kind, partition]]
+        if after == settled or int(after or 0) in positions:
+            return None
+        return f"taken up to {after or 'none'}, settled up to {settled}"
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
     ) -> OutboxBatch | None:
         start = int(after or 0)
         rows_of_kind = self.rows[kind, partition]
-        settled = getattr(self.settled[partition], kind)
-        if after != settled and start not in [position for position, _ in rows_of_kind]:
-            raise StoreMismatchError(f"taken up to {after or 'none'}, settled up to {settled}")
+        if problem := self._mismatch(kind, partition, after):
+            raise StoreMismatchError(problem)
         waiting = [entry for entry in rows_of_kind if entry[0] > start]
         found = waiting[: max(limit, self.least)]
         if self.on_fetch is not None:

@@ -372,4 +372,4 @@ async def test_closing_waits_for_a_running_drain(
     closing = asyncio.create_task(past.close())
     go_on.set()
     await closing
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()

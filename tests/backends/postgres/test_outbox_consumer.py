@@ -50,7 +50,7 @@ async def test_rows_of_the_outbox_are_in_history_at_once(
         assert await value_at(past, number) == number
         page = await past.offline.latest("User", after="", limit=9)
         assert [int(own["clicks"].value) for _, own in page] == [number]
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()
 
 
 async def test_events_and_values_arrive_together(
@@ -78,7 +78,7 @@ async def test_ten_thousand_rows_arrive_in_order(
     found = await database.fetch("SELECT value::text::int AS n FROM _history ORDER BY seq")
     assert [row["n"] for row in found] == numbers
     assert await rows(past, "SELECT count(DISTINCT event_id) FROM events") == [(10_000,)]
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()
 
 
 async def test_of_values_of_one_moment_the_one_that_came_last_wins(
@@ -199,12 +199,12 @@ async def test_a_row_arrives_once_if_the_drain_dies_before_it_settles(
     outbox.on_settle = die
     with pytest.raises(StoppedError):
         await past.offline.maintain()
-    assert await outbox.pending() == {0}
+    assert outbox.pending() == {0}
 
     outbox.on_settle = None
     outbox.put(value_row(3, 3))
     assert await values(past) == [1, 2, 3]
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()
 
 
 async def test_a_row_arrives_once_if_the_drain_dies_in_its_transaction(
@@ -252,7 +252,7 @@ async def test_a_row_arrives_once_if_the_connection_dies_in_its_transaction(
         with pytest.raises(BackendError, match="closed the connection"):
             await past.offline.maintain()
     assert await values(past) == [1, 2]
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()
 
 
 async def test_rows_arrive_once_and_in_order_however_many_drain_at_once(
@@ -283,7 +283,7 @@ async def test_rows_arrive_once_and_in_order_however_many_drain_at_once(
     for partition in range(4):
         sequence = [n for n in await values(processes[0], "cause, as_of") if n % 4 == partition]
         assert sequence == sorted(sequence)
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()
 
 
 async def test_a_drain_that_fails_in_one_partition_takes_the_others(
@@ -294,7 +294,7 @@ async def test_a_drain_that_fails_in_one_partition_takes_the_others(
     outbox.put(value_row(2, 1), partition=2)
     with pytest.raises(BackendError, match="rows of partition 1 cannot be written to Postgres"):
         await past.offline.maintain()
-    assert await outbox.pending() == {1}
+    assert outbox.pending() == {1}
     assert await database.fetchval("SELECT count(*) FROM _history") == 2
 
 
@@ -316,7 +316,7 @@ async def test_a_failing_partition_of_the_source_does_not_block_the_others(
         outbox.put(value_row(partition, partition), partition=partition)
     with pytest.raises(BackendError, match="its server is down"):
         await past.offline.maintain()
-    assert await outbox.pending() == {1}
+    assert outbox.pending() == {1}
     assert await database.fetchval("SELECT count(*) FROM _history") == 3
 
 
@@ -355,7 +355,7 @@ async def test_maintenance_skips_a_drain_by_another_process_and_a_reader_waits(
     await transaction.start()
     await database.execute("SELECT FROM _outbox WHERE partition = 0 FOR UPDATE")
     await past.offline.maintain()
-    assert await outbox.pending() == {0}
+    assert outbox.pending() == {0}
 
     reading = asyncio.create_task(value_at(past, 1))
     await until(lambda: waits_for_a_lock(database))

@@ -171,7 +171,7 @@ async def test_a_long_search_is_not_disturbed_and_the_months_come_later(
     async with database.transaction():
         await database.fetch("SELECT FROM _history")
         await past.offline.maintain()
-    assert await outbox.pending() == set()
+    assert outbox.pending() == set()
     assert await months(database) == before
     await past.offline.maintain()
     assert await months(database) != before

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from headwater.backends.postgres import store_identity
+from headwater.backends.postgres import outbox_consumer, store_identity
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
@@ -71,7 +71,7 @@ async def test_of_stores_that_are_new_at_once_all_but_one_are_refused(opening_fo
     ends = await asyncio.gather(*works, return_exceptions=True)
     assert ends.count(None) == 1
     assert all(isinstance(end, StoreMismatchError) for end in ends if end is not None)
-    assert [bool(await outbox.pending()) for outbox in outboxes].count(False) == 1
+    assert [bool(outbox.pending()) for outbox in outboxes].count(False) == 1
     assert [outbox.store.is_confirmed for outbox in outboxes].count(True) == 1
 
 
@@ -100,7 +100,7 @@ async def test_rows_of_another_store_are_neither_taken_nor_read(
     other.put(value_row(2, 1))
     with pytest.raises(StoreMismatchError, match=r"headwater rebuild --adopt"):
         await past.offline.maintain()
-    assert await other.pending() == {0}
+    assert other.pending() == {0}
     health = await past.health()
     assert (health.ok, health.needed) == (False, False)
     with pytest.raises(StoreMismatchError):
@@ -117,7 +117,7 @@ async def test_a_store_with_history_elsewhere_is_not_bound_to_new_tables(
     with pytest.raises(StoreMismatchError, match="history is in another Postgres"):
         await past.offline.maintain()
     assert await owner(database) is None
-    assert await outbox.pending() == {0}
+    assert outbox.pending() == {0}
 
 
 async def test_a_lost_store_is_refused_until_its_successor_adopts_the_history(
@@ -136,7 +136,7 @@ async def test_a_lost_store_is_refused_until_its_successor_adopts_the_history(
         await values(past)
     async with past.store_check.restoring(adopt=True):
         assert await values(past) == [1]
-        assert await successor.pending() == {0}
+        assert successor.pending() == {0}
         assert not successor.store.is_confirmed
     assert successor.store.is_confirmed
     assert await values(past) == [1, 2]
@@ -288,7 +288,7 @@ async def test_an_outbox_restored_from_an_older_copy_is_refused_until_it_is_adop
         await past.offline.maintain()
     health = await past.health()
     assert "headwater rebuild --adopt" in health.detail
-    assert await outbox.pending() == {0}
+    assert outbox.pending() == {0}
     await adopt(past)
     assert await values(past) == [1, 2, 3, 4]
     assert (await past.health()).ok
@@ -313,13 +313,55 @@ async def test_tables_restored_from_an_older_backup_are_refused_until_they_are_a
     assert await values(past) == [1, 3]
 
 
-async def test_a_partition_that_is_refused_keeps_no_other_from_being_taken(
+@pytest.mark.parametrize("refused", range(4))
+async def test_an_outbox_that_is_refused_in_one_partition_is_refused_as_a_whole(
+    opening_for: OpenFor, refused: int
+) -> None:
+    outbox = MemoryOutbox()
+    outbox.settled[refused] = Positions("7", "")
+    for partition in range(4):
+        outbox.put(value_row(partition), partition=partition)
+    with pytest.raises(StoreMismatchError):
+        await (await opening_for(outbox)).offline.maintain()
+    assert outbox.pending() == {0, 1, 2, 3}
+
+
+async def test_an_outbox_restored_from_an_older_copy_is_refused_before_it_has_new_rows(
+    opening_for: OpenFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_consumer, "FRESH_SECONDS", 0.0)
+    outbox = MemoryOutbox()
+    past = await opening_for(outbox)
+    outbox.put(value_row(1))
+    assert await values(past) == [1]
+    older = dict(outbox.settled)
+    outbox.put(value_row(2, 1))
+    assert await values(past) == [1, 2]
+    outbox.settled.update(older)
+    with pytest.raises(StoreMismatchError, match="taken up to 2, settled up to 1"):
+        await values(past)
+
+
+async def test_rows_that_another_consumer_takes_during_the_check_are_no_mismatch(
     opening_for: OpenFor,
 ) -> None:
     outbox = MemoryOutbox()
-    outbox.settled[0] = Positions("7", "")
+    past, other = await opening_for(outbox), await opening_for(outbox)
     outbox.put(value_row(1))
-    outbox.put(value_row(2), partition=1)
-    with pytest.raises(StoreMismatchError):
-        await (await opening_for(outbox)).offline.maintain()
-    assert await outbox.pending() == {0}
+    assert await values(past) == [1]
+
+    async def take_more() -> None:
+        outbox.on_mismatch = None
+        outbox.put(value_row(3, 2))
+        await other.offline.maintain()
+
+    # The other consumer has taken the row and not settled it yet, so that this one checks it.
+    settled = dict(outbox.settled)
+    outbox.put(value_row(2, 1))
+    rows = list(outbox.rows["history", 0])
+    await other.offline.maintain()
+    outbox.settled.update(settled)
+    outbox.rows["history", 0] = rows
+    outbox.on_mismatch = take_more
+    assert await values(past) == [1, 2, 3]
+    assert outbox.on_mismatch is None

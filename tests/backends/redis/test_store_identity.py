@@ -400,6 +400,72 @@ async def test_a_copy_of_redis_takes_nothing_into_the_history_of_the_original(
         await buy(store, 1)
 
 
+async def clone_of(
+    shop: Shop, redis: Redis, settings: Settings, copy: dict[str, bytes]
+) -> FeatureStore:
+    """Open a store on a snapshot, with the same Postgres: staging on production's history."""
+    prefix = settings.redis.prefix
+    await restored(redis, {name.replace(prefix, prefix + "-copy"): copy[name] for name in copy})
+    return await shop(redis={"prefix": prefix + "-copy"})
+
+
+async def test_a_copy_of_redis_takes_nothing_in_partitions_that_were_quiet_since_the_copy(
+    shop: Shop, redis: Redis, keys: Keys, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    clone = await clone_of(shop, redis, settings, copy)
+    for number in range(2, 20):
+        await clone.publish("buy", f"u{number}", {"amount": 100})
+    await clone.drain()
+    with pytest.raises(StoreMismatchError, match="this Redis is a copy of another"):
+        await maintain(clone)
+    assert await query(store, "SELECT DISTINCT entity_id FROM feature_history") == [("u1",)]
+    assert await query(store, "SELECT DISTINCT entity_id FROM events") == [("u1",)]
+
+
+async def test_of_two_copies_that_go_on_in_parallel_only_one_adds_to_history(
+    shop: Shop, redis: Redis, keys: Keys, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    clone = await clone_of(shop, redis, settings, await copied(redis, keys))
+    await clone.publish("buy", "u2", {"amount": 100})
+    await clone.drain()
+    await maintain(clone)
+    # The first one that goes on is the one that Postgres knows; the other is refused as a whole.
+    await store.publish("buy", "u1", {"amount": 2})
+    await store.drain()
+    with pytest.raises(StoreMismatchError, match="this Redis is a copy of another"):
+        await maintain(store)
+    assert await past(clone, "total") == [5]
+    await store.admin.rebuild(adopt=True)
+    assert await past(store, "total") == [5, 7]
+    await clone.publish("buy", "u3", {"amount": 100})
+    with pytest.raises(StoreMismatchError, match="holds the history of store"):
+        await maintain(clone)
+
+
+async def test_an_entry_of_a_copy_with_the_same_id_is_not_the_last_one_taken(
+    shop: Shop, redis: Redis, keys: Keys, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    clone = await clone_of(shop, redis, settings, copy)
+    original = keys.of("u1")
+    taken = await redis.call(command(original.outbox, "HGET", original.outbox, "history"))
+    prefix = settings.redis.prefix
+    name = original.changes.replace(prefix, prefix + "-copy")
+    await redis.call(command(name, "XADD", name, taken.decode().partition("/")[0], "c", "[]"))
+    with pytest.raises(StoreMismatchError, match="this Redis is a copy of another"):
+        await maintain(clone)
+    assert await past(store, "total") == [5, 7]
+
+
 async def test_a_postgres_restored_from_an_older_backup_is_refused_until_it_is_adopted(
     shop: Shop, settings: Settings
 ) -> None:

@@ -8,6 +8,8 @@ after it, the rows that are still in the outbox are known to be taken.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -19,10 +21,10 @@ from headwater.backends.postgres.coalesced_task import CoalescedTask
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.store_identity import StoreCheck
+from headwater.backends.postgres.store_identity import FRESH_SECONDS, READ_POSITIONS, StoreCheck
 from headwater.core.batching import batched
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import LogKind, Outbox, OutboxBatch, Positions
+from headwater.ports import LogKind, Outbox, OutboxBatch, OutboxState, Positions
 
 # The server parses the rows: json_array_elements, unlike the JSON operators, accepts U+0000 and
 # does not rewrite numbers. OFFSET 0 keeps a row from being parsed once per column.
@@ -53,8 +55,12 @@ FROM ({_ROWS}) AS batch ORDER BY n
 """,
 }
 
-_ADD_PARTITIONS = """
-INSERT INTO _outbox (store_id, partition) SELECT $1, unnest($2::integer[]) ON CONFLICT DO NOTHING
+_ADD_PARTITIONS = f"""
+WITH added AS (
+    INSERT INTO _outbox (store_id, partition) SELECT $1, unnest($2::integer[])
+    ON CONFLICT DO NOTHING
+)
+{READ_POSITIONS}
 """
 # Always in the same order, so that two consumers of the same partitions cannot deadlock.
 _LOCK = """
@@ -101,6 +107,7 @@ class OutboxConsumer:
         self._background_slot = asyncio.Semaphore(1)
         self._shared = CoalescedTask(lambda: self._take_all(wait=True))
         self._has_mismatch = False
+        self._proven_until = 0.0
 
     async def catch_up(self) -> None:
         """Return when every row committed before the call is in history."""
@@ -121,21 +128,50 @@ class OutboxConsumer:
     async def _take_all(self, *, wait: bool) -> None:
         await self._postgres.prepare()
         # Concurrently, so that both calls share a round trip.
-        identity, pending = await asyncio.gather(self._outbox.identity(), self._outbox.pending())
+        identity, states = await asyncio.gather(self._outbox.identity(), self._outbox.states())
         store_id = await self._store.compare(identity)
         self._has_mismatch = False
-        if store_id is None or not pending:
+        partitions = [number for number, state in enumerate(states) if state.has_pending]
+        if store_id is None or (not partitions and time.monotonic() < self._proven_until):
             return
-        partitions = sorted(pending)
-        await self._postgres.run(
-            lambda connection: connection.execute(_ADD_PARTITIONS, store_id, partitions)
-        )
         groups = batched(partitions, _PARTITIONS_PER_TRANSACTION)
         try:
+            await self._prove(store_id, states, partitions)
             await _all(self._drain(store_id, group, wait=wait) for group in groups)
         except StoreMismatchError:
             self._has_mismatch = True
             raise
+
+    async def _prove(
+        self, store_id: str, states: Sequence[OutboxState], pending: Sequence[int]
+    ) -> None:
+        """Raise StoreMismatchError unless every partition continues where history ends.
+
+        All of them are checked before rows of one are taken: otherwise, a copy of the outbox would
+        add to the partitions in which nothing has happened since it was copied.
+        """
+        self._proven_until = 0.0
+        taken = await self._positions(store_id, pending)
+        suspects = [n for n, state in enumerate(states) if taken[n] != state.settled]
+        while suspects:
+            found = await asyncio.gather(*(self._outbox.mismatch(n, taken[n]) for n in suspects))
+            problems = {n: text for n, text in zip(suspects, found, strict=True) if text}
+            before = taken
+            # Another consumer may have taken and settled more rows since the positions were read.
+            taken = await self._positions(store_id, ()) if problems else taken
+            for partition, problem in problems.items():
+                if taken[partition] == before[partition]:
+                    raise StoreMismatchError(problem)
+            suspects = list(problems)
+        self._proven_until = time.monotonic() + FRESH_SECONDS
+
+    async def _positions(self, store_id: str, added: Sequence[int]) -> defaultdict[int, Positions]:
+        """Return how far each partition was taken; add those that are new."""
+        rows = await self._postgres.run(
+            lambda connection: connection.fetch(_ADD_PARTITIONS, store_id, added)
+        )
+        known = {partition: Positions(history, events) for partition, history, events in rows}
+        return defaultdict(Positions, known)
 
     async def _drain(self, store_id: str, partitions: Sequence[int], *, wait: bool) -> None:
         try:
@@ -143,6 +179,8 @@ class OutboxConsumer:
                 busy = await self._drain_free(store_id, partitions)
                 if wait:
                     await self._drain_busy(store_id, busy)
+        except StoreMismatchError:
+            raise
         except BackendError:
             if len(partitions) == 1:
                 raise

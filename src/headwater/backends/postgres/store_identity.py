@@ -19,7 +19,7 @@ _HOLD_OWNER = f"{_READ_OWNER} FOR KEY SHARE"
 # Waits for transactions that hold the owner, and keeps later ones waiting; a row lock would not.
 _LOCK_OWNER = "LOCK TABLE _meta IN EXCLUSIVE MODE"
 _SET_OWNER = "UPDATE _meta SET store_id = $1"
-_READ_POSITIONS = "SELECT partition, history, events FROM _outbox WHERE store_id = $1"
+READ_POSITIONS = "SELECT partition, history, events FROM _outbox WHERE store_id = $1"
 _ADD_POSITIONS = """
 INSERT INTO _outbox (store_id, partition, history, events)
 SELECT $1, * FROM unnest($2::integer[], $3::text[], $4::text[])
@@ -126,7 +126,7 @@ class StoreCheck:
         async def adopt(connection: Connection) -> None:
             async with connection.transaction():
                 await connection.execute(_LOCK_OWNER)
-                rows = await connection.fetch(_READ_POSITIONS, store_id)
+                rows = await connection.fetch(READ_POSITIONS, store_id)
                 taken = {row["partition"]: Positions(row["history"], row["events"]) for row in rows}
                 partitions = range(self._outbox.partitions + 1)
                 settled = await asyncio.gather(

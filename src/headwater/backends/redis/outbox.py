@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha1
 from typing import Any
 
 import msgspec
@@ -15,11 +16,12 @@ from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.clock import to_micros
 from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import LogKind, OutboxBatch, Positions, StoreIdentity
+from headwater.ports import LogKind, OutboxBatch, OutboxState, Positions, StoreIdentity
 
 # An entry of changes holds the changes of one commit, up to a batch of them.
 _CHANGES_PER_ENTRY = 100
 _ONLY = b"o"
+_DIGEST = "/"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,14 +44,17 @@ class RedisOutbox:
         call = script_call("confirm", [self._keys.meta], store_id, new_id)
         return bool(await self._redis.call(call))
 
-    async def pending(self) -> set[int]:
+    async def states(self) -> list[OutboxState]:
         answers = await self._redis.calls(
             [
-                script_call("has_pending", [keys.changes, keys.events, keys.outbox])
+                script_call("outbox_state", [keys.changes, keys.events, keys.outbox])
                 for keys in self._keys.parts
             ]
         )
-        return {partition for partition, has_pending in enumerate(answers) if has_pending}
+        return [
+            OutboxState(bool(has_pending), Positions(history.decode(), events.decode()))
+            for has_pending, history, events in answers
+        ]
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
@@ -59,10 +64,12 @@ class RedisOutbox:
         key = keys.changes if is_history else keys.events
         count = max(1, limit // _CHANGES_PER_ENTRY) if is_history else limit
         # Concurrently, so that both calls share a round trip.
-        _, (entries, more) = await asyncio.gather(
-            self._check_last_taken(kind, partition, after),
-            next_entries(self._redis, key, after, count),
+        problem, (entries, more) = await asyncio.gather(
+            self._mismatch(kind, partition, after),
+            next_entries(self._redis, key, after.partition(_DIGEST)[0], count),
         )
+        if problem is not None:
+            raise StoreMismatchError(problem)
         if not entries:
             return None
         try:
@@ -72,20 +79,28 @@ class RedisOutbox:
                 f"rows of partition {partition} for history cannot be decoded: {error}; they stay "
                 f"in {key} until they are corrected there"
             ) from error
-        return OutboxBatch(_encode(rows), len(rows), entries[-1][0].decode(), more)
+        return OutboxBatch(_encode(rows), len(rows), _position(entries[-1]), more)
 
-    async def _check_last_taken(self, kind: LogKind, partition: int, after: str) -> None:
-        """Raise StoreMismatchError if Postgres and Redis disagree on the last row taken."""
+    async def mismatch(self, partition: int, taken: Positions) -> str | None:
+        history, events = await asyncio.gather(
+            self._mismatch("history", partition, taken.history),
+            self._mismatch("events", partition, taken.events),
+        )
+        return history or events
+
+    async def _mismatch(self, kind: LogKind, partition: int, taken: str) -> str | None:
         keys = self._keys.parts[partition]
         stream = keys.changes if kind == "history" else keys.events
-        call = script_call("last_taken", [stream, keys.outbox], kind, after)
-        if settled := await self._redis.call(call):
-            raise StoreMismatchError(
-                f"partition {partition} in Redis does not continue the history in Postgres: "
-                f"Postgres took {kind} up to {after or 'none'}, Redis knows that it took them up "
-                f"to {settled.decode()}; Redis or Postgres was restored from an older copy, or "
-                "this Redis is a copy of another"
-            )
+        call = script_call("last_taken", [stream, keys.outbox], kind, taken)
+        settled = await self._redis.call(call)
+        if not settled:
+            return None
+        return (
+            f"partition {partition} in Redis does not continue the history in Postgres: Postgres "
+            f"took {kind} up to {taken or 'none'}, Redis knows that it took them up to "
+            f"{settled.decode()}; Redis or Postgres was restored from an older copy, or this Redis "
+            "is a copy of another"
+        )
 
     async def settle(self, partition: int, taken: Positions) -> Positions:
         keys = self._keys.parts[partition]
@@ -97,6 +112,13 @@ class RedisOutbox:
             )
         )
         return Positions(history.decode(), events.decode())
+
+
+def _position(entry: Entry) -> str:
+    """Return an entry's id and a digest of its fields: another server may use the same id."""
+    entry_id, fields = entry
+    digest = sha1(b"\0".join(fields), usedforsecurity=False).hexdigest()
+    return f"{entry_id.decode()}{_DIGEST}{digest}"
 
 
 _decode_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode

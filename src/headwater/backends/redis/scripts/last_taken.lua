@@ -1,11 +1,20 @@
 #!lua flags=allow-oom
--- Check that an entry is the last one that Postgres took from a stream: it was settled, or the
--- stream still has it. Otherwise Redis or Postgres is an older copy.
+-- Check that a position is that of the last entry that Postgres took from a stream: it was settled,
+-- or the stream still has the entry. Otherwise Redis or Postgres is an older copy, or another one
+-- continued from the same copy.
 -- KEYS: changes or events, outbox
--- ARGV: 'history' or 'events', id of the entry ('' for none)
--- Returns '' if it is, otherwise the last entry settled ('none' for none).
+-- ARGV: 'history' or 'events', position: id/digest ('' for none)
+-- Returns '' if it is, otherwise the last position settled ('none' for none).
+-- shared: position
+
 local settled = redis.call('HGET', KEYS[2], ARGV[1]) or ''
-if settled == ARGV[2] or ARGV[2] ~= '' and #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) > 0 then
+if settled == ARGV[2] then
+  return ''
+end
+local id = entry_id(ARGV[2])
+local entry = id and redis.call('XRANGE', KEYS[1], id, id)[1]
+-- Two servers may give the same id to different entries.
+if entry and position(entry) == ARGV[2] then
   return ''
 end
 return settled ~= '' and settled or 'none'

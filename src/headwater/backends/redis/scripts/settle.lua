@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Delete entries that Postgres has taken: changes, and the events that every group is done with.
 -- KEYS: changes, events, outbox
--- ARGV: last change taken, last event taken ('' for none), name of our group
--- Returns the last change and the last event settled, which never go back.
+-- ARGV: positions of the last change and the last event taken ('' for none), name of our group
+-- Returns the positions of the last change and the last event settled, which never go back.
 -- shared: order
+-- shared: position
 
 local function trim(key, last)
   local ms, n = string.match(last, '^(%d+)-(%d+)$')
@@ -13,18 +14,18 @@ end
 local settled = {}
 for i, kind in ipairs({'history', 'events'}) do
   settled[i] = redis.call('HGET', KEYS[3], kind) or ''
-  if ARGV[i] ~= '' and (settled[i] == '' or before(settled[i], ARGV[i])) then
+  if ARGV[i] ~= '' and (settled[i] == '' or before(entry_id(settled[i]), entry_id(ARGV[i]))) then
     redis.call('HSET', KEYS[3], kind, ARGV[i])
     settled[i] = ARGV[i]
   end
 end
 if ARGV[1] ~= '' then
-  trim(KEYS[1], ARGV[1])
+  trim(KEYS[1], entry_id(ARGV[1]))
 end
 if ARGV[2] == '' then
   return settled
 end
-local last, ours = ARGV[2], false
+local last, ours = entry_id(ARGV[2]), false
 local groups = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[2]) or {}
 for _, group in ipairs(groups) do
   local known = {}
