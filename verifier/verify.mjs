@@ -371,7 +371,8 @@ async function checkReassembly(record, { outline }, opened) {
     .map(({ item, at }) => `/items/${at}/${item.emitted ? "emitted" : "content"}`);
   const missing = unavailable(record, opened, pointers);
   if (missing) return unchecked("reassembly", missing);
-  const text = pointers.map((pointer) => opened.get(pointer)).join(outline.separator);
+  const texts = pointers.map((pointer) => opened.get(pointer));
+  const text = texts.filter(Boolean).join(outline.separator); // an empty item adds no separator
   return (await hashOf(text)) === outline.contentHash
     ? holds("reassembly", `${pointers.length} kept items make up the text`)
     : broken("reassembly", "the kept items do not make up the text of content_hash");

@@ -468,7 +468,7 @@ async def test_any_other_text_is_legal(store: FeatureStore, text: str) -> None:
         return [ContextItem(asked), ContextItem("end")]
 
     ctx = await made(text)
-    assert ctx.content == f"{text}\n\nend"
+    assert ctx.content == (f"{text}\n\nend" if text else "end")
     core = await recorded(store, ctx)
     assert (core.inputs["asked"], core.output.content) == (text, ctx.content)
 

@@ -59,7 +59,8 @@ def _decisions(fitted: Fitted) -> list[str]:
 def _tokens_of(
     places: set[int], items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> int:
-    text = policy.separator.join(items[place].content for place in sorted(places))
+    contents = (items[place].content for place in sorted(places))
+    text = policy.separator.join(content for content in contents if content)
     return fresh_count(tokenizer, text)
 
 
@@ -70,8 +71,8 @@ def test_the_budget_is_never_exceeded_but_by_flagged_required_items(
     fitted = fit(items, policy, tokenizer)
     assert fitted.overflow == (fitted.tokens > _limit(policy, tokenizer))
     if fitted.overflow:
-        kept = [n for n, choice in enumerate(fitted.choices) if choice.decision != "dropped"]
-        assert kept == [n for n, item in enumerate(items) if item.required]
+        kept = [n for n, choice in enumerate(fitted.choices) if choice.emitted]
+        assert kept == [n for n, item in enumerate(items) if item.required and item.content]
 
 
 @given(candidates, policies, tokenizers)
@@ -90,7 +91,7 @@ def test_items_are_joined_in_the_declared_order(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
-    emitted = [choice.emitted for choice in fitted.choices if choice.emitted is not None]
+    emitted = [choice.emitted for choice in fitted.choices if choice.emitted]
     assert fitted.content == policy.separator.join(emitted)
     for item, choice in zip(items, fitted.choices, strict=True):
         assert (choice.emitted is None) == (choice.decision == "dropped")
@@ -114,7 +115,7 @@ def test_nothing_is_dropped_while_something_of_lower_rank_is_kept(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill)
-    optional = [place for place in _ranks(items) if not items[place].required]
+    optional = [n for n in _ranks(items) if not items[n].required and items[n].content]
     choices = fit(items, policy, tokenizer).choices
     order = [("kept", "truncated", "dropped").index(choices[place].decision) for place in optional]
     assert order == sorted(order)
@@ -170,7 +171,7 @@ def test_without_backfill_the_result_equals_counting_every_text_separately(
     for_all = max(together, sum(tokenizer.count(item.content) for item in items))
     choices = fit(items, policy, tokenizer).choices
     for place in _ranks(items):
-        if items[place].required:
+        if items[place].required or not items[place].content:
             continue
         kept.add(place)
         needed = max(needed, _tokens_of(kept, items, policy, tokenizer))
@@ -188,7 +189,7 @@ def test_with_backfill_every_item_that_still_fits_is_kept(
     least = _tokens_of(kept, items, policy, tokenizer)
     choices = fit(items, policy, tokenizer).choices
     for place in _ranks(items):
-        if items[place].required:
+        if items[place].required or not items[place].content:
             continue
         needed = max(least, _tokens_of({*kept, place}, items, policy, tokenizer))
         short_by = max(0, tokenizer.budget_for(needed) - (policy.max_tokens or 0))
@@ -221,10 +222,22 @@ def test_without_a_budget_everything_is_kept(
     items: list[Candidate], separator: str, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, BudgetPolicy(None, separator), tokenizer)
-    assert fitted.content == separator.join(item.content for item in items)
+    assert fitted.content == separator.join(item.content for item in items if item.content)
     assert fitted.tokens == fresh_count(tokenizer, fitted.content)
     assert {choice.short_by for choice in fitted.choices} <= {0}
     assert set(_decisions(fitted)) <= {"kept"}
+
+
+@given(candidates, policies, tokenizers)
+def test_empty_items_are_kept_and_cost_nothing(
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
+) -> None:
+    empty = [Candidate("", 9, required=True), Candidate("", -9), Candidate("", truncate=True)]
+    fitted, without = fit([*empty, *items], policy, tokenizer), fit(items, policy, tokenizer)
+    assert (fitted.content, fitted.tokens) == (without.content, without.tokens)
+    assert fitted.choices[len(empty) :] == without.choices
+    for choice in fitted.choices[: len(empty)]:
+        assert (choice.decision, choice.emitted, choice.emitted_tokens) == ("kept", "", 0)
 
 
 def test_separators_count() -> None:

@@ -1,4 +1,4 @@
-"""Shortening: at a paragraph, a sentence or a word, with a mark, and never over the limit."""
+"""Shortening: at a paragraph, sentence, word or grapheme, marked, and never over the limit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.contexts.tokens import Tokenizer
+from headwater.core.graphemes import grapheme_start
 from headwater.core.templates import MARK
 from tests.contexts.texts import EXACT, fresh_count, texts
 
@@ -41,6 +42,9 @@ def test_it_ends_with_the_last_word_that_fits(
 ) -> None:
     shortened = tokenizer.shorten(" ".join(words), limit)
     kept = [] if shortened is None else shortened.removesuffix(MARK).split(" ")
+    if len(kept) == 1 and kept != words[:1]:
+        assert words[0].startswith(kept[0])  # not even the first word fits
+        kept = []
     assert kept == words[: len(kept)]
     if kept != words:
         one_more = " ".join(words[: len(kept) + 1]) + MARK
@@ -86,10 +90,57 @@ def test_text_without_spaces_is_cut_between_its_characters() -> None:
     assert O200K.shorten("包裹星期一离开了。" * 5, 20) == "包裹星期一离开了。" * 2 + MARK
 
 
-@pytest.mark.parametrize("text", ["x" * 100, "👩‍💻" * 20, "   ", "", "\n" * 100])
-def test_a_text_without_a_word_that_fits_is_not_shortened(text: str) -> None:
-    assert O200K.shorten(text, 3) in (None, text)
+@pytest.mark.parametrize("text", ["   ", "", "\n" * 100])
+def test_an_empty_text_is_not_shortened(text: str) -> None:
+    assert O200K.shorten(text, 0) in (None, text)
     assert O200K.shorten("x" * 100, 0) is None
+
+
+JSON = '{"order":{"id":"A-1","lines":[' + '{"sku":"B-42","count":3},' * 50 + "]}}"
+URL = "https://shop.example/search?q=" + "parcel%20lost%20" * 40
+THAI = "พัสดุออกจากคลังสินค้าเมื่อวันจันทร์" * 20
+
+
+@pytest.mark.parametrize("text", [JSON, URL, THAI, f"See {URL}", "x" * 1000], ids=range(5))
+@pytest.mark.parametrize("tokenizer", EXACT, ids=lambda tokenizer: tokenizer.name)
+def test_json_urls_and_thai_are_cut_after_the_last_grapheme_that_fits(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    for limit in (10, 60, 100):
+        shortened = tokenizer.shorten(text, limit)
+        assert shortened is not None
+        beginning = shortened.removesuffix(MARK)
+        assert text.startswith(beginning)
+        assert limit - 8 <= fresh_count(tokenizer, shortened) <= limit
+        assert grapheme_start(text, len(beginning)) == len(beginning)
+
+
+@pytest.mark.parametrize("grapheme", ["👩‍💻", "🇩🇪", "é", "กำ", "क्षि", "👍🏽", "각"])
+def test_a_grapheme_is_not_cut_if_one_fits(grapheme: str) -> None:
+    text = grapheme * 40
+    for limit in range(15, 40):
+        shortened = O200K.shorten(f"x{text}x", limit)
+        assert shortened is not None
+        beginning = shortened.removesuffix(MARK).removeprefix("x")
+        assert beginning == grapheme * (len(beginning) // len(grapheme))
+
+
+def test_a_grapheme_that_is_too_large_is_cut_between_its_tokens() -> None:
+    text = "e" + "\u0301" * 200
+    shortened = O200K.shorten(text, 10)
+    assert shortened is not None
+    assert len(shortened) > 4
+    assert text.startswith(shortened.removesuffix(MARK))
+    assert O200K.count(shortened) <= 10
+
+
+def test_a_long_text_without_breaks_is_shortened_in_a_moment() -> None:
+    for text in ("x" * 1_000_000, "e" + "\u0301" * 1_000_000, "🇩" * 100_000):
+        started = thread_time()
+        shortened = O200K.shorten(text, 1_000)
+        assert shortened is not None
+        assert 900 < O200K.count(shortened) <= 1_000
+        assert thread_time() - started < 10
 
 
 def test_a_megabyte_is_shortened_in_a_moment() -> None:

@@ -83,7 +83,7 @@ def cores(draw: st.DrawFn) -> Core:
     ]
     given = sample()
     output = Output(
-        content=given.policy.separator.join(map(str, kept)),
+        content=given.policy.separator.join(str(text) for text in kept if text),
         tokens=0,
         items_kept=len(kept),
         items_dropped=len(items) - len(kept),

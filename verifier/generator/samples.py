@@ -108,7 +108,7 @@ def salts() -> Salts:
 _TEXTS = ("You are a support agent.", "Customer: Ada “the first” 😀", "A long story. […]")
 
 
-def _item(content: str, **known: Any) -> Item:
+def sample_item(content: str, **known: Any) -> Item:
     fields: dict[str, Any] = {
         "priority": 50,
         "required": False,
@@ -126,9 +126,11 @@ def _item(content: str, **known: Any) -> Item:
 
 def _items() -> tuple[Item, ...]:
     return (
-        _item(_TEXTS[0], priority=100, required=True, section="system", reason="required"),
-        _item(_TEXTS[1], priority=80, source=ItemSource(kind="template", ref="Customer: {name}")),
-        _item(
+        sample_item(_TEXTS[0], priority=100, required=True, section="system", reason="required"),
+        sample_item(
+            _TEXTS[1], priority=80, source=ItemSource(kind="template", ref="Customer: {name}")
+        ),
+        sample_item(
             "A long story. It goes on.",
             emitted=_TEXTS[2],
             truncate=True,
@@ -137,7 +139,7 @@ def _items() -> tuple[Item, ...]:
             reason="cut at a sentence",
             short_by=3,
         ),
-        _item(
+        sample_item(
             "Nobody needs this.\n\tReally.",
             priority=1,
             source=ItemSource(kind="retrieval", ref=("docs", 7)),

@@ -104,7 +104,7 @@ CONTEXTS_UNRECORDED = Counter(
 
 
 def count_context(context: Context | FreshnessSLAError | RecordingError) -> None:
-    """Count a context that was assembled or refused, and log a warning if it is not fresh."""
+    """Count a context that was assembled or refused, and log its warnings."""
     if isinstance(context, RecordingError):
         CONTEXTS_UNRECORDED.inc()
         return
@@ -122,6 +122,13 @@ def count_context(context: Context | FreshnessSLAError | RecordingError) -> None
         STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
     if not context.meta["recorded"]:
         CONTEXTS_UNRECORDED.inc()
+    for warning in context.meta["warnings"]:
+        log.warning(
+            "context budget mostly unused",
+            context=context.name,
+            context_id=context.context_id,
+            warning=warning,
+        )
     if violations:
         log.warning(
             "context is not fresh",

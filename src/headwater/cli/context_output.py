@@ -41,6 +41,8 @@ def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
     _print_values("Inputs", trace.inputs)
     _print_values("Interaction", trace.interaction_ref or {})
     _print_items(trace)
+    for warning in trace.warnings:
+        typer.echo(f"Warning: {warning}.")
     _print_reads(trace)
     _print_violations(trace)
     _print_withheld(trace)

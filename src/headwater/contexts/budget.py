@@ -1,7 +1,8 @@
 """Fitting: choose the items of a context so that its text stays within a token budget.
 
 Required items come first, then the others by descending priority; among equals, the one declared
-first. The kept items appear in the order of their declaration.
+first. The kept items appear in the order of their declaration. Empty items are kept and cost
+nothing: no separator is written for them.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def fit(candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokeni
     everything = _everything(candidates, policy, tokenizer, limit)
     if everything is not None:
         return everything
-    required = {place for place, candidate in enumerate(candidates) if candidate.required}
+    required = {place for place, item in enumerate(candidates) if item.required and item.content}
     whole = {place for place in required if not candidates[place].truncate}
     filling = _Filling(candidates, policy, tokenizer, limit, whole)
     if not required <= filling.emitted.keys():
@@ -128,7 +129,7 @@ def _everything(
         remaining -= counts[-1]
         if remaining < 0:
             return None
-    texts = [candidate.content for candidate in candidates]
+    texts = [candidate.content for candidate in candidates if candidate.content]
     tokens = tokenizer.count_joined(texts, policy.separator)
     if tokens > limit:
         return None
@@ -165,7 +166,7 @@ class _Filling:
         self.reserved = self._least = self._draft.tokens
         ranks = [(not item.required, -item.priority, n) for n, item in enumerate(candidates)]
         for _, _, place in sorted(ranks):
-            if place not in reserved:
+            if place not in reserved and candidates[place].content:
                 self._offer(place)
         # All items together may have fewer tokens than some of them; then all are kept.
         counts = sum(edges.tokens for edges in self._edges)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import import_module
 from threading import Lock
@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.core.graphemes import grapheme_start
 from headwater.core.templates import MARK
 
 K = TypeVar("K")
@@ -44,9 +45,11 @@ _CACHED_TEXTS = 8_192
 _CACHED_HASHES = 32_768
 _NEARBY = 32
 
-_SPECIAL = "|"
-"""A character that every special token contains."""
 _TOKEN_BYTES = 4
+_PIECE = 4_096
+"""Characters of a long text that are counted at once."""
+_UNKNOWN_WORD = "qx" * 64
+_LONGEST_WORD = 64
 
 _WIDE = "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
 _BREAK = re.compile(
@@ -124,8 +127,12 @@ class Tokenizer(msgspec.Struct, frozen=True):
         return _edges.put(key, edges) if len(edges.left + edges.right) <= _LONGEST_KEY else edges
 
     def load(self) -> None:
-        """Load the vocabulary, which the first count would do otherwise."""
-        _encoding(self.name)
+        """Load the vocabulary, which the first counts would do otherwise.
+
+        Call it in a thread: it takes a few hundred milliseconds. Half of them go into tables that
+        the library builds for the first word that is not a token.
+        """
+        _encoding(self.name).encode_batch_flat([_UNKNOWN_WORD])
 
     def usable(self, max_tokens: int) -> int:
         """Return how many counted tokens stay within a budget, with the margin."""
@@ -136,10 +143,11 @@ class Tokenizer(msgspec.Struct, frozen=True):
         return -(-tokens * (100 + self.margin_percent) // 100)
 
     def shorten(self, text: str, limit: int) -> str | None:
-        """Return the beginning of a text and a mark within a limit, or None if no word fits.
+        """Return the beginning of a text and a mark within a limit, or None if nothing fits.
 
         It ends with the last word that fits, or with a paragraph or sentence that ends within the
-        last eighth.
+        last eighth. A text without spaces nearby, such as JSON, a URL or Thai, is cut after the
+        last grapheme that fits, and a grapheme that is too large between its tokens.
         """
         if self.count(text) <= limit:
             return text
@@ -151,6 +159,16 @@ class Tokenizer(msgspec.Struct, frozen=True):
 
     def _reach(self, text: str, limit: int) -> int:
         """Return the number of characters of the first tokens of a text."""
+        start = 0
+        for piece in _pieces(text):
+            tokens = self.recount(piece)
+            if tokens > limit:
+                return start + self._reach_in_piece(piece, limit)
+            limit -= tokens
+            start += len(piece)
+        return start
+
+    def _reach_in_piece(self, text: str, limit: int) -> int:
         if limit <= 0:
             return 0
         size = 8 * limit
@@ -231,10 +249,43 @@ def _loaded(name: str) -> Any:
 
 
 def _count(name: str, text: str) -> int:
-    if _SPECIAL in text:
+    if len(text) > _PIECE:
+        return _encode_repaired(partial(_count_pieces, name), text)
+    if _may_have_special(text):
         return len(_encode(name, text))
     # One block of bytes is faster than a list, but this call would parse special tokens.
     return len(_encode_repaired(_encoding(name).encode_flat, text)) // _TOKEN_BYTES
+
+
+def _count_pieces(name: str, text: str) -> int:
+    """Return the number of tokens of a long text, mostly without the interpreter lock.
+
+    Of the calls that encode, only the one for batches releases the lock.
+    """
+    plain: list[str] = []
+    tokens = 0
+    for piece in _pieces(text):
+        if _may_have_special(piece):
+            tokens += len(_encoding(name).encode_ordinary(piece))
+        else:
+            plain.append(piece)
+    ids, _ = _encoding(name).encode_batch_flat(plain)
+    return tokens + len(ids) // _TOKEN_BYTES
+
+
+def _may_have_special(text: str) -> bool:
+    """Return whether a text may contain a special token, such as <|endoftext|>."""
+    # Searching for one character is several times as fast as for two.
+    return "|" in text and "<|" in text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Split a text at breaks, so that the counts of the pieces are additive."""
+    start = 0
+    while (found := _BREAK.search(text, start + _PIECE)) is not None:
+        yield text[start : found.start()]
+        start = found.start()
+    yield text[start:]
 
 
 def _encode(name: str, text: str) -> list[int]:
@@ -274,9 +325,23 @@ def _ends(text: str, reach: int) -> Iterator[int]:
     """Yield the positions at which a text may be cut, the best first."""
     yield from _backwards(_PARAGRAPH, text, reach * 7 // 8, reach)
     yield from _backwards(_SENTENCE, text, reach * 7 // 8, reach)
-    while reach > 0:
-        yield from _backwards(_WORD, text, max(0, reach - _NEARBY), reach)
-        reach -= _NEARBY + 1
+    # A word that ends further back would leave out most of a text without spaces.
+    low, high = min(reach // 2, reach - _LONGEST_WORD), reach
+    while high > max(0, low):
+        yield from _backwards(_WORD, text, max(0, low, high - _NEARBY), high)
+        high -= _NEARBY + 1
+    yield from (grapheme_start(text, end) for end in _steps_back(reach))
+    yield from _steps_back(reach)
+
+
+def _steps_back(reach: int) -> Iterator[int]:
+    """Yield positions from a position to the start, at growing distances."""
+    distance = 0
+    while distance < reach:
+        yield reach - distance
+        distance = 2 * distance + 1
+    if reach:
+        yield 1
 
 
 def _backwards(pattern: re.Pattern[str], text: str, low: int, high: int) -> Iterator[int]:

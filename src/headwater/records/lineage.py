@@ -206,6 +206,7 @@ class ContextTrace(RecordFacts, frozen=True, kw_only=True):
     definition: str | None
     versions: Mapping[str, str | None]
     summary: str
+    warnings: Sequence[str]
     items: Sequence[ItemTrace]
     features: Sequence[FeatureLineage]
     retrievers: Sequence[RetrieverTrace]

@@ -55,6 +55,7 @@ def explain(record: Record, core: Core) -> ContextTrace:
         definition=core.context.definition,
         versions=msgspec.structs.asdict(core.versions),
         summary=_summary(core),
+        warnings=warnings_of(core),
         items=list(map(_item_trace, core.items)),
         features=list(map(_feature, core.features)),
         retrievers=list(map(_retriever_trace, core.retrievals)),
@@ -79,6 +80,24 @@ def violations_of(core: Core) -> list[FreshnessViolation]:
     return [
         FreshnessViolation(**_disclosed_values(msgspec.structs.asdict(violation)))
         for violation in core.freshness.violations
+    ]
+
+
+def warnings_of(core: Core) -> list[str]:
+    """Return a warning if one item that did not fit left most of the budget unused."""
+    output, budget = core.output, core.policy.max_tokens
+    if not output.items_dropped or budget is None or core.policy.backfill:
+        return []
+    is_half_used = 2 * output.tokens * (100 + core.tokenizer.margin_percent) > 100 * budget
+    dropped = [(place, i) for place, i in enumerate(core.items) if i.decision == "dropped"]
+    if is_half_used or len(dropped) < 2:
+        return []
+    return [
+        f"{output.tokens} of {budget} tokens are used: item {place} did not fit with its "
+        f"{item.tokens} tokens, so {len(dropped) - 1} of lower priority were dropped too; shorten "
+        "the item, give it truncate=True, or declare the context with backfill=True"
+        for place, item in dropped
+        if item.reason == "over_budget"
     ]
 
 
@@ -130,6 +149,7 @@ def _body(core: Core, *, recorded: bool) -> dict[str, Any]:
             "recorded": recorded,
             "overflow": core.output.overflow,
             "exact": core.tokenizer.exact,
+            "warnings": warnings_of(core),
             "freshness_violations": violations_of(core),
             "freshness_sla_ms": core.freshness.sla_ms,
         },

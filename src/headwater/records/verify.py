@@ -395,7 +395,7 @@ def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) ->
 
 
 def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
-    """Check that the texts of the kept items, joined, are the output."""
+    """Check that the texts of the kept items, joined, are the output; empty ones add nothing."""
     outline = reading.outline
     if outline is None:
         return _unchecked("reassembly", "the core cannot be read")
@@ -409,6 +409,9 @@ def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any])
     texts, missing = _texts(record, opened, pointers)
     if missing:
         return _unchecked("reassembly", missing)
-    if content_hash(outline.policy.separator.join(texts)) != outline.output.content_hash:
+    if (
+        content_hash(outline.policy.separator.join(filter(None, texts)))
+        != outline.output.content_hash
+    ):
         return _broken("reassembly", "the kept items do not make up the text of content_hash")
     return _holds("reassembly", f"{len(texts)} kept items make up the text")

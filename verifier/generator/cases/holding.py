@@ -11,7 +11,15 @@ from headwater.core.canonical_json import DEEPEST_TEXT
 from headwater.records.document import export
 from headwater.records.redaction import redact
 from headwater.records.signing import parse_keyring, sign
-from verifier.generator.cases.records import BY_ED25519, EXTERNAL, FULL, FUTURE, REDACTED, SIGNED
+from verifier.generator.cases.records import (
+    BY_ED25519,
+    EXTERNAL,
+    FULL,
+    FUTURE,
+    REDACTED,
+    SIGNED,
+    WITH_EMPTY,
+)
 from verifier.generator.cases.vocabulary import Case, case, changed, deep, statement
 from verifier.generator.samples import ED25519_PUBLIC, HMAC, NOON, OLD_HMAC
 
@@ -120,6 +128,7 @@ def holding() -> list[Case]:
             deep(FULL, DEEPEST_TEXT - 1),
             "+.+++",
         ),
+        case("empty-item", "a kept item is empty and adds no separator", WITH_EMPTY, "+.+++"),
         case("later-version", "a later version added fields", FUTURE, "+.+++"),
         case("external", "a text that another program assembled has no items", EXTERNAL, "+.++."),
         msgspec.structs.replace(

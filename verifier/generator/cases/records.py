@@ -10,7 +10,7 @@ from headwater.records.core import Core, Item
 from headwater.records.redaction import redact
 from headwater.records.sealing import seal
 from headwater.records.signing import parse_keyring, sign
-from verifier.generator.samples import ED25519, HMAC, NOON, salts, sample
+from verifier.generator.samples import ED25519, HMAC, NOON, salts, sample, sample_item
 
 
 class FutureItem(Item, frozen=True, kw_only=True):
@@ -49,4 +49,5 @@ FUTURE = seal(
     salts(),
 )
 EXTERNAL = seal(sample(items=(), features=(), retrievals=(), contexts=()), salts())
+WITH_EMPTY = seal(sample(items=(*sample().items, sample_item(""))), salts())
 MISMATCH = seal(sample(items=sample().items[:2]), salts())
