@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from headwater.contexts.budget import BudgetPolicy, Candidate, fit
+from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.freshness import check_freshness
 from headwater.contexts.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
-from headwater.contexts.tokens import tokenizer_for
+from headwater.contexts.tokens import Tokenizer, tokenizer_for
 from headwater.core.clock import to_micros
 from headwater.core.templates import as_text
 from headwater.declarations import ContextDef, ContextItem, Overrides, reference
@@ -44,6 +44,8 @@ from headwater.settings.schema import rates_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 _INTERACTION = "interaction_ref"
+# Tokenising this many characters takes a fraction of a millisecond, and at worst 25 ms.
+_LONGEST_INLINE = 16_384
 
 Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
 """Called with every assembled context, and with the error of every refused one."""
@@ -143,7 +145,7 @@ class Assembler:
     async def _assemble(
         self, bound: inspect.BoundArguments, request: AssemblyRequest, reads: ReadTracker
     ) -> AssemblyResult:
-        """UserCall the function and fit its items into the budget."""
+        """Call the function and fit its items into the budget."""
         definition = request.definition
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
@@ -153,7 +155,7 @@ class Assembler:
         reads.close()
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-        fitted = fit(candidates, request.policy, tokenizer)
+        fitted = await _fit(candidates, request.policy, tokenizer)
         now = self._clock.now()
         return AssemblyResult(
             request=request,
@@ -171,7 +173,7 @@ class Assembler:
     async def _call(
         self, bound: inspect.BoundArguments, request: AssemblyRequest
     ) -> list[ContextItem]:
-        """UserCall the function and return its items."""
+        """Call the function and return its items."""
         definition = request.definition
         failed = Raising(partial(ContextFailedError, definition.name))
         with failed, calling(UserCall(definition, request.inputs)):
@@ -264,6 +266,15 @@ def _request(
         ),
         sla_ms=None if sla is None else sla // _MILLISECOND,
     )
+
+
+async def _fit(
+    candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
+) -> Fitted:
+    """Fit the candidates here if they are short, and otherwise in a thread."""
+    if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
+        return fit(candidates, policy, tokenizer)
+    return await asyncio.to_thread(fit, candidates, policy, tokenizer)
 
 
 def _filled(parameters: Mapping[str, inspect.Parameter], arguments: Sequence[Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -56,7 +57,7 @@ class Replayer:
         if mode == "show":
             return show(core)
         if mode == "reassemble":
-            return reassemble(core, version("splintr-rs"))
+            return await asyncio.to_thread(reassemble, core, version("splintr-rs"))
         return await self._rerun(core, mode)
 
     async def _rerun(self, core: Core, mode: Mode) -> Replay:
