@@ -11,6 +11,7 @@ import asyncpg
 from headwater.backends.postgres.errors import FAILURES, LOST
 from headwater.backends.postgres.pool import (
     Connection,
+    KeptAliveConnection,
     Postgres,
     address,
     session_settings,
@@ -88,6 +89,7 @@ class DedicatedConnection:
             address(self._settings),
             timeout=self._settings.connect_timeout,
             server_settings=self._session,
+            connection_class=KeptAliveConnection,
         )
 
     async def close(self) -> None:

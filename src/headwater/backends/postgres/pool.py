@@ -8,14 +8,20 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
+from headwater.core.keep_alive import keep_alive
 from headwater.errors import ClosedError, ConfigError
 from headwater.settings.schema import PostgresSettings
+
+if TYPE_CHECKING:
+    _Connection = asyncpg.Connection[asyncpg.Record]
+else:
+    _Connection = asyncpg.Connection  # generic only for type checkers
 
 T = TypeVar("T")
 
@@ -24,6 +30,14 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProx
 # The server cancels a statement that takes too long; the driver only if the server does not.
 _GRACE_SECONDS = 5.0
 _CLOSING_SECONDS = 10.0
+
+
+class KeptAliveConnection(_Connection):
+    """A connection with TCP keep-alive."""
+
+    def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *rest: Any) -> None:
+        super().__init__(protocol, transport, *rest)
+        keep_alive(transport)
 
 
 class Postgres:
@@ -46,6 +60,7 @@ class Postgres:
                 timeout=self._settings.connect_timeout,
                 command_timeout=self._settings.timeout + _GRACE_SECONDS,
                 server_settings=session_settings(self._settings, self._settings.timeout),
+                connection_class=KeptAliveConnection,
                 init=_prepare,
                 reset=_leave_as_is,
             )
