@@ -331,7 +331,7 @@ async def test_a_server_without_free_connections_is_reported(
     clerk: Settings, database: Connection
 ) -> None:
     await database.execute(f"ALTER ROLE clerk_{clerk.postgres.schema} CONNECTION LIMIT 0")
-    assert "has no connection left" in await refused(clerk)
+    assert "has no connection left" in await said_when_used(clerk)
 
 
 # The end

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
+from headwater.backends.postgres.errors import REFUSED
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
@@ -89,8 +90,8 @@ async def _write_probe(connection: Connection) -> None:
 async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> PostgresEnvironment:
     """Open the schema that the settings name.
 
-    If Postgres cannot be reached, the store works without it, and it is checked before its first
-    use.
+    If Postgres is unavailable, the store works without it, and it is checked before its first use.
+    Raise if it refuses the user or the database: an operator has to correct the URL or the rights.
     """
     postgres = Postgres(settings.postgres)
     await postgres.open()
@@ -101,6 +102,8 @@ async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> Pos
         try:
             await postgres.prepare()
         except BackendUnavailableError as error:
+            if isinstance(error.__cause__, REFUSED):
+                raise
             log.error("Postgres unavailable at start", error=str(error))
         undo.pop_all()
     return environment

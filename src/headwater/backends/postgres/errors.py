@@ -36,6 +36,29 @@ LOST = (
 )
 """Failures of a connection or a transaction that a retry may solve."""
 
+# Classes and codes of SQLSTATE that depend on the state of the server and not on the statement: the
+# same statement succeeds when the server is well again.
+_UNAVAILABLE = (
+    "08",  # connection
+    "25006",  # read-only: a replica, or a primary that is being replaced
+    "28",  # user or password refused
+    "3D",  # no such database
+    "40001",  # serialization failure
+    "40P01",  # deadlock
+    "42501",  # no permission; of a user's query it is an error of the query
+    "53",  # out of connections, memory or disk
+    "55P03",  # lock not available
+    "57",  # shutdown, recovery, cancelled by an operator or a timeout
+    "58",  # error of the operating system
+)
+
+REFUSED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+"""Failures that need a correction of the URL or of the user's rights."""
+
 ROW_ERRORS = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -78,6 +101,11 @@ _REMEDIES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str],
     ),
     (asyncpg.InsufficientPrivilegeError, "denied permission", "grant it to the user in {url}"),
     (ConnectionRefusedError, "cannot be reached", "start it, or correct {url}"),
+    (
+        asyncpg.LockNotAvailableError,
+        "did not grant a lock in time",
+        "end the session that holds it, or try again",
+    ),
     (LOST, "closed the connection", "see its log, and try again; acknowledged writes are safe"),
     (TimeoutError, "did not answer in time", "check its load and the network, or raise {limit}"),
     (OSError, "cannot be reached", "start it, or correct {url}"),
@@ -105,9 +133,14 @@ def translate(
         ("failed", "see its log; acknowledged writes are safe"),
     )
     problem = ": ".join(filter(None, [problem, headline(_first(error))]))
-    kind = BackendUnavailableError if isinstance(error, (*LOST, OSError)) else BackendError
+    kind = BackendUnavailableError if _is_unavailable(error) else BackendError
     remedy = remedy.format(limit=SETTINGS[limit].variable, url=url.variable)
     return kind(f"Postgres at {url.shown(settings.url)} {problem}; {remedy}")
+
+
+def _is_unavailable(error: Exception) -> bool:
+    sqlstate = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
+    return isinstance(error, (*LOST, OSError)) or (sqlstate or "").startswith(_UNAVAILABLE)
 
 
 def _first(error: BaseException) -> BaseException:
