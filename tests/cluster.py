@@ -1,15 +1,15 @@
-"""A real cluster of three masters for tests, on this machine."""
+"""A real cluster of three masters for tests, with or without replicas, on this machine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import redis
 
-from tests.servers import READY_WITHIN_SECONDS, free_port, valkey_node
+from tests.servers import READY_WITHIN_SECONDS, Machine, free_port, valkey_machine
 
 MASTERS = 3
 SLOTS = 16_384
@@ -19,35 +19,53 @@ POLL_SECONDS = 0.05
 @contextmanager
 def cluster() -> Iterator[str]:
     """Yield the URL of one of three masters that share the slots."""
+    with cluster_machines() as (first, *_):
+        yield f"redis://127.0.0.1:{first.port}/0"
+
+
+@contextmanager
+def cluster_machines(*options: str, replicas: int = 0) -> Iterator[list[Machine]]:
+    """Yield three masters that share the slots, and the replicas of the first one."""
     with ExitStack() as running:
         # The masters' own talk would otherwise be ten thousand ports higher, where none may be.
-        talks = [str(free_port()) for _ in range(MASTERS)]
-        ports = [
-            running.enter_context(valkey_node("--cluster-enabled", "yes", "--cluster-port", talk))
+        talks = [str(free_port()) for _ in range(MASTERS + replicas)]
+        machines = [
+            running.enter_context(
+                valkey_machine("--cluster-enabled", "yes", "--cluster-port", talk, *options)
+            )
             for talk in talks
         ]
-        nodes = [redis.Redis(port=port) for port in ports]
-        for number, node in enumerate(nodes):
+        nodes = [redis.Redis(port=machine.port) for machine in machines]
+        for number, node in enumerate(nodes[:MASTERS]):
             first, last = number * SLOTS // MASTERS, (number + 1) * SLOTS // MASTERS - 1
             _ask(node, "CLUSTER ADDSLOTSRANGE", first, last)
-            _ask(node, "CLUSTER MEET", "127.0.0.1", ports[0], talks[0])
-        _wait_until_all_agree(nodes)
+        for node in nodes:
+            _ask(node, "CLUSTER MEET", "127.0.0.1", machines[0].port, talks[0])
+        _wait_until(lambda: all(_agrees(node, len(nodes)) for node in nodes))
+        for node in nodes[MASTERS:]:
+            _ask(node, "CLUSTER REPLICATE", _ask(nodes[0], "CLUSTER MYID"))
+        _wait_until(lambda: _has_replicas(nodes[0], replicas))
         for node in nodes:
             node.close()
-        yield f"redis://127.0.0.1:{ports[0]}/0"
+        yield machines
 
 
-def _wait_until_all_agree(nodes: list[redis.Redis]) -> None:
+def _wait_until(is_formed: Callable[[], bool]) -> None:
     deadline = time.monotonic() + READY_WITHIN_SECONDS
-    while not all(_is_ok(node) for node in nodes):
+    while not is_formed():
         if time.monotonic() > deadline:
             raise TimeoutError("the cluster did not form")
         time.sleep(POLL_SECONDS)
 
 
-def _is_ok(node: redis.Redis) -> bool:
+def _agrees(node: redis.Redis, count: int) -> bool:
     known = _ask(node, "CLUSTER INFO")
-    return known["cluster_state"] == "ok" and int(known["cluster_known_nodes"]) == MASTERS
+    return known["cluster_state"] == "ok" and int(known["cluster_known_nodes"]) == count
+
+
+def _has_replicas(master: redis.Redis, count: int) -> bool:
+    _, _, replicas = _ask(master, "ROLE")
+    return len(replicas) == count
 
 
 def keys_of_masters(url: str, pattern: str) -> list[int]:

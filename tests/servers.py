@@ -55,6 +55,7 @@ GUARD = """
 read -r _
 if read -r pid < "$2/pid"; then
   kill -s "$1" "$pid"
+  kill -s CONT "$pid"
   for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
 fi
 rm -rf "$2"
@@ -108,6 +109,18 @@ class Machine:
         """Kill the server as the kernel does when memory runs out."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Stop the process: connections stay open, and nothing answers."""
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process continue."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, signum: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(signum)
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the server, with its child processes, hang for the block."""
@@ -127,6 +140,7 @@ class Machine:
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
+            self.thaw()
             _stop(self._process, how)
             self._pid.unlink()
             self._process = None
@@ -154,8 +168,15 @@ def valkey() -> Iterator[str]:
 @contextmanager
 def valkey_node(*options: str) -> Iterator[int]:
     """Yield the port of a new Valkey server that has these additional options."""
-    with _valkey(free_port, *options) as machine:
+    with valkey_machine(*options) as machine:
         yield machine.port
+
+
+@contextmanager
+def valkey_machine(*options: str) -> Iterator[Machine]:
+    """Yield a new Valkey server that has these additional options."""
+    with _valkey(free_port, *options) as machine:
+        yield machine
 
 
 @contextmanager

@@ -46,7 +46,7 @@ HeadwaterError
 ├── SignatureError              record cannot be signed, or its signature cannot be read
 └── BackendError                store unusable
     ├── HomeError               embedded store: read-only, full, corrupt, or another version
-    ├── BackendUnavailableError  server unreachable
+    ├── BackendUnavailableError  server unreachable, or unable to serve at present
     ├── SchemaError             Postgres tables missing or of another version
     ├── StoreMismatchError      Redis and Postgres hold different stores, or an older copy
     └── ClosedError             store closed, or opened before a fork
@@ -463,7 +463,7 @@ class HomeError(BackendError):
 
 
 class BackendUnavailableError(BackendError):
-    """A server that cannot be reached."""
+    """A server that cannot be reached, or that cannot serve any caller at present."""
 
 
 class SchemaError(BackendError):

@@ -153,10 +153,16 @@ class OfflineSettings(msgspec.Struct, frozen=True):
 class RedisSettings(msgspec.Struct, frozen=True):
     """Settings of Redis."""
 
-    url: Annotated[Url, "URL of the Redis server for events and current values"] = ""
+    url: Annotated[
+        Url,
+        "URL of the Redis server for events and current values; commas separate the servers of a "
+        "cluster",
+    ] = ""
     prefix: Annotated[Text, "prefix of all keys"] = "headwater"
     timeout: Annotated[Seconds, "timeout of a command, in seconds"] = 5.0
-    connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 5.0
+    connect_timeout: Annotated[
+        Seconds, "timeout of connecting, in seconds; at most `redis.timeout`"
+    ] = 3.0
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):

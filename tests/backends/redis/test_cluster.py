@@ -56,6 +56,18 @@ class Masters:
         with peer.Redis(port=port) as master:
             return _ask(master, *command)
 
+    def ask_all(self, *command: object) -> None:
+        for port in self.ports:
+            self.ask(port, *command)
+
+    def is_busy(self, port: int) -> bool:
+        """Return whether a master is refusing commands because it runs a script."""
+        try:
+            self.ask(port, "PING")
+        except peer.ResponseError as error:
+            return str(error).startswith("BUSY")
+        return False
+
 
 def _ask(master: peer.Redis, *command: object) -> Any:
     return master.execute_command(*command)  # type: ignore[no-untyped-call]
@@ -149,9 +161,50 @@ async def test_a_master_that_stands_still_does_not_keep_the_events_of_the_others
     await running
 
 
-async def test_masters_that_send_us_to_one_another_are_given_time_to_agree(
-    settings: Settings, masters: Masters
+async def test_a_busy_master_is_not_the_failure_of_a_handler_that_reads_from_it(
+    store: FeatureStore, user: type, masters: Masters, apart: tuple[str, str]
 ) -> None:
+    reader, stuck = apart
+    runs = 0
+
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, trigger="look", max_retries=0)
+    async def seen(user_id: str, event: ServiceEvent) -> int:
+        nonlocal runs
+        runs += 1
+        return int(await store.get_feature("total", stuck))
+
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    for entity_id in apart:
+        await store.publish("buy", entity_id, {})
+        await until_seen(store, "total", entity_id, 1)
+    busy = masters.with_entity(stuck)
+    masters.ask(busy, "CONFIG", "SET", "busy-reply-threshold", 1)
+    _, script = await asyncio.open_connection("127.0.0.1", busy)
+    script.write(b'EVAL "while true do end" 0\r\n')
+    try:
+        await until(lambda: masters.is_busy(busy))
+        await store.publish("look", reader, {})
+        await until(lambda: runs >= 3)
+    finally:
+        masters.ask(busy, "SCRIPT", "KILL")
+        masters.ask(busy, "CONFIG", "SET", "busy-reply-threshold", 5000)
+        script.close()
+    await until_seen(store, "seen", reader, 1)
+    assert await store.dead_letters.list() == []
+    worker.stop()
+    await running
+
+
+@pytest.mark.parametrize("endpoint", ["ip", "unknown-endpoint"])
+async def test_masters_that_send_us_to_one_another_are_given_time_to_agree(
+    settings: Settings, masters: Masters, endpoint: str
+) -> None:
+    masters.ask_all("CONFIG", "SET", "cluster-preferred-endpoint-type", endpoint)
     client = Redis(settings.redis.url, timeout=5, connect_timeout=5)
     await client.open()
     slot = masters.slot("moves")
@@ -173,5 +226,6 @@ async def test_masters_that_send_us_to_one_another_are_given_time_to_agree(
         await until(lambda: redirections() >= before + 3)
     finally:
         give_to(owner)
+        masters.ask_all("CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
     assert await calling == 0
     await client.close()

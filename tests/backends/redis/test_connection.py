@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.client import Redis, command, script_call
-from headwater.backends.redis.connection import Address, LostError, open_connection
+from headwater.backends.redis.connection import open_connection
+from headwater.backends.redis.errors import LostError
 from headwater.errors import BackendError, ClosedError, ConfigError
 from tests.servers import valkey_node
 
@@ -151,20 +153,65 @@ async def test_a_wrong_password_is_reported() -> None:
             await client.call(command("k", "PING"))
 
 
+async def test_a_user_without_a_password_is_that_user() -> None:
+    with valkey_node() as port:
+        admin = Redis(f"redis://127.0.0.1:{port}", timeout=5, connect_timeout=5)
+        await admin.open()
+        await admin.call(command("k", "ACL", "SETUSER", "guest", "on", "nopass", "~*", "+@all"))
+        client = Redis(f"redis://guest@127.0.0.1:{port}", timeout=5, connect_timeout=5)
+        await client.open()
+        assert await client.call(command("k", "ACL", "WHOAMI")) == b"guest"
+        await client.close()
+        await admin.close()
+
+
 @pytest.mark.parametrize(
     ("url", "address"),
     [
         ("redis://db", Address("db", 6379)),
+        ("redis://guest@db", Address("db", 6379, "", "guest")),
+        ("redis://", Address("localhost", 6379)),
+        ("redis://:7000", Address("localhost", 7000)),
+        ("redis://db?db=2", Address("db", 6379, database=2)),
+        ("redis://[::1]:7000/1", Address("::1", 7000, database=1)),
         ("rediss://me:p%40ss@db:7000/2", Address("db", 7000, "", "me", "p@ss", 2, secure=True)),
         ("unix:///run/redis.sock?db=4", Address("localhost", 6379, "/run/redis.sock", "", "", 4)),
         ("valkey://:pass@db", Address("db", 6379, "", "", "pass")),
     ],
 )
 def test_addresses_are_read(url: str, address: Address) -> None:
-    assert Address.parse(url) == address
+    assert parse_url(url) == [address]
 
 
-@pytest.mark.parametrize("url", ["http://db", "db:6379", "redis://db/x", "redis://db:port"])
-def test_addresses_that_are_none_are_refused(url: str) -> None:
+def test_an_address_may_name_several_servers() -> None:
+    assert parse_url("redis://me:a,b@one:7000,two,[::1]:7002/1") == [
+        Address("one", 7000, "", "me", "a,b", 1),
+        Address("two", 6379, "", "me", "a,b", 1),
+        Address("::1", 7002, "", "me", "a,b", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://db", "db:6379", "redis://db/x", "redis://db:port", "redis://one,,two", "redis://[::1"],
+)
+def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"redis\.url"):
-        Address.parse(url)
+        parse_url(url)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'dbs': did you mean 'db'\?"):
+        parse_url("redis://db?dbs=1")
+    with pytest.raises(ConfigError, match=r"'socket_timeout'.*choose one of db.*redis\.timeout"):
+        parse_url("redis://db/0?socket_timeout=5")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:sec#ret@db", "redis://:sec/ret@db", "redis://:sec?ret@db"]
+)
+def test_a_message_about_an_address_does_not_show_its_password(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_url(url)
+    assert "sec" not in str(caught.value)
+    assert "percent-encoded" in str(caught.value)

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headwater.backends.redis.address import Address
 from headwater.backends.redis.client import Redis, command
-from headwater.backends.redis.connection import Address, LostError, open_connection
+from headwater.backends.redis.connection import open_connection
+from headwater.backends.redis.errors import LostError
 from headwater.errors import BackendUnavailableError
 from tests.backends.redis.test_connection import OK, pretending
 from tests.servers import valkey_node

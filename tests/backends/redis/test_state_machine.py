@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headwater.backends.redis.client import command
-from headwater.backends.redis.connection import LostError
 from headwater.backends.redis.environment import RedisEnvironment, open_redis
+from headwater.backends.redis.errors import LostError
 from headwater.core.clock import SystemClock
 from headwater.core.partitioning import partition_of
 from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
@@ -276,7 +276,7 @@ async def _cut(
 
 
 async def _break_connections(worker: Worker) -> None:
-    for connection in worker.opened.redis.connections.values():
+    for connection in [*worker.opened.redis.connections.values()]:
         connection.close()
         await connection.closed
 

@@ -6,23 +6,19 @@ import asyncio
 import hashlib
 import re
 from binascii import crc_hqx
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import hiredis
 
-from headwater.backends.redis.connection import (
-    Address,
-    Command,
-    Push,
-    RedisConnection,
-    open_connection,
-)
-from headwater.errors import BackendError, BackendUnavailableError, ClosedError
+from headwater.backends.redis.address import Address, parse_url
+from headwater.backends.redis.connection import Command, Push, RedisConnection, open_connection
+from headwater.backends.redis.errors import refused
+from headwater.backends.redis.shared_tasks import SharedTasks
+from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _SLOTS = 16_384
@@ -31,6 +27,7 @@ _REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
 # Replies of a server that is not a usable master. Its address may belong to another server by now.
 _NOT_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
 _OLDEST = (7, 0)
+_UNKNOWN_HOSTS = (None, b"", b"?")
 
 
 class Script(NamedTuple):
@@ -91,30 +88,39 @@ class Redis:
     """One server, or the masters of a cluster, each over one shared connection."""
 
     def __init__(self, url: str, timeout: float, connect_timeout: float) -> None:
-        self._seed = Address.parse(url)
+        self._seeds = parse_url(url)
+        self._seed = self._seeds[0]
         self.timeout = timeout
-        self._connect_timeout = connect_timeout
+        # A server that is silent is noticed while connecting, before its commands are late.
+        self._connect_timeout = min(connect_timeout, timeout)
         self.connections: dict[Address, RedisConnection] = {}
-        self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._opening = SharedTasks[RedisConnection]()
+        self._learning = SharedTasks[None]()
         self._slots: list[tuple[int, int, Address]] = []
-        self._stale = False
+        self._changes = 0
+        """How often the map of slots may have changed: a server was lost, silent or redirected."""
+        self._learned = 0
+        """How many of these changes the known map includes."""
         self._closed = False
         self.clustered = False
 
     async def open(self) -> None:
-        """Connect to the first server and find out its version and whether it is in a cluster."""
-        (info,) = await self._checked(await self._connection(self._seed), [["INFO", "server"]])
-        properties = dict(re.findall(r"^(\w+):(.*?)\r?$", info.decode(), re.MULTILINE))
-        version = properties.get("redis_version", "0.0")
+        """Connect to a server and find out its version and whether it is in a cluster."""
+        address, hello = await self._first_reply(self._seeds, ["HELLO"])
+        properties = dict(zip(hello[::2], hello[1::2], strict=True))
+        version = properties[b"version"].decode()
         if tuple(map(int, version.split(".")[:2])) < _OLDEST:
             raise BackendError(
-                f"Redis at {self._seed} is version {version}; Headwater needs 7.0 or newer"
+                f"Redis at {address} is version {version}; Headwater needs 7.0 or newer"
             )
-        self.clustered = (
-            properties.get("redis_mode", properties.get("server_mode", "standalone")) == "cluster"
-        )
+        self.clustered = properties[b"mode"] == b"cluster"
         if self.clustered:
             await self._learn_slots()
+        elif len(self._seeds) > 1:
+            raise ConfigError(
+                f"redis.url names {len(self._seeds)} servers, but Redis at {address} is not in a "
+                "cluster; name only the one that has the store"
+            )
 
     async def call(self, call: Call) -> Any:
         """Run one call and return its reply."""
@@ -147,6 +153,7 @@ class Redis:
                 async with asyncio.timeout(seconds):
                     return await self._run(address, calls, apart=True)
             except TimeoutError:
+                self._mark_stale()
                 return [
                     BackendUnavailableError(f"Redis at {address} did not answer in time")
                 ] * len(calls)
@@ -156,7 +163,7 @@ class Redis:
         return await self._on_masters(calls, run)
 
     async def _on_masters(self, calls: Sequence[Call], run: _Run) -> list[Any]:
-        if self._stale:
+        if self._changes != self._learned:
             await self._learn_slots()
         by_server: dict[Address, list[int]] = {}
         for place, call in enumerate(calls):
@@ -192,6 +199,8 @@ class Redis:
     async def close(self) -> None:
         """Close all connections and wait for their end."""
         self._closed = True
+        await self._learning.close()
+        await self._opening.close()
         connections, self.connections = self.connections, {}
         for connection in connections.values():
             connection.close()
@@ -206,7 +215,12 @@ class Redis:
         as_one: bool = False,
         apart: bool = False,
     ) -> list[Any]:
-        connection = await self._connection(address)
+        try:
+            connection = await self._connection(address)
+        except BackendError:
+            # In a cluster a replica may have been promoted; the other servers know which.
+            self._mark_stale()
+            raise
         commands = [call.command for call in calls]
         replies: list[Any]
         if as_one:
@@ -239,9 +253,10 @@ class Redis:
             elif kind in ("MOVED", "ASK"):
                 await asyncio.sleep(pause)
                 host, _, port = rest.rpartition(" ")[2].rpartition(":")
-                connection = await self._connection(
-                    self._seed.at(host or self._seed.host, int(port))
-                )
+                target = _endpoint(connection.address, [host.encode(), int(port)])
+                if kind == "MOVED":
+                    self._mark_stale()
+                connection = await self._connection(target)
                 before = [["ASKING"]] if kind == "ASK" else []
                 if kind == "MOVED":
                     await self._learn_slots()
@@ -259,79 +274,98 @@ class Redis:
         kind = reply.partition(" ")[0]
         if kind in _NOT_MASTER:
             connection.close()
-        remedy = _REMEDIES.get(kind)
-        text = f"Redis at {self._seed} refused: {reply}" + (f"; {remedy}" if remedy else "")
-        return (
-            BackendUnavailableError(text)
-            if kind in (*_NOT_MASTER, "CLUSTERDOWN")
-            else BackendError(text)
-        )
+        elif kind == "CLUSTERDOWN":
+            self._mark_stale()
+        return refused(connection.address, reply)
 
     async def _connection(self, address: Address) -> RedisConnection:
         connection = self.connections.get(address)
         if connection is None or not connection.alive:
             if self._closed:
                 raise ClosedError("the store is closed")
-            async with self._opening[address]:
-                connection = self.connections.get(address)
-                if connection is None or not connection.alive:
-                    connection = await self._open(address)
+            connection = await self._opening.run(address, partial(self._open, address))
         return connection
 
     async def _open(self, address: Address) -> RedisConnection:
-        try:
-            connection = await open_connection(address, self.timeout, self._connect_timeout)
-        except BackendError:
-            # In a cluster a replica may have been promoted; the other servers know which.
-            self._stale = self.clustered
-            raise
+        connection = await open_connection(address, self.timeout, self._connect_timeout)
+        with ExitStack() as undo:
+            undo.callback(connection.close)
+            await self._checked(
+                connection, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()]
+            )
+            undo.pop_all()
         self.connections[address] = connection
-        await self._checked(
-            connection, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()]
-        )
+        connection.closed.add_done_callback(partial(self._forget, connection))
         return connection
+
+    def _forget(self, connection: RedisConnection, _: object) -> None:
+        if self.connections.get(connection.address) is connection:
+            del self.connections[connection.address]
+        self._mark_stale()
+
+    def _mark_stale(self) -> None:
+        self._changes += 1
 
     def _master(self, key: str) -> Address:
         slot = _slot(key)
         for first, last, address in self._slots:
             if first <= slot <= last:
                 return address
-        raise BackendError(
+        self._mark_stale()
+        raise BackendUnavailableError(
             f"no server of the cluster at {self._seed} has slot {slot}; see `CLUSTER INFO` there"
         )
 
     def _servers(self) -> list[Address]:
         """Return all known servers, connected ones first."""
         alive = [address for address, connection in self.connections.items() if connection.alive]
-        return list(dict.fromkeys([*alive, self._seed, *(master for *_, master in self._slots)]))
+        masters = (master for *_, master in self._slots)
+        return list(dict.fromkeys([*alive, *self._seeds, *masters]))
 
     async def _learn_slots(self) -> None:
-        """Ask one server after another for the map of slots."""
-        problem: BackendError | None = None
-        for address in self._servers():
-            try:
-                (ranges,) = await self._checked(
-                    await self._connection(address), [["CLUSTER", "SLOTS"]]
-                )
-            except BackendError as error:
-                problem = error
-                continue
-            self._slots = [
-                (first, last, self._seed.at(master[0].decode() or address.host, master[1]))
-                for first, last, master, *_ in ranges
-            ]
-            self._stale = False
-            return
-        raise problem or BackendError(f"no server of the cluster at {self._seed} answered")
+        """Learn the map of slots from the server that is first to answer."""
+        await self._learning.run("slots", self._ask_for_slots)
+
+    async def _ask_for_slots(self) -> None:
+        changes = self._changes  # the reply may not include later ones
+        address, ranges = await self._first_reply(self._servers(), ["CLUSTER", "SLOTS"])
+        self._slots = [
+            (first, last, _endpoint(address, master)) for first, last, master, *_ in ranges
+        ]
+        self._learned = changes
+
+    async def _first_reply(
+        self, servers: Sequence[Address], command: Command
+    ) -> tuple[Address, Any]:
+        """Ask all servers at once; return the first reply and the server that gave it."""
+        asking = {asyncio.ensure_future(self._ask(address, command)) for address in servers}
+        try:
+            while True:
+                done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                for address, reply in (task.result() for task in done):
+                    if not isinstance(reply, BackendError):
+                        return address, reply
+                if not asking:
+                    raise reply
+        finally:
+            for task in asking:
+                task.cancel()
+
+    async def _ask(self, address: Address, command: Command) -> tuple[Address, Any]:
+        try:
+            (reply,) = await self._checked(await self._connection(address), [command])
+        except BackendError as error:
+            return address, error
+        return address, reply
 
 
-_REMEDIES = {
-    "OOM": "it is out of memory: give it more, or let workers catch up",
-    "LOADING": "it is still loading its data",
-    "READONLY": "it is a replica: redis.url must name the master",
-    "MISCONF": "it cannot write to its disk: see its log",
-    "NOAUTH": "redis.url must carry its password",
-    "NOPERM": "redis.url's user needs `ACL SETUSER … +@all ~*<redis.prefix>:* &<redis.prefix>:*`",
-    "WRONGTYPE": "something else writes to our keys: give one of them another redis.prefix",
-    "CLUSTERDOWN": "the cluster lacks a master: see `CLUSTER INFO` there",
-}
+def _endpoint(asked: Address, node: Sequence[Any]) -> Address:
+    """Return the address of a node of the cluster as the asked server describes it.
+
+    A server that does not know under which name clients reach a node gives none, or a "?".
+    """
+    host, port, *described = node
+    if host == b"?" and len(described) > 1:
+        details = dict(zip(described[1][::2], described[1][1::2], strict=True))
+        host = details.get(b"ip")
+    return asked.at(asked.host if host in _UNKNOWN_HOSTS else host.decode(), port)

@@ -13,68 +13,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
 
 import hiredis
 
-from headwater.errors import BackendError, BackendUnavailableError, ConfigError
+from headwater.backends.redis.address import Address
+from headwater.backends.redis.errors import LostError, with_remedy
+from headwater.core.keep_alive import keep_alive
+from headwater.errors import BackendUnavailableError
 
 Command = Sequence[Any]
 Push = Callable[[Any], None]
 
 _NOTHING = object()
-_PORT = 6379
-_CHECKS_PER_TIMEOUT = 4
 _LARGE = 4_096
 _MESSAGE = b"message"
-
-
-class LostError(BackendUnavailableError):
-    """The connection broke before the reply came; the command may or may not have run."""
-
-
-class Address(NamedTuple):
-    """The address of a server, with the credentials and the database to use."""
-
-    host: str
-    port: int
-    path: str = ""
-    username: str = ""
-    password: str = ""
-    database: int = 0
-    secure: bool = False
-
-    @classmethod
-    def parse(cls, url: str) -> Self:
-        """Parse ``redis://user:password@host:port/0``, ``rediss://…`` or ``unix:///path?db=0``."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("redis", "rediss", "valkey", "valkeys", "unix"):
-            raise ConfigError(
-                "redis.url must begin with redis://, rediss:// (encrypted) or unix://, "
-                "for example redis://localhost:6379/0"
-            )
-        try:
-            query = parse_qs(parts.query).get("db", ["0"])[0]
-            local = parts.scheme == "unix"
-            return cls(
-                host=parts.hostname or "localhost",
-                port=parts.port or _PORT,
-                path=unquote(parts.path) if local else "",
-                username=unquote(parts.username or ""),
-                password=unquote(parts.password or ""),
-                database=int(query if local else parts.path.strip("/") or query),
-                secure=parts.scheme in ("rediss", "valkeys"),
-            )
-        except ValueError as error:
-            raise ConfigError(f"redis.url is invalid: {error}") from error
-
-    def at(self, host: str, port: int) -> Self:
-        """Return the address of another server of the same cluster."""
-        return self._replace(host=host, port=port, path="")
-
-    def __str__(self) -> str:
-        return self.path or f"{self.host}:{self.port}"
 
 
 class _PendingReplies:
@@ -93,7 +46,7 @@ class RedisConnection(asyncio.Protocol):
     """A connection on which replies come in the order of the commands."""
 
     def __init__(self, address: Address, timeout: float, on_push: Push | None = None) -> None:
-        self._address = address
+        self.address = address
         self._timeout = timeout
         self._on_push = on_push
         self._loop = asyncio.get_running_loop()
@@ -119,7 +72,7 @@ class RedisConnection(asyncio.Protocol):
         self._pending.append(waiting)
         self._send(packed)
         if self._watch is None:
-            self._check_later()
+            self._watch = self._loop.call_later(self._timeout, self._check)
         return await waiting.future
 
     def _send(self, packed: list[bytes]) -> None:
@@ -146,6 +99,7 @@ class RedisConnection(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]
         # Otherwise uvloop delays writes until no other callback is ready to run.
         self.transport.set_write_buffer_limits(high=0)
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
@@ -161,7 +115,9 @@ class RedisConnection(asyncio.Protocol):
             self._on_push(reply)
             return
         if not self._pending:
-            self._abort(f"sent an unexpected reply ({reply!r})")
+            # A server without room for a client says so before it is asked.
+            said = with_remedy(str(reply)) if isinstance(reply, hiredis.ReplyError) else repr(reply)
+            self._abort(f"sent an unexpected reply ({said})")
             return
         waiting = self._pending[0]
         waiting.replies.append(reply)
@@ -178,21 +134,18 @@ class RedisConnection(asyncio.Protocol):
         self.alive = False
         if self._watch is not None:
             self._watch.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
         pending, self._pending = self._pending, deque()
         for waiting in pending:
             if not waiting.future.done():
                 waiting.future.set_exception(self._lost())
-        if not self.closed.done():
-            self.closed.set_result(None)
 
     def _lost(self) -> LostError:
-        return LostError(f"the connection to Redis at {self._address} {self._problem}")
-
-    def _check_later(self) -> None:
-        self._watch = self._loop.call_later(self._timeout / _CHECKS_PER_TIMEOUT, self._check)
+        return LostError(f"the connection to Redis at {self.address} {self._problem}")
 
     def _check(self) -> None:
-        """Check the oldest command a few times per timeout, instead of one timer per command.
+        """Check the oldest command when it may be late, instead of one timer per command.
 
         A large reply may take longer, as long as more of it keeps coming.
         """
@@ -200,10 +153,11 @@ class RedisConnection(asyncio.Protocol):
         if not self._pending:
             return
         silent_since = max(self._pending[0].sent_at, self._heard_at)
-        if time.monotonic() - silent_since > self._timeout:
-            self._abort(f"gave no reply within {self._timeout:g} s")
+        seconds_left = silent_since + self._timeout - time.monotonic()
+        if seconds_left > 0:
+            self._watch = self._loop.call_later(seconds_left, self._check)
         else:
-            self._check_later()
+            self._abort(f"gave no reply within {self._timeout:g} s")
 
     def _abort(self, problem: str) -> None:
         self.alive = False
@@ -245,7 +199,7 @@ async def open_connection(
 
 async def _authenticate(connection: RedisConnection, address: Address) -> None:
     commands: list[Command] = []
-    if address.password:
+    if address.username or address.password:
         commands.append(["AUTH", *filter(None, [address.username]), address.password])
     if address.database:
         commands.append(["SELECT", address.database])
@@ -254,7 +208,9 @@ async def _authenticate(connection: RedisConnection, address: Address) -> None:
         undo.callback(connection.close)
         for reply in await connection.calls(commands):
             if isinstance(reply, hiredis.ReplyError):
-                raise BackendError(
-                    f"Redis at {address} refused the connection: {reply}; check redis.url"
+                # No command can run there, so the server is unavailable to all of them.
+                problem = with_remedy(str(reply), "check redis.url")
+                raise BackendUnavailableError(
+                    f"Redis at {address} refused the connection: {problem}"
                 )
         undo.pop_all()

@@ -1,0 +1,98 @@
+"""The address of a Redis server, read from the setting ``redis.url``."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Self
+from urllib.parse import parse_qs, unquote
+
+from headwater.errors import ConfigError
+from headwater.errors.hints import nearest
+
+_PORT = 6379
+_URL = re.compile(r"(\w+)://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?")
+_HOST = re.compile(r"(?:\[([^\]]+)\]|([^\[\]:]+))?(?::(.*))?")
+_SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+
+
+class Address(NamedTuple):
+    """The address of a server, with the credentials and the database to use."""
+
+    host: str
+    port: int
+    path: str = ""
+    username: str = ""
+    password: str = ""
+    database: int = 0
+    secure: bool = False
+
+    def at(self, host: str, port: int) -> Self:
+        """Return the address of another server of the same cluster."""
+        return self._replace(host=host, port=port, path="")
+
+    def __str__(self) -> str:
+        return self.path or f"{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> list[Address]:
+    """Return the servers of ``redis://user:password@host:port,host:port/0``, at least one.
+
+    The scheme is ``rediss`` for an encrypted connection, and ``unix:///path?db=0`` names a socket.
+    """
+    if url.partition("://")[0] not in _SCHEMES:
+        raise ConfigError(
+            "redis.url must begin with redis://, rediss:// (encrypted) or unix://, "
+            "for example redis://localhost:6379/0"
+        )
+    if (parts := _URL.fullmatch(url)) is None:
+        raise _invalid("it contains a '#'")
+    scheme, user, hosts, path, options = parts.groups(default="")
+    endpoints = [_endpoint(host) for host in hosts.split(",")] if hosts else [("localhost", _PORT)]
+    username, _, password = user.partition(":")
+    is_local = scheme == "unix"
+    database = _option(options, "db")
+    return [
+        Address(
+            host,
+            port,
+            path=unquote(path) if is_local else "",
+            username=unquote(username),
+            password=unquote(password),
+            database=_number(database if is_local else path.strip("/") or database, "database"),
+            secure=scheme in ("rediss", "valkeys"),
+        )
+        for host, port in endpoints
+    ]
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    parts = _HOST.fullmatch(text)
+    if not text or parts is None:
+        raise _invalid("after the user and the password it must name host:port, or several of them")
+    ipv6, name, port = parts.groups(default="")
+    return ipv6 or name or "localhost", _number(port, "port") if port else _PORT
+
+
+def _option(options: str, wanted: str) -> str:
+    found = parse_qs(options, keep_blank_values=True)
+    for name in found:
+        if name != wanted:
+            raise ConfigError(
+                f"redis.url has the unknown option {name!r}: {nearest(name, [wanted])}; timeouts "
+                "are the settings redis.timeout and redis.connect_timeout"
+            )
+    return found.get(wanted, ["0"])[-1]
+
+
+def _number(text: str, meaning: str) -> int:
+    if not text.isdecimal():
+        raise _invalid(f"its {meaning} must be a number")
+    return int(text)
+
+
+def _invalid(problem: str) -> ConfigError:
+    # Without the text, which may be a part of the password.
+    return ConfigError(
+        f"redis.url is invalid: {problem}; write it as redis://user:password@host:6379/0, with "
+        "special characters of the password percent-encoded and several hosts separated by commas"
+    )
