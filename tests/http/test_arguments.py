@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore, context
+from headwater.errors import FieldError, InvalidInputError
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, problem_of
 
@@ -180,3 +181,37 @@ async def test_overrides_that_no_record_holds_are_refused(
     assert "below 2^53" in told["detail"]
     told = await problem(client, "made", freshness_sla="999999999d")
     assert "longer than a record can hold" in told["detail"]
+
+
+async def test_a_call_by_name_converts_and_refuses_as_http_does(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    @context(store)
+    def made(customer_id: int, day: date, rate: float = 1.0, *, turn: Turn | None = None) -> str:
+        return repr((customer_id, day, rate, turn))
+
+    for params in (
+        {"customer_id": "7", "day": "2026-01-31"},
+        {"customer_id": 7, "day": "2026-01-31", "rate": 2, "turn": {"call_id": "c"}},
+        {"customer_id": 7, "day": "2026-01-31", "interaction_ref": {"call_id": "c"}},
+    ):
+        called = await store.assemble("made", params)
+        answer = (await client.post("/v1/contexts/made", json={"params": params})).json()
+        assert called.content == answer["content"]
+        assert called.interaction_ref == answer["interaction_ref"]
+    for refused in (
+        {"customer_id": 7},
+        {"customer_id": 7, "day": "2026-01-31", "rat": 1},
+        {"customer_id": "seven", "day": "2026-01-31"},
+        {"customer_id": 7, "day": "soon"},
+        {"customer_id": 7, "day": "2026-01-31", "turn": {}},
+        {"customer_id": 7, "day": "2026-01-31", "interaction_ref": "c"},
+    ):
+        with pytest.raises(InvalidInputError) as caught:
+            await store.assemble("made", refused)
+        told = await problem(client, "made", params=refused)
+        assert told["detail"] == str(caught.value)
+        if isinstance(caught.value, FieldError):
+            assert told["field"] == caught.value.field
+    in_its_type = {"customer_id": 7, "day": date(2026, 1, 31), "turn": Turn("c")}
+    assert (await store.assemble("made", in_its_type)).content.endswith("Turn(call_id='c'))")

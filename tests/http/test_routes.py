@@ -9,8 +9,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from headwater import FeatureStore
+from headwater.errors import FieldError
 from headwater.http.app import create_app
-from headwater.http.request_errors import FieldError, MalformedError
+from headwater.http.request_errors import MalformedError
 from headwater.http.routes import Route, RouteTree
 from tests.http.conftest import client_of
 

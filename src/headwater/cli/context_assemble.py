@@ -13,7 +13,6 @@ from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import ContextDef, annotations_of, overrides
 from headwater.declarations.runtime import runtime_of
-from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.context_bodies import assembled
 from headwater.http.json_values import plain
 from headwater.records.lineage import Context
@@ -47,18 +46,12 @@ def assemble(
     store = declared_store(file)
     with named_in(file):
         definition = runtime_of(store).registry.context(name)
-    values, reference = with_reference(definition, _values(definition, params or []), msgspec.UNSET)
-    bound = arguments_of(definition, values)
+    values = _values(definition, params or [])
     options = overrides(
         msgspec.UNSET if max_tokens is None else max_tokens,
         msgspec.UNSET if freshness_sla is None else freshness_sla,
-        reference,
     )
-    context = run(
-        store,
-        lambda store: runtime_of(store).assemble(definition, bound.args, bound.kwargs, options),
-        create=True,
-    )
+    context = run(store, lambda store: store.assemble(name, values, options), create=True)
     if as_json:
         print_json(plain(assembled(context)))
         return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from headwater.contexts.tokens import Tokenizer, tokenizer_for
 from headwater.core.clock import to_micros
 from headwater.core.templates import as_text
 from headwater.declarations import ContextDef, ContextItem, Overrides, reference
+from headwater.declarations.contexts import Limit
 from headwater.errors import (
     ContextFailedError,
     ContextTimeoutError,
@@ -44,6 +45,7 @@ from headwater.settings.schema import rates_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 _INTERACTION = "interaction_ref"
+_LIMITS = get_args(Limit)
 # Tokenising this many characters takes a fraction of a millisecond, and at worst 25 ms.
 _LONGEST_INLINE = 16_384
 
@@ -265,6 +267,9 @@ def _request(
             max_tokens, definition.separator, definition.on_overflow, definition.backfill
         ),
         sla_ms=None if sla is None else sla // _MILLISECOND,
+        set_by_call=tuple(
+            limit for limit in _LIMITS if getattr(overrides, limit) is not msgspec.UNSET
+        ),
     )
 
 

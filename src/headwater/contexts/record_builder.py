@@ -40,6 +40,8 @@ class AssemblyRequest(NamedTuple):
     interaction_ref: Mapping[str, Any] | None
     policy: BudgetPolicy
     sla_ms: int | None
+    set_by_call: tuple[str, ...]
+    """The limits that the call set itself."""
 
 
 class AssemblyResult(NamedTuple):
@@ -80,6 +82,7 @@ def build_core(result: AssemblyResult, context_id: str, environment: str) -> crs
             model=definition.model,
             freshness_sla_ms=sla_ms,
             freshness_strict=definition.freshness_strict,
+            set_by_call=request.set_by_call,
         ),
         tokenizer=crs.TokenizerInfo(
             name=result.tokenizer.name,

@@ -13,6 +13,7 @@ HeadwaterError
 │   └── SigningKeyError         invalid signing key
 ├── InvalidInputError           invalid argument
 │   ├── LooserOverrideError     option of one call is looser than its context allows
+│   ├── FieldError              field of a request, or parameter of a context, is invalid
 │   ├── DurationError           invalid duration
 │   ├── EventError              invalid event
 │   ├── FeatureValueError       value does not fit its feature's annotated type
@@ -156,6 +157,28 @@ class LooserOverrideError(InvalidInputError, ValueError):
             f"callers may only tighten it; pass {declared} or less, or declare the context with "
             f"allow_looser={option!r}"
         )
+
+
+class FieldError(InvalidInputError):
+    """A field of a request, or a parameter of a context, that is missing, unknown or invalid."""
+
+    def __init__(
+        self, problem: str, field: str = "", nearest: str | None = None, index: int | None = None
+    ) -> None:
+        self.problem = problem
+        self.field = field
+        self.nearest = nearest
+        self.index = index
+        super().__init__(problem if index is None else f"event {index}: {problem}")
+
+    @classmethod
+    def unknown(cls, problem: str, name: str, known: Iterable[str], field: str = "") -> FieldError:
+        """Return an error for an unknown name that suggests the nearest known one."""
+        names = list(known)
+        near = closest(name, names)
+        known_names = f"known: {', '.join(names)}" if names else "none is defined"
+        hint = f"did you mean {near!r}?" if near else known_names
+        return cls(f"{problem} {name!r}; {hint}", field or name, near)
 
 
 class DurationError(InvalidInputError, ValueError):

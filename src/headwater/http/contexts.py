@@ -10,8 +10,6 @@ import msgspec
 from headwater.contexts.recorded import ContextPage
 from headwater.core.codec import encode_custom
 from headwater.declarations import overrides
-from headwater.declarations.runtime import runtime_of
-from headwater.http.context_arguments import arguments_of, with_reference
 from headwater.http.context_bodies import AssembleBody, Assembled, AssembleNamedBody, assembled
 from headwater.http.json_values import plain
 from headwater.http.responses import ApiResponse
@@ -43,14 +41,8 @@ class Contexts:
 
     async def assemble_context(self, name: str, body: AssembleBody) -> ApiResponse:
         """Assemble a context and record it."""
-        definition = runtime_of(self._store).registry.context(name)
-        params, reference = with_reference(definition, body.params, body.interaction_ref)
-        bound = arguments_of(definition, params)
-        changed = overrides(body.max_tokens, body.freshness_sla, reference)
-        context = await runtime_of(self._store).assemble(
-            definition, bound.args, bound.kwargs, changed
-        )
-        return _json(assembled(context))
+        changed = overrides(body.max_tokens, body.freshness_sla, body.interaction_ref)
+        return _json(assembled(await self._store.assemble(name, body.params, changed)))
 
     async def assemble(self, body: AssembleNamedBody) -> ApiResponse:
         """Assemble and record the context that the body names, for the UI."""

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from headwater.core.values import ServiceEvent, assigned
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import EventError
-from headwater.http.request_errors import BacklogError, FieldError, MalformedError
+from headwater.errors import EventError, FieldError
+from headwater.http.request_errors import BacklogError, MalformedError
 from headwater.http.request_parsing import Upload, decode_json
 from headwater.http.routes import JSON_TYPES, Route
 from headwater.store.feature_store import FeatureStore

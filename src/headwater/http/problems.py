@@ -56,9 +56,7 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
     errors.InvalidInputError: Rule(422, "invalid-input", "Invalid input"),
-    request_errors.FieldError: Rule(
-        422, "invalid-input", "Invalid input", ("index", "field", "nearest")
-    ),
+    errors.FieldError: Rule(422, "invalid-input", "Invalid input", ("index", "field", "nearest")),
     errors.LooserOverrideError: Rule(
         422, "looser-override", "Option is looser than declared", ("option",)
     ),

@@ -11,8 +11,6 @@ HeadwaterError
     ├── MediaTypeError          the route does not accept the body's media type
     ├── TooManyRequestsError    the rate limit of the key is exceeded
     └── BacklogError            too many events wait to be processed
-InvalidInputError
-└── FieldError                  a field of the body, the path or the query is invalid
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.errors import HeadwaterError
 
 
 class RequestError(HeadwaterError):
@@ -104,16 +102,3 @@ class BacklogError(RequestError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit} events wait to be processed; wait and retry")
-
-
-class FieldError(InvalidInputError):
-    """A field of the body, the path or the query that is missing, unknown or invalid."""
-
-    def __init__(
-        self, problem: str, field: str = "", nearest: str | None = None, index: int | None = None
-    ) -> None:
-        self.problem = problem
-        self.field = field
-        self.nearest = nearest
-        self.index = index
-        super().__init__(problem if index is None else f"event {index}: {problem}")

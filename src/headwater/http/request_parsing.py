@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, get_args
 from urllib.parse import quote, unquote
@@ -11,9 +11,8 @@ from urllib.parse import quote, unquote
 import msgspec
 from starlette.types import Receive, Scope
 
-from headwater.errors.hints import closest
+from headwater.errors import FieldError
 from headwater.http.request_errors import (
-    FieldError,
     MalformedError,
     MediaTypeError,
     TooLargeError,
@@ -121,20 +120,9 @@ def _field_error(problem: str, kind: type[msgspec.Struct]) -> FieldError:
     unknown = _UNKNOWN_FIELD.search(problem)
     if unknown:
         known = [field.encode_name for field in msgspec.structs.fields(kind)]
-        return unknown_name_error("unknown field", unknown[1], known)
+        return FieldError.unknown("unknown field", unknown[1], known)
     field = _FIELD.search(problem)
     return FieldError(problem, (field[1] or field[2] or "") if field else "")
-
-
-def unknown_name_error(
-    problem: str, name: str, known: Iterable[str], field: str = ""
-) -> FieldError:
-    """Return an error for an unknown name that suggests the nearest known one."""
-    names = list(known)
-    near = closest(name, names)
-    known_names = f"known: {', '.join(names)}" if names else "none is defined"
-    hint = f"did you mean {near!r}?" if near else known_names
-    return FieldError(f"{problem} {name!r}; {hint}", field or name, near)
 
 
 def convert_parameter(text: str, kind: Any, name: str) -> Any:

@@ -13,14 +13,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from headwater.core.codec import encode_custom
-from headwater.http.request_errors import FieldError
+from headwater.errors import FieldError
 from headwater.http.request_parsing import (
     Upload,
     convert_parameter,
     decode_json,
     parse_query,
     read_upload,
-    unknown_name_error,
     unquote_segment,
 )
 from headwater.http.responses import ApiResponse
@@ -136,7 +135,7 @@ class Endpoint:
         for name, text in pairs:
             parameter = self._query.get(name)
             if parameter is None:
-                raise unknown_name_error("unknown query parameter", name, self._query)
+                raise FieldError.unknown("unknown query parameter", name, self._query)
             if name in arguments:
                 raise FieldError(f"query parameter {name!r} occurs twice; send it once", name)
             kind = parameter.kind

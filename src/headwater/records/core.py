@@ -61,6 +61,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     freshness_sla_ms: Exact | None
     freshness_strict: bool
+    set_by_call: tuple[str, ...] = ()
+    """The limits that the call set, in place of those that the context declares."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):

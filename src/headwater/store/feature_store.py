@@ -17,6 +17,7 @@ from headwater.declarations import (
     feature_decorators,
     graph,
 )
+from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.features.frame import check_not_replaying
@@ -254,13 +255,17 @@ class FeatureStore:
     async def assemble(
         self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
     ) -> Context:
-        """Assemble a declared context by its name; calling the decorated function does the same.
+        """Assemble a declared context by its name.
+
+        ``params`` are converted to the annotated types and checked, as over HTTP: a number may be
+        text, and a missing, unknown or invalid parameter raises `FieldError`.
 
         >>> await store.assemble("support", {"user_id": "ada", "question": "Where is it?"})
         <Context 'support' ...: ... tokens, guaranteed>
         """
         definition = self._runtime.registry.context(name)
-        return await self._runtime.assemble(definition, (), params, overrides or Overrides())
+        bound, options = bind_parameters(definition, params, overrides or Overrides())
+        return await self._runtime.assemble(definition, bound.args, bound.kwargs, options)
 
     async def record_external(
         self,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headwater import ContextItem, FeatureStore, context, retriever
+from headwater import Context, ContextItem, FeatureStore, context, retriever
 from headwater.contexts.recorded.replay import Mode, show
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
@@ -171,6 +171,37 @@ async def test_a_replay_keeps_to_the_budget_and_the_sla_of_the_recorded_call(sho
     assert again.context.lineage.max_tokens == 20
     assert again.context.freshness_sla_ms == 1_800_000
     assert again.content == made.content
+
+
+@pytest.mark.both_environments
+@pytest.mark.parametrize("mode", ["live", "as_of"])
+async def test_a_replay_uses_the_budget_and_the_sla_that_are_declared_today(
+    settings: Settings, clock: ManualClock, mode: Mode
+) -> None:
+    async def replayed(
+        store: FeatureStore, max_tokens: int, sla: str, ref: str | None
+    ) -> tuple[str, Context]:
+        @context(store, name="advice", model="gpt-4o", max_tokens=max_tokens, freshness_sla=sla)
+        async def advice() -> list[ContextItem]:
+            return [ContextItem("one two three four"), ContextItem("five six seven eight")]
+
+        if ref is None:
+            made = await advice.options(freshness_sla="1m")()
+            return made.context_id, made
+        again = (await store.replay(ref, mode)).context
+        assert again is not None
+        return ref, again
+
+    async with FeatureStore(settings=settings, clock=clock) as before:
+        ref, made = await replayed(before, 6, "5m", None)
+    assert made.content == "one two three four"
+    async with FeatureStore(settings=settings, clock=clock) as after:
+        _, again = await replayed(after, 50, "2m", ref)
+        fidelity = (await after.replay(ref, mode)).fidelity
+    assert again.content == "one two three four\n\nfive six seven eight"
+    assert again.lineage.max_tokens == 50
+    assert again.freshness_sla_ms == 60_000  # the recorded call had set it
+    assert "budget and rules as declared now" in fidelity
 
 
 async def test_a_strict_context_is_replayed_as_of_then_and_refused_now(

@@ -143,7 +143,14 @@ def rerun(
     return Replay(
         context_id=core.context_id,
         mode=mode,
-        fidelity=_rerun_fidelity(core, mode, definition, same=same, searched=searched),
+        fidelity=_rerun_fidelity(
+            core,
+            mode,
+            definition,
+            same=same,
+            searched=searched,
+            is_policy_changed=again.policy != core.policy,
+        ),
         content=context.content,
         content_hash=context.content_hash,
         matches=same,
@@ -153,7 +160,13 @@ def rerun(
 
 
 def _rerun_fidelity(
-    core: Core, mode: Mode, definition: str | None, *, same: bool, searched: bool
+    core: Core,
+    mode: Mode,
+    definition: str | None,
+    *,
+    same: bool,
+    searched: bool,
+    is_policy_changed: bool,
 ) -> str:
     """Return how reliable a text of the current function is."""
     words = ["the same text" if same else "another text"]
@@ -165,6 +178,8 @@ def _rerun_fidelity(
     )
     if searched:
         words.append("retrievers called now")
+    if is_policy_changed:
+        words.append("budget and rules as declared now")
     if mode == "as_of":
         words.append("computed features and other data as they are now")
     if definition is None or core.context.definition is None:

@@ -68,12 +68,7 @@ class Replayer:
         scratch = _ScratchLog(self._services.backends.records)
         clock = _StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
         assembler = self._assembler(scratch, clock)
-        sla_ms = core.policy.freshness_sla_ms
-        overrides = Overrides(
-            max_tokens=core.policy.max_tokens,
-            freshness_sla=None if sla_ms is None else sla_ms * _MILLISECOND,
-            interaction_ref=reference,
-        )
+        overrides = _overrides(core, reference)
         past = _past_of(core) if mode == "as_of" else nullcontext()
         replay = ReplayRun(assembler.run, [])
         with replaying(replay), past:
@@ -154,6 +149,17 @@ def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | No
         raise ReplayError(core.context_id, mode, withheld)
     reference = core.interaction_ref
     return dict(core.inputs), None if reference is None else dict(reference)
+
+
+def _overrides(core: Core, reference: dict[str, Any] | None) -> Overrides:
+    """Return the options that the recorded call set; all others are as declared today."""
+    policy, sla_ms = core.policy, core.policy.freshness_sla_ms
+    limits: dict[str, Any] = {
+        "max_tokens": policy.max_tokens,
+        "freshness_sla": None if sla_ms is None else sla_ms * _MILLISECOND,
+    }
+    changed = {name: limits[name] for name in policy.set_by_call if name in limits}
+    return Overrides(interaction_ref=reference, **changed)
 
 
 def _bind(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:

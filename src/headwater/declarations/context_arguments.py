@@ -1,4 +1,7 @@
-"""Conversion of JSON parameters to the arguments of a context's function."""
+"""Conversion of named parameters to the arguments of a context's function.
+
+Calls by name, over HTTP and on the command line convert and check them in the same way.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.declarations import ContextDef, annotations_of
-from headwater.http.request_errors import FieldError
-from headwater.http.request_parsing import unknown_name_error
+from headwater.declarations import ContextDef, Overrides, annotations_of, reference
+from headwater.errors import FieldError
 
 _REFERENCE = "interaction_ref"
 
@@ -21,7 +23,22 @@ _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _Reference = Any | msgspec.UnsetType | None
 
 
-def with_reference(
+def bind_parameters(
+    definition: ContextDef, params: Mapping[str, Any], overrides: Overrides
+) -> tuple[inspect.BoundArguments, Overrides]:
+    """Return the arguments of a call by name, and its options with the interaction reference.
+
+    Raises:
+        FieldError: A parameter is missing, unknown or of another type than annotated.
+    """
+    inside, found = _with_reference(definition, params, overrides.interaction_ref)
+    bound = _arguments(definition, inside)
+    if found is not msgspec.UNSET:
+        overrides = msgspec.structs.replace(overrides, interaction_ref=reference(found))
+    return bound, overrides
+
+
+def _with_reference(
     definition: ContextDef, params: Mapping[str, Any], outside: _Reference
 ) -> tuple[dict[str, Any], _Reference]:
     """Return the parameters and the interaction reference, which may be inside or outside them.
@@ -34,13 +51,13 @@ def with_reference(
             f"{_REFERENCE} occurs twice, in the params and outside them; give it once",
             _REFERENCE,
         )
-    reference = inside.pop(_REFERENCE, outside)
-    if _REFERENCE in definition.signature.parameters and reference not in (None, msgspec.UNSET):
-        inside[_REFERENCE] = reference
-    return inside, reference
+    found = inside.pop(_REFERENCE, outside)
+    if _REFERENCE in definition.signature.parameters and found not in (None, msgspec.UNSET):
+        inside[_REFERENCE] = found
+    return inside, found
 
 
-def arguments_of(definition: ContextDef, params: Mapping[str, Any]) -> inspect.BoundArguments:
+def _arguments(definition: ContextDef, params: Mapping[str, Any]) -> inspect.BoundArguments:
     """Return the arguments for the context's function; raise FieldError for an invalid one."""
     _check_known(definition, params)
     kinds = annotations_of(definition.function)
@@ -70,7 +87,7 @@ def _check_known(definition: ContextDef, params: Mapping[str, Any]) -> None:
     for name in params:
         if name not in known:
             problem = f"context {definition.name!r} has no parameter"
-            raise unknown_name_error(problem, name, known, _field(name))
+            raise FieldError.unknown(problem, name, known, _field(name))
 
 
 def _check_complete(definition: ContextDef, parameter: inspect.Parameter) -> None:
