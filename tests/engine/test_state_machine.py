@@ -53,7 +53,7 @@ class Engine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock()
         self.model = Model()
-        self.published = 0
+        self.published: list[str] = []
         self.crashes = 0
         self.tried: dict[int, int] = {}
         self.store = self.open()
@@ -62,7 +62,7 @@ class Engine(RuleBasedStateMachine):
         chosen = Settings().replace(
             home=self.folder.name,
             partitions=2,
-            worker={"batch_size": 3, "max_deliveries": 1_000},
+            worker={"batch_size": 3, "max_deliveries": 1_000, "breaker_threshold": 0},
             log={"level": "error"},
         )
         store = FeatureStore(settings=chosen, clock=self.clock)
@@ -89,7 +89,8 @@ class Engine(RuleBasedStateMachine):
 
     @rule(entity_id=entity_ids, failures=failures)
     def publish(self, entity_id: str, failures: int) -> None:
-        number, self.published = self.published, self.published + 1
+        number = len(self.published)
+        self.published.append(entity_id)
         self.model.failures_left[number] = failures
         self.run(self.store.publish("note", entity_id, {"number": number}, event_id=f"e{number}"))
         self.model.waiting.append((entity_id, number))
@@ -97,8 +98,9 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.published)
     @rule(data=st.data())
     def publish_again(self, data: st.DataObject) -> None:
-        number = data.draw(st.integers(0, self.published - 1))
-        self.run(self.store.publish("note", "u1", {"number": number}, event_id=f"e{number}"))
+        number = data.draw(st.integers(0, len(self.published) - 1))
+        entity_id = self.published[number]
+        self.run(self.store.publish("note", entity_id, {"number": number}, event_id=f"e{number}"))
 
     @rule()
     def work(self) -> None:
