@@ -51,6 +51,10 @@ def declare() -> dict[str, Any]:
     def last_item(user_id: str, event: ServiceEvent) -> str:
         return str(event.payload["item"])
 
+    @store.feature(User, refresh="1h")
+    def rank(user_id: str) -> int:
+        return len(user_id)
+
     @store.retriever(top_k=3)
     def search(query: str) -> list[str]:
         return ["Parcels arrive within 3 days."]

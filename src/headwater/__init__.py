@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.ports import ConsumerLag as ConsumerLag
     from headwater.ports import DeadLetter as DeadLetter
     from headwater.ports import Health as Health
+    from headwater.ports import LoggedEvent as LoggedEvent
     from headwater.ports import PublishResult as PublishResult
     from headwater.ports import RecordSummary as RecordSummary
     from headwater.records.diff import ContextDiff as ContextDiff
@@ -63,7 +64,14 @@ _PUBLIC = {
     "features.reader": ("FeatureRow",),
     "features.reconcile": ("AuditReport", "RebuildReport"),
     "http.app": ("create_app",),
-    "ports": ("ConsumerLag", "DeadLetter", "Health", "PublishResult", "RecordSummary"),
+    "ports": (
+        "ConsumerLag",
+        "DeadLetter",
+        "Health",
+        "LoggedEvent",
+        "PublishResult",
+        "RecordSummary",
+    ),
     "records.diff": ("ContextDiff",),
     "records.lineage": (
         "Context",

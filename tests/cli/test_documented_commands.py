@@ -28,6 +28,10 @@ async def total_spend(user_id: str, event: ServiceEvent) -> float:
 async def last_page(user_id: str, event: ServiceEvent) -> str:
     return event.payload["page"]
 
+@feature(entity=User, refresh="1h")
+def orders(user_id: str) -> int:
+    return 0
+
 @context(store, freshness_sla="5m")
 async def support(user_id: str, question: str) -> list[ContextItem]:
     spent = await store.get_feature("total_spend", user_id)
@@ -43,7 +47,8 @@ RUNNING_UNTIL_CTRL_C = {"serve", "worker", "demo"}
 @pytest.fixture
 def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with everything that the commands name."""
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", "march:a secret of many letters")
+    secrets = f"march:a secret of many letters,ed25519:may:{'A' * 42}E"
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", secrets)
     (folder / "features.py").write_text(FEATURES)
     (folder / "shop").mkdir()
     (folder / "shop" / "features.py").write_text(FEATURES)

@@ -13,7 +13,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import ClosedError, EventConflict, EventConflictError, EventError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, past, until
+from tests.engine.support import backlog, past, records, until
 
 pytestmark = pytest.mark.both_environments
 
@@ -464,3 +464,37 @@ async def test_a_payload_that_is_too_large_is_refused(store: FeatureStore) -> No
         deep = {"in": deep}
     with pytest.raises(EventError, match="payload cannot be stored"):
         await store.publish("buy", "u1", deep)
+
+
+@pytest.mark.both_environments
+async def test_accepted_events_are_listed_newest_first(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    for number in range(3):
+        clock.advance("1m")
+        await store.publish("note", "o'brien", {"n": number}, event_id=f"e{number}")
+    await store.publish("note", "ada")
+    logged = await store.bus.list(entity_id="o'brien", limit=2)
+    assert [(each.event.event_id, each.event.payload) for each in logged] == [
+        ("e2", {"n": 2}),
+        ("e1", {"n": 1}),
+    ]
+    (oldest,) = await store.bus.list(event_type="note", before=logged[1].event.timestamp)
+    assert oldest.event.event_id == "e0"
+    assert await store.bus.list(event_id="e1") == [logged[1]]
+    assert await store.bus.list(event_type="memo") == []
+
+
+async def test_an_event_type_that_looks_misspelled_is_logged_once(
+    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @feature(entity=user, trigger="purchase")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    for event_type in ("purchas", "purchas", "purchase", "login"):
+        await store.publish(event_type, "u1")
+    hints = records(capsys.readouterr().err, "event type triggers no feature")
+    assert [record["hint"] for record in hints] == [
+        "no feature is triggered by 'purchas'; did you mean 'purchase'?"
+    ]

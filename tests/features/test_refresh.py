@@ -506,3 +506,26 @@ async def test_an_average_of_whole_numbers_is_a_float_in_every_database(
 
     await store.drain()
     assert await store.get_feature("average", "u1") == 1.5
+
+
+async def test_a_schedule_can_be_run_now_and_goes_on_afterwards(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    declare_seen(user)
+    runs: list[str] = []
+
+    @feature(entity=user, refresh="5m", materialize=True)
+    async def score(user_id: str) -> int:
+        runs.append(user_id)
+        return len(runs)
+
+    await know(store, "u1")
+    await store.drain()
+    before = len(runs)
+    clock.advance("1m")
+    await store.admin.refresh("score")
+    await store.drain()
+    assert len(runs) == before + 1
+    clock.advance("5m")
+    await store.drain()
+    assert len(runs) == before + 2

@@ -35,6 +35,13 @@ async def test_an_event_is_accepted_and_takes_effect(
     assert await spent(store) == 12.5
 
 
+async def test_an_event_type_that_looks_misspelled_gets_a_hint(client: httpx.AsyncClient) -> None:
+    response = await client.post("/ingest/purchas", json={"entity_id": "u1"})
+    assert response.status_code == 202
+    hint = "no feature is triggered by 'purchas'; did you mean 'purchase'?"
+    assert response.json()["hint"] == hint
+
+
 async def test_the_payload_may_be_left_out(client: httpx.AsyncClient) -> None:
     response = await client.post("/ingest/visit", json={"entity_id": "u1"})
     assert response.status_code == 202

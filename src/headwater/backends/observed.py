@@ -152,7 +152,9 @@ class ObservedBus:
         before = await self._inner.publish_ticks(ticks)
         for tick, last in zip(ticks, before, strict=True):
             if last is not None and last < tick.due:
-                TICKS_MISSED.labels(tick.feature).inc((tick.due - last) // tick.interval - 1)
+                # A run that was requested in between is less than an interval away.
+                missed = max(0, (tick.due - last) // tick.interval - 1)
+                TICKS_MISSED.labels(tick.feature).inc(missed)
         return before
 
     async def commit(self, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""`headwater events`: publish events."""
+"""`headwater events`: publish events, and read the log of events."""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
@@ -12,27 +12,27 @@ from headwater.cli.hints import hint_at_unknown_events
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import (
     AsJson,
+    Before,
+    Since,
     StoreOption,
     bare_store,
     command_group,
     is_project,
     no_time_zone,
+    parse_span,
     parse_time,
 )
-from headwater.cli.output import note, print_json, print_table
+from headwater.cli.output import note, print_facts, print_json, print_table
 from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
 from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
-from headwater.ports import PublishResult
+from headwater.ports import DeadLetter, LoggedEvent, PublishResult
 from headwater.store.feature_store import FeatureStore
 
-app = command_group("Publish events.")
+app = command_group("Publish, list and show events.")
 
-
-@app.callback()
-def events() -> None:
-    """Publish events."""
+_MANY = 10_000
 
 
 class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -109,6 +109,89 @@ def publish(
     else:
         _print_results(results)
     hint_at_unknown_events(file, store, [event.event_type for event in events])
+
+
+@app.command("list")
+def list_(
+    *,
+    event_type: Annotated[str | None, typer.Option(help="Only events of this type.")] = None,
+    entity_id: Annotated[str | None, typer.Option(help="Only events of this entity.")] = None,
+    since: Since = None,
+    before: Before = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number.")] = 20,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """List accepted events, newest first, whether or not a worker has handled them."""
+    store = bare_store(file)
+    start, end = parse_span(since, before, store.clock.now())
+    logged = run(
+        store,
+        lambda store: store.bus.list(
+            event_type=event_type, entity_id=entity_id, since=start, before=end, limit=limit
+        ),
+    )
+    if as_json:
+        print_json([_plain(each) for each in logged])
+    elif logged:
+        columns = ("timestamp", "event type", "entity id", "event id", "payload")
+        print_table(columns, [_row(each.event) for each in logged])
+    else:
+        typer.echo("No events.")
+    if not logged and event_type is not None:
+        hint_at_unknown_events(file, store, [event_type])
+
+
+@app.command()
+def show(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Id of the event.")],
+    *,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show an event with its payload and its dead letters.
+
+    Entities may use the same event id; then each of their events is shown.
+    """
+
+    async def read(store: FeatureStore) -> tuple[list[LoggedEvent], list[DeadLetter]]:
+        found = await store.bus.list(event_id=event_id)
+        letters: list[DeadLetter] = []
+        for entity_id in {each.event.entity_id for each in found}:
+            letters += await store.dead_letters.list(entity_id=entity_id, limit=_MANY)
+        return found, [letter for letter in letters if letter.event.event_id == event_id]
+
+    found, letters = run(bare_store(file), read)
+    if not found:
+        raise EventError(f"no event has the id {event_id!r}; see `headwater events list`")
+    if as_json:
+        print_json({"events": [_plain(each) for each in found], "dead_letters": letters})
+        return
+    for each in found:
+        failed = [letter.feature for letter in letters if letter.event == each.event]
+        print_facts(_facts(each, failed))
+
+
+def _plain(logged: LoggedEvent) -> dict[str, object]:
+    return {**msgspec.structs.asdict(logged.event), "received_at": logged.received_at}
+
+
+def _row(event: ServiceEvent) -> tuple[object, ...]:
+    payload = msgspec.json.encode(event.payload).decode()
+    return event.timestamp, event.event_type, event.entity_id, event.event_id, payload
+
+
+def _facts(logged: LoggedEvent, failed: Sequence[str]) -> dict[str, object]:
+    event = logged.event
+    return {
+        "event id": event.event_id,
+        "event type": event.event_type,
+        "entity id": event.entity_id,
+        "timestamp": event.timestamp,
+        "received at": logged.received_at,
+        "dead letters": ", ".join(failed) or "–",
+        "payload": event.payload,
+    }
 
 
 def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:

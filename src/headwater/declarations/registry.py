@@ -13,7 +13,7 @@ from headwater.errors import (
     InvalidInputError,
     UnknownNameError,
 )
-from headwater.errors.hints import Location
+from headwater.errors.hints import Location, closest
 
 
 class Registry:
@@ -67,6 +67,13 @@ class Registry:
             )
         self.sources[name] = location
         self.revision += 1
+
+    def event_hint(self, event_type: str) -> str | None:
+        """Return a hint if a type triggers nothing and resembles one that triggers a feature."""
+        if event_type in self.triggers:
+            return None
+        close = closest(event_type, self.triggers)
+        return close and f"no feature is triggered by {event_type!r}; did you mean {close!r}?"
 
     def entity(self, name: str) -> EntityDef:
         """Return the entity; raise UnknownNameError if there is none."""

@@ -10,6 +10,7 @@ import msgspec
 from headwater.core.clock import EPOCH
 from headwater.core.values import INTERNAL, ServiceEvent
 from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
 from headwater.ports import Tick
 
 REFRESH = f"{INTERNAL}refresh"
@@ -48,8 +49,22 @@ def next_due(feature: FeatureDef, now: datetime) -> datetime:
 
 def make_tick(feature: FeatureDef, now: datetime) -> Tick:
     """Return the tick of the latest due time; missed ticks before it are skipped."""
-    due = Due(feature.name, last_due(feature, now))
-    return Tick(feature.name, due.due, _interval(feature), event_of(due, now), feature.sql is None)
+    return _tick(feature, last_due(feature, now), now)
+
+
+def tick_now(feature: FeatureDef, now: datetime) -> Tick:
+    """Return a tick that is due now; raise InvalidInputError if the feature has no schedule."""
+    if feature.refresh is None:
+        raise InvalidInputError(
+            f"feature {feature.name!r} has no schedule; only features with refresh= can be "
+            "refreshed"
+        )
+    return _tick(feature, now, now)
+
+
+def _tick(feature: FeatureDef, at: datetime, now: datetime) -> Tick:
+    due = Due(feature.name, at)
+    return Tick(feature.name, at, _interval(feature), event_of(due, now), feature.sql is None)
 
 
 def event_of(due: Due, now: datetime) -> ServiceEvent:

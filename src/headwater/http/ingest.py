@@ -39,14 +39,18 @@ class BatchItem(EventBody, frozen=True, forbid_unknown_fields=True, kw_only=True
     event_type: str
 
 
-class AcceptedEvent(msgspec.Struct, frozen=True):
-    """An event that is durable; ``duplicate`` if it was published before."""
+class AcceptedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event that is durable; ``duplicate`` if it was published before.
+
+    ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
+    """
 
     event_id: str
     event_type: str
     entity_id: str
     timestamp: datetime
     duplicate: bool
+    hint: str | None = None
 
 
 class AcceptedEvents(msgspec.Struct, frozen=True):
@@ -115,9 +119,16 @@ class Ingest:
         if not events:
             return []
         published = await self._store.bus.publish_many(events, dedup=dedup)
+        hint = runtime_of(self._store).registry.event_hint
+        hints = {event_type: hint(event_type) for event_type in {e.event_type for e in events}}
         return [
             AcceptedEvent(
-                event.event_id, event.event_type, event.entity_id, event.timestamp, result.duplicate
+                event.event_id,
+                event.event_type,
+                event.entity_id,
+                event.timestamp,
+                result.duplicate,
+                hints[event.event_type],
             )
             for event, result in zip(events, published, strict=True)
         ]

@@ -14,7 +14,7 @@ from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
 
 
-class PublishResult(msgspec.Struct, frozen=True, gc=False):
+class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """The result of publishing one event.
 
     ``conflict`` says how the event differs from the one that was accepted with its id; it is not
@@ -24,6 +24,13 @@ class PublishResult(msgspec.Struct, frozen=True, gc=False):
     event_id: str
     duplicate: bool
     conflict: str = ""
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    """An accepted event, and when it was accepted."""
+
+    event: ServiceEvent
+    received_at: datetime
 
 
 def publish_result(event: ServiceEvent, accepted: bytes | None) -> PublishResult:

@@ -7,12 +7,22 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from headwater.core.logging import log
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.frame import check_not_replaying
-from headwater.ports import ConsumerLag, DeadLetter, DeadLetterQuery, Health, PublishResult
+from headwater.features.schedule import tick_now
+from headwater.ports import (
+    ConsumerLag,
+    DeadLetter,
+    DeadLetterQuery,
+    Health,
+    LoggedEvent,
+    PublishResult,
+)
 from headwater.records.lineage import ContextTrace
+from headwater.store.event_log import EventQuery, find_events
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import check_events
@@ -26,11 +36,15 @@ if TYPE_CHECKING:
     from headwater.records.verify import VerificationReport
 
 
+_MAX_CHECKED_TYPES = 1_000
+
+
 class EventBus:
-    """``store.bus``: publish events that were built beforehand."""
+    """``store.bus``: publish events that were built beforehand, and read the log of events."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._checked_types: set[str] = set()
 
     async def publish(self, event: ServiceEvent) -> PublishResult:
         """Publish an event; when this returns, the event is durable.
@@ -61,7 +75,47 @@ class EventBus:
         window = ingest.dedup_window if dedup else None
         results = await engine.backends.bus.publish(events, dedup_window=window)
         _raise_conflicts(events, results)
+        self._warn_of_unknown(events)
         return results
+
+    def _warn_of_unknown(self, events: Sequence[ServiceEvent]) -> None:
+        """Log each event type once that is probably a misspelled trigger."""
+        registry = self._runtime.registry
+        for event in events:
+            event_type = event.event_type
+            if event_type in registry.triggers or event_type in self._checked_types:
+                continue
+            if len(self._checked_types) < _MAX_CHECKED_TYPES:
+                self._checked_types.add(event_type)
+                hint = registry.event_hint(event_type)
+                if hint:
+                    log.warning("event type triggers no feature", hint=hint)
+
+    async def list(
+        self,
+        *,
+        event_id: str | None = None,
+        event_type: str | None = None,
+        entity_id: str | int | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
+    ) -> list[LoggedEvent]:
+        """Return accepted events, the newest first, whether or not they were handled.
+
+        >>> (logged,) = await store.bus.list(entity_id="ada", limit=1)
+        >>> logged.event.payload
+        {'amount': 25.0, 'item': 'book'}
+        """
+        query = EventQuery(
+            event_id=event_id,
+            event_type=event_type,
+            entity_id=None if entity_id is None else str(entity_id),
+            since=since,
+            before=before,
+            limit=limit,
+        )
+        return await find_events((await self._runtime.open()).backends.offline, query)
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
@@ -264,6 +318,16 @@ class AdminVerbs:
         """
         return await (await self._runtime.open()).backends.bus.lag()
 
+    async def refresh(self, name: FeatureRef) -> None:
+        """Let a worker run a scheduled feature now; when this returns, the run is queued.
+
+        >>> await store.admin.refresh("rank")
+        """
+        check_not_replaying("refresh")
+        feature = self._runtime.registry.feature(feature_name(name))
+        engine = await self._runtime.open()
+        await engine.backends.bus.publish_ticks([tick_now(feature, self._runtime.clock.now())])
+
     async def rebuild(
         self, *, adopt: bool = False, progress: Progress | None = None
     ) -> RebuildReport:
@@ -293,6 +357,7 @@ class SyncEventBus(Blocking[EventBus]):
 
     publish = blocking(EventBus.publish)
     publish_many = blocking(EventBus.publish_many)
+    list = blocking(EventBus.list)
 
 
 class SyncRecordVerbs(Blocking[RecordVerbs]):
@@ -320,5 +385,6 @@ class SyncAdminVerbs(Blocking[AdminVerbs]):
 
     health = blocking(AdminVerbs.health)
     lag = blocking(AdminVerbs.lag)
+    refresh = blocking(AdminVerbs.refresh)
     rebuild = blocking(AdminVerbs.rebuild)
     audit = blocking(AdminVerbs.audit)

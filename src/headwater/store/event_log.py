@@ -1,0 +1,58 @@
+"""Reading accepted events back from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from headwater.core.values import ServiceEvent
+from headwater.errors import InvalidInputError
+from headwater.ports import LoggedEvent, OfflineStore
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The events to find: they must match all fields that are not None."""
+
+    event_id: str | None = None
+    event_type: str | None = None
+    entity_id: str | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+    limit: int = 100
+
+
+async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEvent]:
+    """Return accepted events, the newest first."""
+    if query.limit < 1:
+        raise InvalidInputError(f"limit is {query.limit}; it must be at least 1")
+    where = " AND ".join(_conditions(query))
+    rows = await offline.query(
+        'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at FROM events '
+        f"{where and 'WHERE '}{where} "
+        f'ORDER BY "timestamp" DESC, received_at DESC, event_id DESC LIMIT {query.limit}',
+        {},
+    )
+    return [
+        LoggedEvent(
+            ServiceEvent(kind, entity_id, msgspec.json.decode(payload), at, event_id), received_at
+        )
+        for kind, entity_id, payload, at, event_id, received_at in rows.rows
+    ]
+
+
+def _conditions(query: EventQuery) -> Iterator[str]:
+    for column in ("event_id", "event_type", "entity_id"):
+        value = getattr(query, column)
+        if value is not None:
+            yield f"{column} = {_literal(value)}"
+    for moment, comparison in ((query.since, ">="), (query.before, "<")):
+        if moment is not None:
+            text = _literal(moment.astimezone(UTC).isoformat())
+            yield f'"timestamp" {comparison} TIMESTAMPTZ {text}'
+
+
+def _literal(text: str) -> str:
+    """Return a text as a literal of SQL; neither engine interprets a backslash in it."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,60 @@
+"""`headwater events list` and `show`, and `headwater refresh`."""
+
+from headwater.store.loader import load_store
+from tests.cli.conftest import Run
+
+
+def drain() -> None:
+    """Handle the waiting events in this process."""
+    store = load_store("features.py")
+    store.sync.drain()
+    store.sync.close()
+
+
+def published(run: Run, event_type: str, entity_id: str, *payload: str) -> str:
+    event_id: str = run("events", "publish", event_type, entity_id, *payload, "--json").json[
+        "event_id"
+    ]
+    return event_id
+
+
+def test_events_are_listed_newest_first_whether_or_not_they_were_handled(run: Run) -> None:
+    first = published(run, "purchase", "ada", "amount=2.5")
+    drain()
+    second = published(run, "visit", "o'brien")
+    listed = run("events", "list", "--json").json
+    assert [event["event_id"] for event in listed] == [second, first]
+    assert listed[1]["payload"] == {"amount": 2.5}
+    assert '{"amount":2.5}' in run("events", "list").out
+    only = run("events", "list", "--entity-id", "o'brien", "--event-type", "visit", "--json").json
+    assert [event["event_id"] for event in only] == [second]
+    assert run("events", "list", "--before", "1h").out == "No events.\n"
+    misspelled = run("events", "list", "--event-type", "vist")
+    assert "is triggered by 'vist'; did you mean 'visit'?" in misspelled.err
+
+
+def test_an_event_is_shown_with_its_payload_and_its_dead_letters(run: Run) -> None:
+    event_id = published(run, "purchase", "ada", "price=2.5")
+    drain()
+    shown = run("events", "show", event_id).out
+    assert '{"price":2.5}' in shown
+    assert "dead letters  total_spend" in shown
+    as_json = run("events", "show", event_id, "--json").json
+    assert [event["event_id"] for event in as_json["events"]] == [event_id]
+    assert [letter["feature"] for letter in as_json["dead_letters"]] == ["total_spend"]
+    unknown = run("events", "show", "nope")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "no event has the id 'nope'; see `headwater events list`" in unknown.err
+
+
+def test_a_schedule_is_run_now(run: Run) -> None:
+    published(run, "visit", "u1")
+    drain()
+    queued = run("refresh", "orders")
+    assert queued.code == 0
+    assert "Queued a run of orders" in queued.err
+    assert run("lag", "--json").json["waiting"] == 1
+    drain()
+    assert run("lag", "--json").json["waiting"] == 0
+    assert "feature 'visits' has no schedule" in run("refresh", "visits").err
+    assert "did you mean 'orders'?" in run("refresh", "ordres").err
