@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime, timedelta, timezone
 
 import msgspec
+import numpy
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
@@ -124,6 +125,13 @@ async def test_the_order_of_a_payloads_keys_is_not_its_content(store: FeatureSto
     await store.publish("note", "u1", {"a": 1, "b": {"c": 2, "d": 3}}, event_id="e1")
     again = ServiceEvent("note", "u1", {"b": {"d": 3, "c": 2}, "a": 1}, event_id="e1")
     assert (await store.bus.publish(again)).duplicate
+
+
+async def test_a_payload_of_numpy_scalars_repeats_one_of_python_numbers(
+    store: FeatureStore,
+) -> None:
+    await store.publish("note", "u1", {"a": numpy.int64(1)}, event_id="e1")
+    assert (await store.bus.publish(ServiceEvent("note", "u1", {"a": 1}, event_id="e1"))).duplicate
 
 
 async def test_event_ids_of_redriven_dead_letters_are_reserved(store: FeatureStore) -> None:

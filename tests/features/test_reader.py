@@ -53,6 +53,31 @@ async def test_a_value_past_its_time_to_live_counts_as_absent(
     }
 
 
+@pytest.mark.parametrize("ttl", [None, "10m"])
+async def test_concurrent_readers_of_one_on_demand_value_get_objects_of_their_own(
+    store: FeatureStore, user: type, ttl: str | None
+) -> None:
+    calls = 0
+    go_on = asyncio.Event()
+
+    @feature(entity=user, ttl=ttl)
+    async def basket(user_id: str) -> dict[str, list[str]]:
+        nonlocal calls
+        calls += 1
+        await go_on.wait()
+        return {"items": ["pen"]}
+
+    readers = [asyncio.create_task(store.get_feature("basket", "u1")) for _ in range(3)]
+    await until(lambda: calls == 1)
+    go_on.set()
+    baskets = await asyncio.gather(*readers)
+    assert calls == 1
+    baskets[0]["items"].append("lamp")
+    assert baskets[1:] == [{"items": ["pen"]}] * 2
+    twice = await store.get_feature_values(["basket"], ["u1", "u1"])
+    assert twice[0]["basket"].value is not twice[1]["basket"].value
+
+
 @pytest.mark.both_environments
 async def test_a_value_past_its_time_to_live_is_absent_for_handlers_too(
     store: FeatureStore, user: type, clock: ManualClock

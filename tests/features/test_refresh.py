@@ -13,6 +13,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.scheduler import Scheduler
+from headwater.errors import DeclarationError
 from headwater.features.schedule import next_due
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -358,6 +359,7 @@ async def test_a_sql_feature_reads_events_and_history_and_may_give_its_own_times
         ("SELECT plan FROM nowhere", "nowhere"),
         ("SELECT 'u1' AS id, 1 AS value", "must return 'user_id' and 'value'"),
         ("SELECT 'u1' AS user_id, 'text' AS value", "cannot store 'text' as int"),
+        ("SELECT 'u1' AS user_id, 1 AS value; SELECT 2", "several statements"),
     ],
 )
 async def test_a_query_that_fails_keeps_the_old_values_logs_and_tries_again(
@@ -489,6 +491,78 @@ async def test_a_timer_that_fires_early_loses_no_tick(
     clock.advance(next_due(engine.registry.feature("score"), clock.now()) - clock.now())
     early = clock.now() - timedelta(microseconds=100)
     assert scheduler.wait(early) <= 0
+
+
+async def test_a_row_that_cannot_be_stored_is_named_and_the_others_are_written(
+    store: FeatureStore, user: type, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await orders(store, home, "u1,1", "u2,0", "u3,3")
+
+    @feature(
+        entity=user,
+        refresh="5m",
+        materialize=True,
+        sql="SELECT user_id, nullif(amount, 0) AS value FROM orders",
+    )
+    def amount(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    before = metric("headwater_refreshes_total", feature="amount", outcome="failed")
+    await store.drain()
+    assert await store.get_features(["amount"], ["u1", "u2", "u3"]) == {
+        "u1": {"amount": 1},
+        "u2": {"amount": None},
+        "u3": {"amount": 3},
+    }
+    (record,) = records(capsys.readouterr().err, "refresh failed")
+    assert (record["feature"], record["entity_id"]) == ("amount", "u2")
+    assert "cannot store None as int" in record["error"]
+    failed = metric("headwater_refreshes_total", feature="amount", outcome="failed")
+    assert failed == before + 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("SELECT 'u1' AS user_id, 1 AS value; SELECT 2 AS value", "several statements"),
+        ("SELEC user_id, 1 AS value", "syntax error"),
+    ],
+)
+async def test_a_query_that_can_never_run_is_refused_when_the_worker_starts(
+    store: FeatureStore, user: type, sql: str, problem: str
+) -> None:
+    @feature(entity=user, refresh="5m", materialize=True, sql=sql)
+    def wrong(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    with pytest.raises(DeclarationError, match=rf"test_refresh.py:\d+: .*'wrong': .*{problem}"):
+        await Worker(store).run()
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("SELECT user_id, amuont AS value FROM orders", "amuont"),
+        ("SELECT user_id, amount FROM orders", "must return 'user_id' and 'value'"),
+    ],
+)
+async def test_a_query_that_cannot_run_yet_is_named_when_the_worker_starts(
+    store: FeatureStore,
+    user: type,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    sql: str,
+    problem: str,
+) -> None:
+    await orders(store, home, "u1,1")
+
+    @feature(entity=user, refresh="5m", materialize=True, sql=sql)
+    def wrong(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    worker = Worker(store)
+    worker.stop()
+    await worker.run()
+    (record,) = records(capsys.readouterr().err, "query cannot be run")
+    assert record["feature"] == "wrong"
+    assert problem in record["error"]
 
 
 async def test_an_average_of_whole_numbers_is_a_float_in_every_database(

@@ -193,6 +193,9 @@ class LazyOfflineStore:
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         return await (await self._loaded()).query(sql, sources)
 
+    async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
+        return await (await self._loaded()).prepare(sql, sources)
+
     async def maintain(self) -> None:
         await self._prune()
         if self._store is not None or await asyncio.to_thread(self._has_work):

@@ -1,4 +1,4 @@
-"""The files that SQL features read: valid names and file types."""
+"""The SQL of features: what a query must be, and the files that it may read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ KINDS = (
     ".sqlite",
     ".sqlite3",
     ".db",
+)
+NO_ROWS = "the query returns no rows; make it one SELECT"
+HAS_PARAMETERS = "the query has parameters, which are not supported; write values instead"
+SEVERAL_STATEMENTS = (
+    "the query has several statements; make it one SELECT, with WITH for intermediate results"
 )
 _COMPRESSED = (".gz", ".zst")
 

@@ -138,6 +138,8 @@ class Worker:
         >>> await running
         """
         engine = await self._runtime.open()
+        if not self._draining:
+            await engine.refresh.check_queries()
         scheduler = Scheduler(engine, self._outage)
         await self._register(engine)
         log.info("worker started", worker=self.name)

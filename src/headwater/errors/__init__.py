@@ -16,6 +16,7 @@ HeadwaterError
 │   ├── FieldError              field of a request, or parameter of a context, is invalid
 │   ├── DurationError           invalid duration
 │   ├── EventError              invalid event
+│   ├── QueryError              query that can never run
 │   ├── FeatureValueError       value does not fit its feature's annotated type
 │   ├── RecordValueError        value cannot be represented exactly in a record
 │   ├── RecordDocumentError     invalid record document
@@ -197,6 +198,10 @@ class EventError(InvalidInputError, ValueError):
         self.problem = problem
         self.index = index
         super().__init__(problem if index is None else f"event {index}: {problem}")
+
+
+class QueryError(InvalidInputError):
+    """A query that can never run: it is not one statement that returns rows."""
 
 
 class FeatureValueError(InvalidInputError, ValueError):

@@ -159,13 +159,18 @@ class Reader:
             try:
                 if current_frame().is_shareable:
                     key = f"{feature.name}\0{entity_id}"
-                    return await self._flights.do(key, call, compute, partial(_abandoned, feature))
-                with calling(call):
-                    return await compute()
+                    abandoned = partial(_abandoned, feature)
+                    computed = await self._flights.do(key, call, compute, abandoned)
+                else:
+                    with calling(call):
+                        computed = await compute()
             except RecursionError as error:
                 raise FeatureFailedError(feature.name, entity_id, str(error)) from error
+        # Each caller gets an object of its own, which it may change.
+        return msgspec.structs.replace(computed, value=feature.codec.decode(computed.value))
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
+        """Call the function; return its value as JSON text, which several callers may share."""
         reads = Reads()
         with (
             OnFailure(partial(_track_provenance, reads)),
@@ -189,7 +194,7 @@ class Reader:
                 )
             change = make_change(feature, entity_id, cell, "computed", authoritative=False)
             await self._online.put([change])
-        return FeatureValue(feature.codec.decode(cell.value), as_of, "computed", None, provenance)
+        return FeatureValue(cell.value, as_of, "computed", None, provenance)
 
 
 def _track_provenance(reads: Reads) -> None:

@@ -16,15 +16,18 @@ from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
 from headwater.core.thread_offload import run_concurrently
-from headwater.core.values import ServiceEvent
+from headwater.core.values import Cell, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendError,
     BackendUnavailableError,
+    DeclarationError,
     FeatureFailedError,
+    FeatureValueError,
     FunctionRaisedError,
     HeadwaterError,
     InvalidInputError,
+    QueryError,
 )
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction
@@ -41,6 +44,7 @@ from headwater.ports import (
 )
 
 _PAGE = 500
+_MAX_REPORTED_ROWS = 10
 
 
 class Refreshed(msgspec.Struct, frozen=True):
@@ -86,7 +90,7 @@ class Refresh:
                         state, feature, tick, partition, delivery.event.event_id
                     )
                 else:
-                    updated = await self._run_sql(feature, delivery.event.event_id)
+                    updated, failure = await self._run_sql(feature, delivery.event.event_id)
             except BackendError:
                 raise  # the batch runs again, as for any event
             except HeadwaterError as error:
@@ -175,18 +179,42 @@ class Refresh:
                 state.apply(changes)
                 return
 
-    async def _run_sql(self, feature: FeatureDef, cause: str) -> int:
-        """Run the query once and write every entity it returns, or only those already online."""
+    async def _run_sql(self, feature: FeatureDef, cause: str) -> tuple[int, str]:
+        """Run the query once and write every entity it returns, or only those already online.
+
+        A row that cannot be stored is logged and does not affect the others.
+        """
         rows = await self._offline.query(feature.sql or "", self._registry.sources)
         now = self._clock.now()
         # Encoding many rows takes long and would block the event loop.
-        changes = await asyncio.to_thread(lambda: list(_changes(feature, rows, now, cause)))
+        changes, refused = await asyncio.to_thread(_changes, feature, rows, now, cause)
         count = 0
         for page in batched(changes, _PAGE):
             written = page if feature.materialize else await self._already_online(page)
             await self._online.put(written)
             count += len(written)
-        return count
+        for entity_id, error in refused[:_MAX_REPORTED_ROWS]:
+            _report(feature, entity_id, error)
+        total = len(changes) + len(refused)
+        return count, f"failed for {len(refused)} of {total} rows" if refused else ""
+
+    async def check_queries(self) -> None:
+        """Prepare the queries of all features.
+
+        Raise DeclarationError for a query that can never run. One that cannot run at present, for
+        example because a source is missing, is logged.
+        """
+        for feature in self._registry.scheduled():
+            if feature.sql is None:
+                continue
+            try:
+                columns = await self._offline.prepare(feature.sql, self._registry.sources)
+                _columns(feature, columns)
+            except QueryError as error:
+                problem = f"feature {feature.name!r}: {error}"
+                raise DeclarationError(problem, feature.location) from error
+            except (InvalidInputError, BackendError) as error:
+                log.error("query cannot be run", feature=feature.name, error=str(error))
 
     async def _already_online(self, changes: Sequence[Change]) -> list[Change]:
         cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
@@ -198,22 +226,36 @@ def _report(feature: FeatureDef, entity_id: str, error: Exception) -> None:
     log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
 
 
-def _changes(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> Iterator[Change]:
-    """Yield one change per row of the query: entity id, value, and timestamp if there is one."""
-    id_at, value_at, time_at = _columns(feature, rows)
+def _changes(
+    feature: FeatureDef, rows: Rows, now: datetime, cause: str
+) -> tuple[list[Change], list[tuple[str, HeadwaterError]]]:
+    """Return the changes of the query's rows, and the rows that cannot be stored."""
+    id_at, value_at, time_at = _columns(feature, rows.columns)
+    changes: list[Change] = []
+    refused: list[tuple[str, HeadwaterError]] = []
     for row in rows.rows:
         if row[id_at] is None:
             continue
-        moment = _moment(feature, row[time_at]) if time_at is not None else now
-        value = row[value_at]
-        if isinstance(value, Decimal) and feature.codec.kind == "float":
-            value = float(value)  # databases return averages of integers as decimals
-        cell = make_cell(feature, value, to_micros(min(moment, now)), to_micros(now))
-        yield make_change(feature, str(row[id_at]), cell, cause)
+        entity_id = str(row[id_at])
+        try:
+            moment = _moment(feature, entity_id, row[time_at]) if time_at is not None else now
+            cell = _cell(feature, row[value_at], min(moment, now), now)
+        except (FeatureValueError, FeatureFailedError) as error:
+            refused.append((entity_id, error))
+        else:
+            changes.append(make_change(feature, entity_id, cell, cause))
+    return changes, refused
 
 
-def _columns(feature: FeatureDef, rows: Rows) -> tuple[int, int, int | None]:
-    columns = list(rows.columns)
+def _cell(feature: FeatureDef, value: object, moment: datetime, now: datetime) -> Cell:
+    if isinstance(value, Decimal) and feature.codec.kind == "float":
+        value = float(value)  # databases return averages of integers as decimals
+    return make_cell(feature, value, to_micros(moment), to_micros(now))
+
+
+def _columns(feature: FeatureDef, columns: Sequence[str]) -> tuple[int, int, int | None]:
+    """Return the places of entity id, value and, if there is one, timestamp."""
+    columns = list(columns)
     value = next((name for name in ("value", feature.name) if name in columns), None)
     if feature.entity.id_field not in columns or value is None:
         raise InvalidInputError(
@@ -224,9 +266,9 @@ def _columns(feature: FeatureDef, rows: Rows) -> tuple[int, int, int | None]:
     return columns.index(feature.entity.id_field), columns.index(value), time_at
 
 
-def _moment(feature: FeatureDef, timestamp: object) -> datetime:
+def _moment(feature: FeatureDef, entity_id: str, timestamp: object) -> datetime:
     if not isinstance(timestamp, datetime):
         problem = f"the query returns {timestamp!r} as timestamp, which is not a date and time"
-        raise FeatureFailedError(feature.name, "*", problem)
+        raise FeatureFailedError(feature.name, entity_id, problem)
     # Most files hold timestamps without a time zone; the SQL engine is set to UTC.
     return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp

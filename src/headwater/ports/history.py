@@ -72,7 +72,14 @@ class OfflineStore(Protocol):
         """
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        """Run a query over sources, the event log (``events``) and ``feature_history``."""
+        """Run a query over sources, the event log (``events``) and ``feature_history``.
+
+        Raises QueryError unless it is one statement that returns rows, InvalidInputError if it
+        cannot be run for another reason, such as an unknown column.
+        """
+
+    async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
+        """Check a query as ``query`` does, without running it; return the names of its columns."""
 
     async def maintain(self) -> None:
         """Do the maintenance that is due; safe to call from many processes."""

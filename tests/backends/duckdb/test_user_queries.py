@@ -310,7 +310,12 @@ async def test_a_sqlite_source_without_the_table_is_named(parts: Embedded, tmp_p
         ("SELECT * FROM missing", "missing"),
         ("SELECT 'x'::INT", "convert"),
         ("CREATE TABLE t (a INT)", "returns no rows"),
+        ("COPY (SELECT 1) TO '/nowhere/file.csv'", "returns no rows"),
         ("", "returns no rows"),
+        ("SELECT 1; SELECT 2", "several statements"),
+        ("CREATE TABLE t (a INT); SELECT 1", "several statements"),
+        ("PIVOT events ON event_type; PIVOT events ON event_type", "several statements"),
+        ("SELECT ?", "parameters"),
     ],
 )
 async def test_a_query_that_cannot_run_says_why_in_one_line(
@@ -322,15 +327,30 @@ async def test_a_query_that_cannot_run_says_why_in_one_line(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'a;b' AS value; -- the end;",
+        "WITH a AS (SELECT 1 AS value) FROM a",
+        "PIVOT events ON event_type USING count(*)",
+        "SELECT * FROM (PIVOT events ON event_type USING count(*))",
+    ],
+)
+async def test_one_statement_in_any_form_is_a_query(parts: Embedded, sql: str) -> None:
+    await publish(parts, 1, kind="value")
+    assert "value" in await parts.history.prepare(sql, {})
+    assert len((await parts.history.query(sql, {})).rows) == 1
+
+
 async def test_a_failure_outside_the_query_is_a_backend_error(parts: Embedded) -> None:
     with pytest.raises(BackendError, match="IO Error"):
         await parts.history.query("SELECT * FROM read_parquet('/nowhere/a.parquet')", {})
 
 
 async def test_a_query_leaves_nothing_behind(parts: Embedded) -> None:
-    await parts.history.query("CREATE TABLE t (a INT); SELECT 1", {})
+    await parts.history.query("SELECT * FROM events", {})
     with pytest.raises(InvalidInputError):
-        await parts.history.query("SELECT * FROM t", {})
+        await parts.history.query("SELECT * FROM missing", {})
     assert list(parts.home.scratch.iterdir()) == []
 
 

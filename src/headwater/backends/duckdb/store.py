@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
 from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
+from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
@@ -81,8 +81,6 @@ QUALIFY row_number() OVER (
 ) = 1
 ORDER BY entity_id
 """
-
-_AWARE = "TIMESTAMP WITH TIME ZONE"
 
 
 class _PointRow(msgspec.Struct, frozen=True):
@@ -161,16 +159,26 @@ class DuckdbOfflineStore:
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         def work() -> Rows:
-            return self._read(lambda duck: self._query(duck, sql, sources))
+            return self._read(lambda duck: self._with_relation(duck, sql, sources, fetch))
 
         return await asyncio.to_thread(self._translate, work)
 
-    def _query(self, duck: Session, sql: str, sources: Mapping[str, str]) -> Rows:
+    async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
+        def work() -> Sequence[str]:
+            return self._read(lambda duck: self._with_relation(duck, sql, sources, _columns))
+
+        return await asyncio.to_thread(self._translate, work)
+
+    def _with_relation(
+        self, duck: Session, sql: str, sources: Mapping[str, str], use: Callable[[Relation], T]
+    ) -> T:
+        """Use the result of a query, which is computed when it is fetched."""
+        check_query(duck, sql)
         self._create_views(duck, mentioned(sql, VIEWS))
         for name in mentioned(sql, sources):
             add_source(duck, name, sources[name])
         try:
-            return _fetch(duck, sql)
+            return use(duck.connection.sql(sql))
         except duckdb.OperationalError:
             raise
         except duckdb.Error as error:
@@ -231,30 +239,5 @@ def _grid(
     return grid
 
 
-def _fetch(duck: Session, sql: str) -> Rows:
-    answer = duck.connection.sql(sql)
-    if answer is None:
-        raise InvalidInputError("the query returns no rows; end it with a SELECT")
-    kinds = [str(kind) for kind in answer.types]
-    aware = [place for place, kind in enumerate(kinds) if _AWARE in kind]
-    if not aware:
-        return Rows(answer.columns, answer.fetchall())
-    # Converting DuckDB's aware times to Python needs another package; naive UTC times do not.
-    plain = [kind.replace(_AWARE, "TIMESTAMP") for kind in kinds]
-    casts = ", ".join(f"CAST(#{number} AS {kind})" for number, kind in enumerate(plain, 1))
-    rows = answer.project(casts).fetchall()
-    return Rows(answer.columns, [_with_utc(row, aware) for row in rows])
-
-
-def _with_utc(row: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
-    return tuple(_in_utc(item) if place in places else item for place, item in enumerate(row))
-
-
-def _in_utc(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC)
-    if isinstance(value, list):
-        return [_in_utc(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _in_utc(item) for name, item in value.items()}
-    return value
+def _columns(result: Relation) -> Sequence[str]:
+    return result.columns

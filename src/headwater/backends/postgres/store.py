@@ -14,7 +14,7 @@ from headwater.backends.postgres.partition_tables import (
     month_of,
 )
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.user_queries import run_query
+from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
 from headwater.core.clock import Clock
 from headwater.ports import Change, PastValue, Point, Rows
@@ -125,6 +125,9 @@ class PostgresOfflineStore:
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         await self._consumer.catch_up()
         return await self._postgres.run(lambda connection: run_query(connection, sql, sources))
+
+    async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
+        return await self._postgres.run(lambda connection: prepare_query(connection, sql, sources))
 
     async def maintain(self) -> None:
         await self._consumer.take_free()

@@ -65,7 +65,7 @@ class BusConformance(DeduplicationConformance):
 
     async def test_publish_appends_events_all_or_none(self, store: Opened) -> None:
         impossible = msgspec.structs.replace(click(number=1), payload={"number": object()})
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, ValueError)):
             await store.publish([click(number=0), impossible])
         assert await store.bus.backlog() == 0
 

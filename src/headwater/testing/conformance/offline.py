@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, QueryError
 from headwater.ports import Point
 from headwater.testing.conformance.suite import (
     START,
@@ -235,8 +235,36 @@ class OfflineStoreConformance(Suite):
         assert [tuple(row) for row in rows.rows] == [("u1", 3), ("u2", 5)]
 
     async def test_a_query_that_cannot_be_run_is_refused(self, store: Opened) -> None:
+        for check in (store.offline.query, store.offline.prepare):
+            with pytest.raises(InvalidInputError) as raised:
+                await check("SELECT nothing FROM nowhere", {})
+            assert not isinstance(raised.value, QueryError)
+
+    @pytest.mark.parametrize(
+        ("sql", "problem"),
+        [
+            ("SELECT 1 AS a; SELECT 2 AS b", "several statements"),
+            ("CREATE TABLE t (a INT); SELECT 1", "several statements"),
+            ("CREATE TABLE t (a INT)", "returns no rows"),
+            ("SELEC 1", "syntax error"),
+            ("SELECT $1::int", "parameters"),
+        ],
+    )
+    async def test_a_query_that_is_not_one_statement_that_returns_rows_is_refused(
+        self, store: Opened, sql: str, problem: str
+    ) -> None:
+        for check in (store.offline.query, store.offline.prepare):
+            with pytest.raises(QueryError, match=problem):
+                await check(sql, {})
+
+    async def test_prepare_returns_the_columns_without_running_the_query(
+        self, store: Opened
+    ) -> None:
+        sql = "SELECT entity_id, CAST(event_type AS INTEGER) AS value FROM events;"
+        await store.publish([click()])
+        assert list(await store.offline.prepare(sql, {})) == ["entity_id", "value"]
         with pytest.raises(InvalidInputError):
-            await store.offline.query("SELECT nothing FROM nowhere", {})
+            await store.offline.query(sql, {})
 
     async def test_maintain_is_safe_to_call_from_many_processes_and_changes_no_answer(
         self, connect: Connect
