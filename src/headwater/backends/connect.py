@@ -99,6 +99,9 @@ class _ServerLifecycle:
             await self.check_store()
         return await self._redis.health()
 
+    async def check_values(self) -> None:
+        await self._redis.check_values()
+
     async def check_store(self) -> None:
         if not (await self._redis.outbox.identity()).is_confirmed:
             # While Postgres is unavailable, claims of partitions are refused with the reason.

@@ -29,9 +29,10 @@ from headwater.errors import (
     HeadwaterError,
     InvalidInputError,
     RecordingError,
+    StoreLostError,
     UnknownReferenceError,
 )
-from headwater.features.frame import calling, current_reads, tracking
+from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedContext
 from headwater.features.reader import Reader
 from headwater.features.running_calls import UserCall, bind, recordable
@@ -62,6 +63,7 @@ class Assembler:
         self._recorder = Recorder(services.backends.records, services.settings)
         self._calls = services.context_calls
         self._clock = services.clock
+        self._loss = reader.loss
         self._settings = services.settings
         self._counted = counted
         self._rates = rates_of(services.settings.prices)
@@ -165,12 +167,17 @@ class Assembler:
             items=items,
             tokenizer=tokenizer,
             fitted=fitted,
-            freshness=check_freshness(reads, request.sla_ms, now),
+            freshness=check_freshness(reads, request.sla_ms, now, self._present_loss(definition)),
             cost_nano_usd=cost_nano_usd(definition.model, fitted.tokens, now, self._rates),
             started_at=started_at,
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
             created_at=now,
         )
+
+    def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
+        """Return the loss of present values, which neither history nor external texts depend on."""
+        is_declared = self._registry.contexts.get(definition.name) is definition
+        return self._loss.known if is_declared and current_frame().past is None else None
 
     async def _call(
         self, bound: inspect.BoundArguments, request: AssemblyRequest

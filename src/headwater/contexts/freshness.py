@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from headwater.errors import StoreLostError
 from headwater.features.read_tracking import ReadTracker, TrackedContext, TrackedFeature
 from headwater.records.core import Freshness, Violation
 from headwater.records.lineage import ViolationReason
@@ -12,15 +13,26 @@ from headwater.records.lineage import ViolationReason
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def check_freshness(reads: ReadTracker, sla_ms: int | None, now: datetime) -> Freshness:
-    """Compare everything that was read with the SLA; without an SLA everything is fresh."""
+def check_freshness(
+    reads: ReadTracker, sla_ms: int | None, now: datetime, loss: StoreLostError | None = None
+) -> Freshness:
+    """Compare everything that was read with the SLA; without an SLA everything is fresh.
+
+    What was read of a store that lost its data is never fresh.
+    """
     violations = () if sla_ms is None else tuple(_violations(reads, sla_ms, now))
+    if loss is not None:
+        violations = (_lost(loss, sla_ms), *violations)
     return Freshness(
         status="degraded" if violations else "guaranteed",
         sla_ms=sla_ms,
         stalest_ms=age_ms(reads.oldest, now),
         violations=violations,
     )
+
+
+def _lost(loss: StoreLostError, sla_ms: int | None) -> Violation:
+    return Violation(kind="store", name=loss.server, age_ms=None, sla_ms=sla_ms or 0, reason="lost")
 
 
 def age_ms(moment: datetime | None, now: datetime) -> int | None:

@@ -51,6 +51,7 @@ HeadwaterError
     ├── BackendUnavailableError  server unreachable, or unable to serve at present
     ├── SchemaError             Postgres tables missing or of another version
     ├── StoreMismatchError      Redis and Postgres hold different stores, or an older copy
+    ├── StoreLostError          store lost its data, so every value is missing
     └── ClosedError             store closed, or opened before a fork
 """
 
@@ -511,6 +512,14 @@ class StoreMismatchError(BackendError):
             "postgres.url or postgres.schema; if they are right, `headwater rebuild --adopt` makes "
             "the history in this Postgres that of the store in this Redis and restores its values"
         )
+
+
+class StoreLostError(BackendError):
+    """A store that lost its data, or cannot show that it did not: every value is missing."""
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.server = server
+        super().__init__(problem)
 
 
 class ClosedError(BackendError):

@@ -24,6 +24,7 @@ from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
 from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
+from headwater.features.store_loss import StoreLoss
 from headwater.ports import Point
 
 FeatureRow = dict[str, FeatureValue]
@@ -41,6 +42,7 @@ class Reader:
         self._offline = services.backends.offline
         self._calls = services.feature_calls
         self._clock = services.clock
+        self.loss = StoreLoss(services.backends.lifecycle, services.settings)
         self._provenance = ProvenanceCache(services.backends.cache)
         self._plans = Plans(services.registry)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
@@ -76,6 +78,8 @@ class Reader:
             rows = await self.read(names, entity_ids)
             return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
+        if self.loss.is_check_due:
+            await self.loss.check()
         now = self._clock.micros()
         packed = await self._online.get_packed(plan.entity.name, ids)
         return [plan.view.values(state, now) for state in packed]
@@ -92,7 +96,7 @@ class Reader:
         elif transaction is not None:
             cells, now = await transaction.get(plan.entity.name, ids), transaction.now
         else:
-            cells = await self._online.get(plan.entity.name, ids)
+            cells = await self._online_cells(plan, ids)
             now = self._clock.micros()
         if plan.computed:
             pairs = zip(ids, cells, strict=True)
@@ -106,6 +110,11 @@ class Reader:
                     if past is not None:
                         past.advance(feature, entity_id)
         return rows
+
+    async def _online_cells(self, plan: Plan, ids: Sequence[str]) -> list[Cells]:
+        if self.loss.is_check_due:
+            await self.loss.check()
+        return await self._online.get(plan.entity.name, ids)
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
         """Return the cells that a reader in the past would have got."""

@@ -112,6 +112,7 @@ RULES: dict[type[BaseException], Rule] = {
     errors.BackendError: Rule(
         _UNAVAILABLE, "backend", "Store unavailable", detail="the store is unavailable" + _SEE_LOG
     ),
+    errors.StoreLostError: Rule(_UNAVAILABLE, "store-lost", "Store lost its data", ("server",)),
     errors.RetrieverTimeoutError: Rule(
         504, "retriever-timeout", "Retriever timed out", ("retriever", "seconds")
     ),

@@ -46,6 +46,9 @@ class Lifecycle(Protocol):
     def checks(self) -> Sequence[HealthCheck]:
         """Return a check of each part."""
 
+    async def check_values(self) -> None:
+        """Raise StoreLostError if the store lost its values, as far as can be found out quickly."""
+
     async def check_store(self) -> None:
         """Raise if workers must not run: the store lost its data, or history is another store's."""
 

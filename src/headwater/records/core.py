@@ -158,7 +158,7 @@ class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Something read that was older than the freshness SLA, missing or a default."""
 
-    kind: Literal["feature", "retrieval", "context"]
+    kind: Literal["feature", "retrieval", "context", "store"]
     name: str
     entity_id: Committed[str] | None = None
     age_ms: Exact | None

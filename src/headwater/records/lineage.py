@@ -16,7 +16,7 @@ from headwater.records.notebook import context_html
 
 FreshnessStatus = Literal["guaranteed", "degraded"]
 Decision = Literal["kept", "truncated", "dropped"]
-ViolationReason = Literal["stale", "missing", "default"]
+ViolationReason = Literal["stale", "missing", "default", "lost"]
 
 
 class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
 class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):
     """A value that was older than the SLA, missing, or only a default."""
 
-    kind: Literal["feature", "retrieval", "context"]
+    kind: Literal["feature", "retrieval", "context", "store"]
     name: str
     entity_id: str | None
     age_ms: int | None

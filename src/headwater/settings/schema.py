@@ -217,6 +217,10 @@ class Settings(msgspec.Struct, frozen=True):
     partitions: Annotated[
         int, Meta(ge=1, le=1024), "partitions of the event log; fixed at creation"
     ] = 16
+    lost_store: Annotated[
+        Literal["refuse", "defaults"],
+        "reads while the store is known to have lost its data: refuse them, or return defaults",
+    ] = "refuse"
     api_key: Annotated[Secret, "API key that requests must send; separate several by commas"] = ""
     signing_key: Annotated[
         Secret, "keys of records, separated by commas; the first signs, all verify"

@@ -16,7 +16,7 @@ from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import create_store
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import BackendError, StoreMismatchError
+from headwater.errors import BackendError, StoreLostError, StoreMismatchError
 from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.engine.support import past, query, until
@@ -268,7 +268,8 @@ async def test_a_rebuild_with_a_mistyped_prefix_changes_nothing_without_adopt(
     mistyped = await shop(redis={"prefix": settings.redis.prefix + "-typo"})
     with pytest.raises(StoreMismatchError, match="headwater rebuild --adopt"):
         await mistyped.admin.rebuild()
-    assert await mistyped.get_feature("total", "u1") is None
+    with pytest.raises(StoreLostError, match="headwater rebuild --adopt"):
+        await mistyped.get_feature("total", "u1")
     assert await query(store, "SELECT count(*) FROM events") == [(4,)]
     await mistyped.admin.rebuild(adopt=True)
     assert await mistyped.get_feature("total", "u1") == 5

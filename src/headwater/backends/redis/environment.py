@@ -17,7 +17,7 @@ from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.prefetch import Prefetcher
 from headwater.backends.redis.publishing import Publisher
-from headwater.backends.redis.store_identity import create_store, problem_of
+from headwater.backends.redis.store_identity import check_confirmed, create_store, problem_of
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, ConfigError
 from headwater.ports import Health
@@ -101,6 +101,10 @@ class RedisEnvironment:
         if config.get("maxmemory-policy", "noeviction") != "noeviction":
             weaknesses.append("maxmemory-policy is not noeviction: Redis may evict events")
         return weaknesses
+
+    async def check_values(self) -> None:
+        """Raise StoreLostError if the store is missing or unconfirmed."""
+        await check_confirmed(self.redis, self.keys, _PROBE_SECONDS)
 
     async def create_store(self) -> None:
         """Create the store again if Redis lost it while it was open."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.core.values import new_id
-from headwater.errors import BackendError, ConfigError
+from headwater.errors import BackendError, ConfigError, StoreLostError
 from headwater.ports import StoreIdentity
 from headwater.settings.schema import Settings
 
@@ -56,24 +56,24 @@ async def read_identity(redis: Redis, keys: Keys) -> StoreIdentity:
 
 
 async def check_confirmed(redis: Redis, keys: Keys, patience: float) -> None:
-    """Raise if workers must not be given partitions of the store.
+    """Raise StoreLostError if workers must not be given partitions of the store.
 
     In a cluster, the other servers are not blocked by one that does not answer in time.
     """
     (answer,) = await redis.calls_apart([_reading(keys)], patience)
     if not isinstance(answer, BackendError) and (problem := problem_of(_parse(answer, keys))):
-        raise BackendError(problem)
+        raise StoreLostError("Redis", problem)
 
 
 def problem_of(identity: StoreIdentity) -> str | None:
-    """Return why workers must not be given partitions, and the remedy; None if they may."""
+    """Return why the store cannot be used, and the remedy; None if it can."""
     if identity.store_id is None:
-        return f"the store is missing from Redis, so workers wait; {_REMEDY}"
+        return f"the store is missing from Redis, so reads are refused and workers wait; {_REMEDY}"
     if not identity.is_confirmed:
         return (
             f"Postgres has not confirmed that it holds the history of the store in Redis "
-            f"({identity.store_id}), so workers wait and events are kept; if Postgres cannot be "
-            f"reached, this ends when it can be; {_REMEDY}"
+            f"({identity.store_id}), so reads are refused, workers wait and events are kept; if "
+            f"Postgres cannot be reached, this ends when it can be; {_REMEDY}"
         )
     return None
 

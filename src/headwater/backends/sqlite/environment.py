@@ -56,6 +56,10 @@ class SqliteEnvironment:
             return Health("sqlite", ok=False, detail=str(error))
         return Health("sqlite", ok=True)
 
+    async def check_values(self) -> None:
+        """Raise StoreLostError if the database was deleted or replaced while it was open."""
+        self.home.check_not_replaced()
+
     async def check_store(self) -> None:
         """Do nothing: values and history are in one folder and cannot be lost separately."""
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import BackendError, ClosedError, ConfigError, HomeError
+from headwater.errors import BackendError, ClosedError, ConfigError, HomeError, StoreLostError
 
 SCHEMA_VERSION = 5
 """The version of schema.sql; raise it with every change of the tables."""
@@ -38,6 +38,15 @@ _PROBLEMS = (
     ),
     (("",), "failed: {}", "see the cause above; nothing was written"),
 )
+
+
+def _file_id(file: Path) -> tuple[int, int] | None:
+    """Return the device and the inode of a file, or None if it does not exist."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class WriteLock:
@@ -75,6 +84,7 @@ class Home:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._closed = False
+        self._opened: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Create the folder and the tables if needed; refuse tables of another version."""
@@ -93,6 +103,7 @@ class Home:
         ):
             self._ensure_schema(connection)
             self._check_partitions(connection)
+        self._opened = _file_id(self.database)
 
     def _ensure_schema(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -142,6 +153,16 @@ class Home:
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA mmap_size = 1073741824")
         return connection
+
+    def check_not_replaced(self) -> None:
+        """Raise StoreLostError if the database was deleted or replaced while it was open."""
+        if _file_id(self.database) != self._opened:
+            raise StoreLostError(
+                "SQLite",
+                "the database of the embedded store was deleted or replaced while it was open, so "
+                "reads and writes are refused; restore the folder if it was deleted by mistake, "
+                "and restart this process",
+            )
 
     def check_open(self) -> None:
         """Raise ClosedError after close, and in a forked child: connections do not survive."""

@@ -170,6 +170,7 @@ class Writer:
         """Run jobs in one transaction; a job that fails does not affect the others."""
         first, alone = batch[0], len(batch) == 1
         try:
+            self._home.check_not_replaced()
             if alone and first.single:
                 return [Settlement(first.future, first.job(connection))]
             connection.execute("BEGIN IMMEDIATE")

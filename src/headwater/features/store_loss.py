@@ -1,0 +1,45 @@
+"""Refusing reads of a store that is known to have lost its data."""
+
+from __future__ import annotations
+
+import time
+
+from headwater.errors import StoreLostError
+from headwater.ports import Lifecycle
+from headwater.settings.schema import Settings
+
+_ASK_SECONDS = 1.0
+
+
+class StoreLoss:
+    """Asks the store at most once a second whether it lost its data, before values are read.
+
+    Every value of such a store is missing, so a read would return defaults that look like facts.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, settings: Settings) -> None:
+        self._lifecycle = lifecycle
+        self._is_refusing = settings.lost_store == "refuse"
+        self._ask_at = 0.0
+        self.known: StoreLostError | None = None
+        """The loss, if the last answer was that the store lost its data."""
+
+    @property
+    def is_check_due(self) -> bool:
+        """Whether ``check`` has something to do; cheap, because every read asks."""
+        return self.known is not None or time.monotonic() >= self._ask_at
+
+    async def check(self) -> None:
+        """Raise StoreLostError if the store lost its data, unless the settings prefer defaults."""
+        if not self.is_check_due:
+            return
+        # Set first: concurrent reads go on with the last answer.
+        self._ask_at = time.monotonic() + _ASK_SECONDS
+        try:
+            await self._lifecycle.check_values()
+        except StoreLostError as error:
+            self.known = error
+            if self._is_refusing:
+                raise
+        else:
+            self.known = None
