@@ -11,7 +11,12 @@ import msgspec
 
 from headwater.core.logging import log
 from headwater.core.values import Part
-from headwater.errors import ConfigError, HeadwaterError, RecordingError
+from headwater.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    HeadwaterError,
+    RecordingError,
+)
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Core
 from headwater.records.record import Record, encode_disclosures, encode_redactions
@@ -103,13 +108,16 @@ class Recorder:
                 if self._index is None:
                     self._index = Index(await self._records.index_key())
                 await self._records.append(self._stored(core, record), self._index.keys(provenance))
-        except (HeadwaterError, TimeoutError) as error:
-            problem = _timed_out(seconds) if isinstance(error, TimeoutError) else str(error)
-            log.error("context not recorded", context_id=record.context_id, error=problem)
-            if self._settings.record.required:
-                raise RecordingError(record.context_id, problem) from error
-            return False
-        return True
+        except HeadwaterError as error:
+            failure = error
+        except TimeoutError:
+            failure = BackendUnavailableError(_timed_out(seconds))
+        else:
+            return True
+        log.error("context not recorded", context_id=record.context_id, error=str(failure))
+        if self._settings.record.required:
+            raise RecordingError(record.context_id, str(failure)) from failure
+        return False
 
     def _stored(self, core: Core, record: Record) -> StoredRecord:
         stored = record if self._settings.record.include_content else record.private()

@@ -21,6 +21,7 @@ from headwater.errors import (
     HandlerTimeoutError,
     HeadwaterError,
     HungHandlerError,
+    RecordingError,
 )
 from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.frame import Frame, enter, leave
@@ -126,8 +127,9 @@ class EventHandlers:
         self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError
     ) -> Exception:
         """Return the handler's own error; raise an error that is not its fault."""
-        if isinstance(error, BackendUnavailableError):
-            raise error  # the batch runs again when the server is available
+        cause = error.__cause__ if isinstance(error, RecordingError) else error
+        if isinstance(cause, BackendUnavailableError):
+            raise cause  # the batch runs again when the server is available
         if isinstance(error, HandlerTimeoutError) and not feature.is_async:
             seconds = self._calls.deadline.seconds
             raise HungHandlerError(feature.name, event.entity_id, seconds) from error
