@@ -64,9 +64,11 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempts]:
 @asynccontextmanager
 async def opened(port: int) -> AsyncIterator[Redis]:
     redis = Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT, connect_timeout=TIMEOUT)
-    await redis.open()
-    yield redis
-    await redis.close()
+    try:
+        await redis.open()
+        yield redis
+    finally:
+        await redis.close()
 
 
 async def call(redis: Redis, key: str = "k") -> bool:

@@ -157,7 +157,10 @@ class RedisConnection(asyncio.Protocol):
         if seconds_left > 0:
             self._watch = self._loop.call_later(seconds_left, self._check)
         else:
-            self._abort(f"gave no reply within {self._timeout:g} s")
+            self._abort(
+                f"gave no reply within {self._timeout:g} s; check its load and the network, or "
+                "raise redis.timeout"
+            )
 
     def _abort(self, problem: str) -> None:
         self.alive = False

@@ -21,6 +21,7 @@ _UNAVAILABLE = {
     "ERR ACL failure in script": _PERMISSION,
     "ERR Script killed by user": "an operator ended the script, which had changed nothing",
     "ERR max number of clients": "raise its maxclients, or stop clients that it does not need",
+    "EXECABORT": "its state changed during a transaction, which had no effect",
     "LOADING": "it is still loading its data",
     "MASTERDOWN": "it is a replica that has lost its master",
     "MISCONF": "it cannot write to its disk: see its log",
