@@ -10,6 +10,7 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta, timezone
 from typing import Any, Literal
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import force_setattr
 from uuid_utils import uuid7
 
@@ -106,7 +107,7 @@ def with_own_payload(event: ServiceEvent) -> ServiceEvent:
     """Return a copy of an event that shares no list or dict with it, at any depth."""
     copied: ServiceEvent = event.__copy__()  # type: ignore[attr-defined]  # missing in stubs
     # The constructor would check everything again: this is a hot path.
-    force_setattr(copied, "payload", msgspec.to_builtins(event.payload))
+    force_setattr(copied, "payload", to_builtins(event.payload))
     return copied
 
 
