@@ -59,4 +59,4 @@ def test_blocking_calls_do_not_keep_the_process_alive(tmp_path: Path) -> None:
 
 def test_a_blocked_function_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     ended = end(tmp_path, HANGING)
-    assert (ended.returncode, ended.stdout) == (0, "[]\n")
+    assert (ended.returncode, ended.stdout) == (0, "[]\nin order\n")

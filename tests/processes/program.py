@@ -70,7 +70,7 @@ def stuck(user_id: str, event: ServiceEvent) -> bool:
 
 async def work() -> None:
     """Run a worker until SIGTERM; SIGUSR1 forbids large files, SIGUSR2 allows them again."""
-    worker = Worker(store)
+    worker = Worker(store, owns_process=True)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
     loop.add_signal_handler(signal.SIGUSR1, _limit_files, SMALL_FILE)

@@ -3,9 +3,8 @@
 import asyncio
 import gc
 import os
-import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,9 +13,8 @@ from typing import Any, TypeVar
 
 from headwater.cli.output import note
 from headwater.core.logging import log
-from headwater.core.thread_offload import THREAD_NAME
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import HomeError, HungHandlerError
+from headwater.errors import HomeError, TooManyHungThreadsError
 from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
@@ -24,8 +22,6 @@ from headwater.store.feature_store import FeatureStore
 T = TypeVar("T")
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-
-_THREADS_SECONDS = 1.0
 
 
 def run(
@@ -80,35 +76,13 @@ def _missing_home(settings: Settings) -> Path | None:
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:
     """Run a server or a worker until it ends."""
-    try:
-        with long_runner() as runner:
-            result = runner.run(main)
-    except* HungHandlerError as hung:
-        # An orderly exit would wait for its thread forever.
-        for error in _leaves(hung):
-            log.error("worker exits: handler hung", error=str(error))
-        os._exit(os.EX_SOFTWARE)
-    _end_if_threads_hang()
-    return result
-
-
-def _leaves(group: BaseExceptionGroup[HungHandlerError]) -> Iterator[HungHandlerError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
-
-
-def _end_if_threads_hang() -> None:
-    """End the process if a sync function still runs; an orderly exit would wait for it."""
-    deadline = time.monotonic() + _THREADS_SECONDS
-    for thread in threading.enumerate():
-        if thread.name.startswith(THREAD_NAME):
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                log.flush()
-                os._exit(os.EX_OK)
+    with long_runner() as runner:
+        try:
+            return runner.run(main)
+        except TooManyHungThreadsError as error:
+            log.error("worker exits: too many hung threads", error=str(error))
+            log.flush()
+            sys.exit(os.EX_SOFTWARE)
 
 
 def long_runner() -> asyncio.Runner:

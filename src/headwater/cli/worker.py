@@ -46,13 +46,13 @@ def worker(
 
 async def _work_supervised(store: FeatureStore, descriptor: int) -> None:
     """Run a worker that `headwater serve` has started, which reports its metrics."""
-    worker, settings = Worker(store), store.settings
+    worker, settings = Worker(store, owns_process=True), store.settings
     follow_supervisor(descriptor, worker, settings.worker.drain_timeout)
     await serve_worker(store, worker, host=settings.http.host, port=None)
 
 
 async def _work(store: FeatureStore, port: int, path: str, *, as_json: bool) -> None:
-    worker = Worker(store)
+    worker = Worker(store, owns_process=True)
     announce_if_new = new_store_notice(store.settings)
 
     def ready(url: str | None) -> None:

@@ -8,42 +8,40 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
 class DeadlineError(Exception):
-    """A call exceeded its time limit and was cancelled."""
+    """A call exceeded its time limit."""
 
 
 class Slot:
-    """A task under a deadline; each ``with slot:`` block has the full time limit."""
+    """A place for one call at a time; each ``with slot:`` block has the full time limit."""
 
-    __slots__ = ("_is_overdue", "_started", "loop", "task", "thread")
+    __slots__ = ("_is_overdue", "_started", "label", "loop", "task")
 
-    def __init__(self, task: asyncio.Task[object]) -> None:
-        self.task = task
-        self.loop = task.get_loop()
+    def __init__(self) -> None:
+        self.bind()
+        self.label: tuple[object, ...] = ()
+        """The function of the call, and its arguments."""
         self._started: float | None = None
         self._is_overdue = False
-        self.thread = 0
+
+    def bind(self) -> None:
+        """Let the slot belong to the current task, which is cancelled if a call is overdue."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a deadline needs a running task to cancel")
+        self.task: asyncio.Task[Any] = task
+        self.loop = task.get_loop()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a call is running."""
+        return self._started is not None
 
     def __enter__(self) -> None:
         self._started = time.monotonic()
-
-    def pause(self) -> None:
-        """Stop the clock while the call waits for a thread."""
-        self._started = None
-
-    def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Start the clock and run the function; called in a worker thread."""
-        self.thread = threading.get_ident()
-        self._started = time.monotonic()
-        try:
-            return function(*arguments)
-        finally:
-            self.thread = 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._started = None
@@ -56,6 +54,23 @@ class Slot:
         if self._started is not None and self._started <= moment and not self._is_overdue:
             self._is_overdue = True
             self.task.cancel()
+
+
+class _SlotInUse:
+    """A context manager, because a generator costs more than a small handler."""
+
+    __slots__ = ("_slot", "_slots")
+
+    def __init__(self, slots: set[Slot]) -> None:
+        self._slots = slots
+
+    def __enter__(self) -> Slot:
+        self._slot = Slot()
+        self._slots.add(self._slot)
+        return self._slot
+
+    def __exit__(self, *_: object) -> None:
+        self._slots.discard(self._slot)
 
 
 @contextmanager
@@ -85,27 +100,19 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._slots: set[Slot] = set()
+        self.slots: set[Slot] = set()
         self._watched: set[asyncio.AbstractEventLoop] = set()
 
-    @contextmanager
-    def slot(self) -> Iterator[Slot]:
-        """Yield a slot for the current task."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a deadline needs a running task to cancel")
-        slot = Slot(task)
-        self._slots.add(slot)
-        if slot.loop not in self._watched:
-            self._watched.add(slot.loop)
-            slot.loop.call_later(self.seconds / 4, self._check, slot.loop)
-        try:
-            yield slot
-        finally:
-            self._slots.discard(slot)
+    def slot(self) -> _SlotInUse:
+        """Return a context manager with a slot for the calls of a coroutine."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._watched:
+            self._watched.add(loop)
+            loop.call_later(self.seconds / 4, self._check, loop)
+        return _SlotInUse(self.slots)
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        slots = [slot for slot in tuple(self._slots) if slot.loop is loop]
+        slots = [slot for slot in tuple(self.slots) if slot.loop is loop]
         for slot in slots:
             slot.cancel_if_started_by(time.monotonic() - self.seconds)
         if slots:

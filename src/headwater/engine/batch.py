@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
 
-from headwater.core.thread_offload import run_concurrently
+from headwater.core.concurrency import run_concurrently
 from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.engine.engine import Engine
 from headwater.features.batch_state import BatchState
@@ -117,7 +117,7 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
     problem = (
         f"the worker died {deaths} times while it ran this event; its log says how: killed, "
         "crashed, stopped before it was done, stuck for longer than worker.lease_ttl, or ended "
-        "because a sync handler hung for longer than worker.handler_timeout"
+        "because an async handler blocked the event loop for longer than worker.handler_timeout"
     )
     failures = [Failure(name, problem, "", deaths, now) for name in names]
     handled = Handled(delivery.event, 0.0, (), failures, triggered=bool(names))

@@ -55,7 +55,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 
 
 def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
-    offload = Offload(settings.worker.threads)
+    offload = Offload(settings.worker.threads, settings.worker.max_hung_threads)
     services = Services(
         registry,
         settings,

@@ -18,7 +18,13 @@ from headwater.engine.batch import give_up, run_batch
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.scheduler import Scheduler
-from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.engine.watchdog import Watchdog
+from headwater.errors import (
+    BackendError,
+    LeaseLostError,
+    TooManyHungThreadsError,
+    VersionConflictError,
+)
 from headwater.ports import Batch, Health, Lease, Outcome
 
 _MAX_HEARTBEAT_SECONDS = 0.5
@@ -92,9 +98,15 @@ class Worker:
     Events of one entity are handled in order, events of different entities concurrently. The
     outcome of a batch and the position after it are committed together, so a worker may be killed
     at any point.
+
+    With ``owns_process``, the worker ends its process if a handler blocks the event loop for longer
+    than ``worker.handler_timeout``, and ends if ``worker.max_hung_threads`` threads hang. Without
+    it, as in an application, it only logs them.
     """
 
-    def __init__(self, store: HasRuntime[Opens]) -> None:
+    def __init__(self, store: HasRuntime[Opens], *, owns_process: bool = False) -> None:
+        self._owns_process = owns_process
+        self._failure: TooManyHungThreadsError | None = None
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._runtime = runtime_of(store)
         self._lanes: dict[int, Lane] = {}
@@ -148,6 +160,8 @@ class Worker:
         try:
             if self._draining:
                 await scheduler.tick()
+            deadline = engine.feature_calls.deadline
+            watchdog = Watchdog(deadline, owns_process=self._owns_process)
             async with asyncio.TaskGroup() as group:
                 helpers = [
                     group.create_task(self._hold_partitions(engine)),
@@ -158,8 +172,9 @@ class Worker:
                     ),
                     group.create_task(scheduler.run(self._stopping)),
                 ]
-                await self._read(engine, group)
-                await self._finish(engine)
+                with watchdog:
+                    await self._read(engine, group)
+                    await self._finish(engine)
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup:
@@ -171,6 +186,8 @@ class Worker:
             await self._deregister(engine, release=release)
             log.info("worker stopped", worker=self.name)
             log.flush()
+        if self._failure is not None:
+            raise self._failure
 
     async def drain(self) -> None:
         """Consume events and due ticks until none waits, in this worker or in another."""
@@ -222,7 +239,7 @@ class Worker:
     async def _finish(self, engine: Engine) -> None:
         """Release partitions as their batches end; abandon late batches, which will run again."""
         try:
-            async with asyncio.timeout(engine.settings.worker.drain_timeout):
+            async with asyncio.timeout(self._drain_seconds(engine)):
                 async with self._claiming:  # partitions that are being claimed are released, too
                     await engine.backends.leases.retire(self.name)
                 while self._lanes:
@@ -237,6 +254,13 @@ class Worker:
         for lane in self._lanes.values():
             if lane.task is not None:
                 lane.task.cancel()
+
+    def _drain_seconds(self, engine: Engine) -> float:
+        settings = engine.settings.worker
+        # When too many threads hang, the running batches have to be committed, or the next worker
+        # would lose as many threads to them. The last call may just have begun.
+        hung = settings.handler_timeout if self._failure else 0.0
+        return settings.drain_timeout + hung
 
     async def _release(self, engine: Engine, lanes: Sequence[Lane]) -> None:
         for lane in lanes:
@@ -365,6 +389,10 @@ class Worker:
                 self._outage.recovered("partitions")
             except BackendError as error:
                 self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
+            if self._owns_process and self._failure is None and engine.offload.is_exhausted:
+                self._failure = TooManyHungThreadsError(engine.offload.hung())
+                log.error("worker stops: too many hung threads", reason=str(self._failure))
+                self.stop()
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._membership_changed.wait()

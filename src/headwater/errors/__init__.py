@@ -31,7 +31,8 @@ HeadwaterError
 ├── FeatureFailedError          feature function failed
 │   ├── FunctionRaisedError     … it raised an exception
 │   ├── HandlerTimeoutError     … it timed out
-│   └── HungHandlerError        … it timed out and cannot be stopped; its worker must exit
+│   └── HungHandlerError        … it was not called, because too many of its calls hang
+├── TooManyHungThreadsError     worker ended because too many of its threads hang
 ├── RetrieverFailedError        retriever function failed
 │   └── RetrieverTimeoutError   … it timed out
 ├── ContextFailedError          context function failed
@@ -329,11 +330,27 @@ class HandlerTimeoutError(FeatureFailedError):
 
 
 class HungHandlerError(FeatureFailedError):
-    """A sync handler that timed out and blocks its thread; only ending the process stops it."""
+    """A sync function that is not called because too many threads hang, some of them in it."""
 
-    def __init__(self, feature: str, entity_id: str, seconds: float) -> None:
-        problem = f"it has blocked its thread for {seconds:g} s and cannot be stopped"
-        super().__init__(feature, entity_id, f"{problem}; the worker exits, the event is retried")
+    def __init__(self, feature: str, entity_id: str, hung: int, threads: int) -> None:
+        super().__init__(
+            feature,
+            entity_id,
+            f"it was not called: {hung} of its earlier calls still hang, and with {threads} hung "
+            "threads the process has reached worker.max_hung_threads; the log shows where they "
+            "hang, and a restart ends them",
+        )
+
+
+class TooManyHungThreadsError(HeadwaterError):
+    """A worker that ended because too many of its threads hang."""
+
+    def __init__(self, functions: Sequence[str]) -> None:
+        named = ", ".join(f"{functions.count(name)} in {name!r}" for name in sorted({*functions}))
+        super().__init__(
+            f"{len(functions)} threads hang ({named}), as many as worker.max_hung_threads allows; "
+            "only the end of the process stops them; give the functions' blocking calls a timeout"
+        )
 
 
 class RetrieverFailedError(HeadwaterError):

@@ -18,13 +18,11 @@ from headwater.errors import (
     BackendUnavailableError,
     FeatureValueError,
     FunctionRaisedError,
-    HandlerTimeoutError,
     HeadwaterError,
-    HungHandlerError,
     RecordingError,
 )
 from headwater.features.batch_state import BatchState, HandlerTransaction
-from headwater.features.frame import Frame, enter, leave
+from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
@@ -107,35 +105,30 @@ class EventHandlers:
         """Run the handler, again if another handler of the batch wrote to the same entity."""
         while True:
             transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
-            token = enter(Frame(transaction))
+            frame = Frame(transaction)
             try:
                 # Handlers may change the payload, also of a run that fails.
                 own = with_own_payload(event)
-                value = await self._calls.call(slot, feature, event.entity_id, own)
+                value = await self._calls.call(slot, frame, feature, event.entity_id, own)
                 if feature.codec.kind != "none":
                     transaction.stage(feature, event.entity_id, value)
             except HeadwaterError as error:
-                return self._handler_error(feature, event, error)
+                return _handler_error(feature, error)
             finally:
-                leave(token)
                 changes = transaction.close()
             if changes is not None:
                 state.apply(changes)
                 return None
 
-    def _handler_error(
-        self, feature: FeatureDef, event: ServiceEvent, error: HeadwaterError
-    ) -> Exception:
-        """Return the handler's own error; raise an error that is not its fault."""
-        cause = error.__cause__ if isinstance(error, RecordingError) else error
-        if isinstance(cause, BackendUnavailableError):
-            raise cause  # the batch runs again when the server is available
-        if isinstance(error, HandlerTimeoutError) and not feature.is_async:
-            seconds = self._calls.deadline.seconds
-            raise HungHandlerError(feature.name, event.entity_id, seconds) from error
-        if isinstance(error, FunctionRaisedError) and error.feature == feature.name:
-            return error.raised
-        return error
+
+def _handler_error(feature: FeatureDef, error: HeadwaterError) -> Exception:
+    """Return the handler's own error; raise an error that is not its fault."""
+    cause = error.__cause__ if isinstance(error, RecordingError) else error
+    if isinstance(cause, BackendUnavailableError):
+        raise cause  # the batch runs again when the server is available
+    if isinstance(error, FunctionRaisedError) and error.feature == feature.name:
+        return error.raised
+    return error
 
 
 def _undeclared(feature: str, now: datetime) -> Failure:

@@ -186,7 +186,7 @@ class Reader:
             tracking(reads),
             self._calls.deadline.slot() as slot,
         ):
-            value = await self._calls.call(slot, feature, entity_id)
+            value = await self._calls.call(slot, None, feature, entity_id)
         now = self._clock.now()
         # A value computed from a default has no moment, so it is not cached as if it had one.
         as_of = None if reads.incomplete else reads.oldest or now

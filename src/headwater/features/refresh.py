@@ -13,9 +13,9 @@ import msgspec
 
 from headwater.core.batching import batched
 from headwater.core.clock import to_micros
+from headwater.core.concurrency import run_concurrently
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
-from headwater.core.thread_offload import run_concurrently
 from headwater.core.values import Cell, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
@@ -32,7 +32,7 @@ from headwater.errors import (
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.cells import make_cell, make_change
-from headwater.features.frame import Frame, enter, leave
+from headwater.features.frame import Frame
 from headwater.features.services import Services
 from headwater.ports import (
     Change,
@@ -168,12 +168,10 @@ class Refresh:
         now = self._clock.micros()
         while True:
             transaction = HandlerTransaction(state, now, now, cause)
-            token = enter(Frame(transaction))
             try:
-                value = await self._calls.call(slot, feature, entity_id)
+                value = await self._calls.call(slot, Frame(transaction), feature, entity_id)
                 await transaction.set(feature, entity_id, value)
             finally:
-                leave(token)
                 changes = transaction.close()
             if changes is not None:
                 state.apply(changes)

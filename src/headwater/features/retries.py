@@ -12,6 +12,7 @@ from headwater.errors import (
     ContextFailedError,
     DeclarationError,
     FunctionRaisedError,
+    HungHandlerError,
     InvalidInputError,
     RetrieverFailedError,
     UnknownNameError,
@@ -21,7 +22,7 @@ _FIRST_PAUSE_MICROS = 100_000
 _MAX_PAUSE_MICROS = 30_000_000
 _MAX_DOUBLINGS = 16
 _WRAPPERS = (FunctionRaisedError, RetrieverFailedError, ContextFailedError)
-_PERMANENT = (DeclarationError, InvalidInputError, UnknownNameError)
+_PERMANENT = (DeclarationError, HungHandlerError, InvalidInputError, UnknownNameError)
 
 BREAKER_OPEN = Gauge(
     "headwater_circuit_breaker_open",
@@ -31,7 +32,7 @@ BREAKER_OPEN = Gauge(
 
 
 def is_permanent(error: Exception) -> bool:
-    """Return whether a retry cannot help: the store refused a type, a name or an id."""
+    """Return whether a retry cannot help: a type, a name, an id or the call itself was refused."""
     while isinstance(error, _WRAPPERS):
         error = error.raised
     return isinstance(error, _PERMANENT)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from headwater.core.deadlines import Deadline, DeadlineError, Slot
-from headwater.core.thread_offload import Offload
+from headwater.core.thread_offload import Offload, ThreadsExhaustedError
 from headwater.declarations import ContextDef, RetrieverDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
@@ -17,10 +18,12 @@ from headwater.errors import (
     FunctionRaisedError,
     HandlerTimeoutError,
     HeadwaterError,
+    HungHandlerError,
     InvalidInputError,
     NotFoundError,
     ReplayWriteError,
 )
+from headwater.features.frame import Frame, current_frame, enter, leave
 
 _USAGE_ERRORS = (DeclarationError, InvalidInputError, NotFoundError)
 
@@ -40,18 +43,29 @@ class FeatureCalls:
         self._offload = offload
         self.deadline = Deadline(seconds)
 
-    async def call(self, slot: Slot, feature: FeatureDef, entity_id: str, *rest: object) -> object:
-        """Return the function's result; raise its errors as errors of the feature."""
+    async def call(
+        self, slot: Slot, frame: Frame | None, feature: FeatureDef, entity_id: str, *rest: object
+    ) -> object:
+        """Return the function's result; raise its errors as errors of the feature.
+
+        The function runs in the given frame, or in the current one if there is none. With a frame,
+        the caller has to be a coroutine of `run_concurrently`.
+        """
         native_id = feature.entity.native_id(entity_id)
         try:
-            with slot:
-                if feature.is_async:
+            if not feature.is_async:
+                try:
+                    return await self._call_in_thread(frame, feature, entity_id, native_id, *rest)
+                finally:
+                    slot.bind()  # another task may have resumed this coroutine
+            slot.label = (feature, entity_id, *rest)
+            token = enter(frame or current_frame())
+            try:
+                with slot:
                     return await feature.function(native_id, *rest)
-                slot.pause()
-                return await self._offload.call(slot.run, feature.function, native_id, *rest)
+            finally:
+                leave(token)
         except DeadlineError as error:
-            if slot.thread:
-                self._offload.lose(slot.thread)
             raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:
             if _is_cancelled_by_owner(error):
@@ -62,6 +76,21 @@ class FeatureCalls:
             if isinstance(error, HeadwaterError) and not is_mistake(error):
                 raise
             raise FunctionRaisedError(feature.name, entity_id, error) from error
+
+    async def _call_in_thread(
+        self, frame: Frame | None, feature: FeatureDef, entity_id: str, *arguments: object
+    ) -> object:
+        context = copy_context()
+        if frame is not None:
+            context.run(enter, frame)
+        seconds, function = self.deadline.seconds, feature.function
+        call = self._offload.prepare(feature, seconds, context, function, *arguments)
+        try:
+            return await (self._offload.call(call) if frame is None else call)
+        except ThreadsExhaustedError as error:
+            hung = self._offload.hung()
+            own = hung.count(feature.name)
+            raise HungHandlerError(feature.name, entity_id, own, len(hung)) from error
 
 
 def _is_cancelled_by_owner(error: BaseException) -> bool:
@@ -115,18 +144,14 @@ class ContextCalls:
         ``convert`` runs where the function ran, and within its time limit.
         """
         deadline = self._deadline(declared)
-        with deadline.slot() as slot:
-            try:
-                with slot:
-                    return await self._run(slot, declared, bound, convert)
-            except DeadlineError as error:
-                if slot.thread:
-                    self._offload.lose(slot.thread)
-                raise timeout_error(declared.name, deadline.seconds) from error
-            except (asyncio.CancelledError, SystemExit) as error:
-                if _is_cancelled_by_owner(error):
-                    raise
-                raise RuntimeError(f"the function raised {error!r}") from error
+        try:
+            return await self._run(deadline, declared, bound, convert)
+        except (DeadlineError, ThreadsExhaustedError) as error:
+            raise timeout_error(declared.name, deadline.seconds) from error
+        except (asyncio.CancelledError, SystemExit) as error:
+            if _is_cancelled_by_owner(error):
+                raise
+            raise RuntimeError(f"the function raised {error!r}") from error
 
     def _deadline(self, declared: ContextDef | RetrieverDef) -> Deadline:
         timeout = declared.timeout
@@ -138,21 +163,24 @@ class ContextCalls:
 
     async def _run(
         self,
-        slot: Slot,
+        deadline: Deadline,
         declared: ContextDef | RetrieverDef,
         bound: inspect.BoundArguments,
         convert: Callable[[Any], Any],
     ) -> Any:
         """Call an async function in this task, any other function in a thread."""
-        function = declared.function
-        if declared.is_async:
-            result = convert(function(*bound.args, **bound.kwargs))
-        else:
-            slot.pause()
-            result = await self._offload.call(
-                slot.run, lambda: convert(function(*bound.args, **bound.kwargs))
-            )
-        # A decorator may hide that the function is async; its result shows it.
-        while inspect.isawaitable(result):
-            result = convert(await result)
+
+        def run() -> Any:
+            return convert(declared.function(*bound.args, **bound.kwargs))
+
+        if not declared.is_async:
+            call = self._offload.prepare(declared, deadline.seconds, copy_context(), run)
+            result = await self._offload.call(call)
+        with deadline.slot() as slot, slot:
+            slot.label = (declared,)
+            if declared.is_async:
+                result = run()
+            # A decorator may hide that the function is async; its result shows it.
+            while inspect.isawaitable(result):
+                result = convert(await result)
         return result

@@ -93,6 +93,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     concurrency: Annotated[Count, "entities of one partition that are processed concurrently"] = 64
     handler_timeout: Annotated[Seconds, "timeout of a handler, in seconds"] = 60.0
     threads: Annotated[Count, "threads for functions that are not async"] = 16
+    max_hung_threads: Annotated[
+        Count, "threads that may hang in functions that are not async before the worker exits"
+    ] = 64
     max_deliveries: Annotated[
         Count, "attempts at an event that crashes workers before it is a dead letter"
     ] = 5

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from headwater.core.thread_offload import caller
-from headwater.errors import InvalidInputError
+from headwater.errors import ClosedError, InvalidInputError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,8 +39,14 @@ class SyncLoop:
         inside = caller.get()
         if inside is None:
             return asyncio.run_coroutine_threadsafe(call, self._started()).result()
-        with inside.offload.waiting(inside.loop):
-            return asyncio.run_coroutine_threadsafe(call, inside.loop).result()
+        if inside.is_abandoned:
+            call.close()
+            raise ClosedError(
+                f"{inside.declared.name!r} has timed out; what it does now has no effect"
+            )
+        verb = asyncio.run_coroutine_threadsafe(call, inside.inbox.loop)
+        with inside.waiting_for(verb):
+            return verb.result()
 
     def stop(self) -> None:
         """End the thread."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core.thread_offload import run_concurrently
+from headwater.core.concurrency import run_concurrently
 from headwater.errors import BackendError
 
 

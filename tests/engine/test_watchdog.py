@@ -1,0 +1,122 @@
+"""A handler that blocks the event loop is named in the log, and ends its worker process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater.core.deadlines import Deadline
+from headwater.core.logging import log
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.watchdog import Watchdog
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+from tests.engine.support import records
+
+FEATURES = """
+import time
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="buy")
+async def blocks(user_id: str, event: ServiceEvent) -> int:
+    time.sleep(600)
+    return 1
+"""
+
+
+class Blocked:
+    """A place where a handler blocks the loop until the watchdog has logged a certain record."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, until: str) -> None:
+        self.logged: list[tuple[str, dict[str, object]]] = []
+        self._released = threading.Event()
+
+        def error(event: str, **fields: object) -> None:
+            self.logged.append((event, fields))
+            if event == until:
+                self._released.set()
+
+        monkeypatch.setattr(log, "error", error)
+
+    def block(self) -> None:
+        self._released.wait()
+
+
+async def test_in_an_application_a_blocked_loop_is_logged_with_handler_and_stack(
+    store: FeatureStore,
+    user: type,
+    settings: Settings,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocked = Blocked(monkeypatch, until="event loop still blocked")
+
+    @feature(entity=user, trigger="buy")
+    async def blocks(user_id: str, event: ServiceEvent) -> int:
+        blocked.block()
+        return 1
+
+    await runtime_of(store).rebind(settings.replace(worker={"handler_timeout": 2.0}), clock)
+    event = await store.publish("buy", "u1")
+    await Worker(store).drain()
+    assert [event for event, _ in blocked.logged] == [
+        "event loop blocked",
+        "event loop still blocked",
+    ]
+    for _, fields in blocked.logged:
+        called = {name: fields[name] for name in ("feature", "entity_id", "event_id")}
+        assert called == {"feature": "blocks", "entity_id": "u1", "event_id": event.event_id}
+        stack = str(fields["stack"])
+        assert "in blocks" in stack
+        assert "blocked.block()" in stack
+        assert "user_calls.py" not in stack
+    assert await store.get_feature("blocks", "u1") == 1
+
+
+async def test_a_stall_outside_of_handlers_is_logged_with_its_stack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocked = Blocked(monkeypatch, until="event loop blocked")
+    with Watchdog(Deadline(4.0), owns_process=False):
+        blocked.block()
+    ((_, fields),) = blocked.logged
+    assert "feature" not in fields
+    assert "blocked.block()" in str(fields["stack"])
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_process_whose_handler_blocks_the_loop_exits(tmp_path: Path) -> None:
+    (tmp_path / "features.py").write_text(FEATURES)
+
+    def headwater(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "headwater", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "HEADWATER_WORKER_HANDLER_TIMEOUT": "2"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+
+    published = headwater("events", "publish", "buy", "u1")
+    assert published.returncode == 0, published.stderr
+    ended = headwater("worker", "features.py")
+    assert ended.returncode == os.EX_SOFTWARE
+    (warning,) = records(ended.stderr, "event loop blocked")
+    (last,) = records(ended.stderr, "worker exits: event loop blocked")
+    for record in (warning, last):
+        assert (record["feature"], record["entity_id"]) == ("blocks", "u1")
+        assert "time.sleep(600)" in record["stack"]
