@@ -6,6 +6,8 @@ const SPEC = "CRS-001";
 const STATEMENT_SPEC = "CRS-001-SIG";
 const SHORTEST_SECRET = 16;
 const DEEPEST = 256;
+// Missing values that a report names: their pointers may be as long as the core.
+const MOST_NAMED = 20;
 // Tolerated difference between the clocks of the recording and the redacting host.
 const CLOCKS_DIFFER = 10 * 60 * 1000;
 
@@ -111,7 +113,7 @@ function members(tree, what, tests) {
 // The core
 
 async function readCore(text) {
-  const core = { hash: await hashOf(text), outline: null, commitments: new Map(), problem: null };
+  const core = { hash: await hashOf(text), outline: null, commitments: new Commitments(null), problem: null };
   let tree;
   try {
     tree = parse(text);
@@ -123,7 +125,7 @@ async function readCore(text) {
   } catch (error) {
     return { ...core, problem: `the core is not that of a record: ${error.message}` };
   }
-  core.commitments = new Map(commitments(tree, ""));
+  core.commitments = new Commitments(tree);
   if (core.outline.spec !== SPEC) {
     core.problem = `the core says it is '${core.outline.spec}', not '${SPEC}'`;
   } else if (canonical(tree) !== text) {
@@ -154,16 +156,66 @@ function readOutline(tree) {
   };
 }
 
-function* commitments(tree, pointer) {
-  if (isObject(tree)) {
-    if (tree.size === 1 && tree.has("$sd")) {
-      yield [pointer, tree.get("$sd")];
-      return;
-    }
-    for (const [key, item] of tree) yield* commitments(item, `${pointer}/${escapeKey(key)}`);
-  } else if (Array.isArray(tree)) {
-    for (const [at, item] of tree.entries()) yield* commitments(item, `${pointer}/${at}`);
+/**
+ * The commitments of a core, found in time linear in its size, also in a hostile one. A map of all pointers would not
+ * be linear: one long key is part of the pointer of everything below it.
+ */
+class Commitments {
+  constructor(tree) {
+    this.tree = tree;
+    this.size = 0;
+    for (const _ of walk(tree)) this.size += 1;
   }
+
+  /** The commitment at a pointer in the one spelling that records use, or null. */
+  find(pointer) {
+    const [first, ...steps] = pointer.split("/");
+    let node = first ? null : this.tree;
+    for (const step of steps) node = isCommitment(node) ? null : member(node, step);
+    return isCommitment(node) ? node : null;
+  }
+
+  /** The number of commitments at which none of these pointers points, and the pointers of the first ones. */
+  without(pointers, most) {
+    const named = new Set([...pointers].map((pointer) => this.find(pointer)).filter(Boolean));
+    const first = [];
+    if (named.size < this.size) {
+      for (const { node, path } of walk(this.tree)) {
+        if (first.length === most) break;
+        if (!named.has(node)) first.push(pointerOf(path));
+      }
+    }
+    return { size: this.size - named.size, first };
+  }
+}
+
+const isCommitment = (node) => isObject(node) && node.size === 1 && node.has("$sd");
+
+function member(node, step) {
+  if (isObject(node)) {
+    const key = step.replaceAll("~1", "/").replaceAll("~0", "~");
+    return escapeKey(key) === step ? node.get(key) : null;
+  }
+  return Array.isArray(node) && /^(0|[1-9][0-9]{0,15})$/.test(step) ? node[Number(step)] : null;
+}
+
+/** Every commitment with its path: the last step, and the path above it. */
+function* walk(tree) {
+  const waiting = [{ node: tree, path: null }];
+  while (waiting.length) {
+    const { node, path } = waiting.pop();
+    if (isCommitment(node)) yield { node, path };
+    else if (isObject(node) || Array.isArray(node)) {
+      const members = [...node.entries()].reverse();
+      for (const [step, item] of members) waiting.push({ node: item, path: { step, above: path } });
+    }
+  }
+}
+
+function pointerOf(path) {
+  const steps = [];
+  for (let at = path; at; at = at.above) steps.push(`/${escapeKey(String(at.step))}`);
+  return steps.reverse().join("");
 }
 
 const escapeKey = (key) => key.replaceAll("~", "~0").replaceAll("/", "~1");
@@ -279,7 +331,9 @@ async function checkDisclosures(record, core) {
     if (problem) problems.push(`${disclosure.pointer} ${problem}`);
     else opened.set(disclosure.pointer, disclosure.value);
   }
-  problems.push(...gaps(record, core.commitments), ...invalidNotes(record.redactions, core.outline.createdAt));
+  // One by one: as arguments of one call, very many problems would not fit the stack.
+  for (const problem of gaps(record, core.commitments)) problems.push(problem);
+  for (const problem of invalidNotes(record.redactions, core.outline.createdAt)) problems.push(problem);
   return { opened, check: disclosed(record, problems, opened.size, core.commitments.size) };
 }
 
@@ -293,9 +347,10 @@ function disclosed(record, problems, opened, of) {
 
 async function disclosureProblem({ pointer, salt, value }, committed, opened) {
   if (opened.has(pointer)) return "is disclosed twice";
-  if (!committed.has(pointer)) return "is disclosed, but the core commits to nothing there";
+  const commitment = committed.find(pointer);
+  if (!commitment) return "is disclosed, but the core commits to nothing there";
   const digest = await sha256(canonical([salt, pointer, value]));
-  if (digest === committed.get(pointer)) return null;
+  if (digest === commitment.get("$sd")) return null;
   return "does not open its commitment: its value or salt was altered, or belongs elsewhere";
 }
 
@@ -303,13 +358,15 @@ function* gaps(record, committed) {
   const shown = new Set(record.disclosures.map(({ pointer }) => pointer));
   const redacted = new Set(record.redactions.map(({ pointer }) => pointer));
   // A copy without any disclosure is a private one; with some, each gap needs its note.
-  for (const pointer of shown.size ? [...committed.keys()].sort() : []) {
-    if (!shown.has(pointer) && !redacted.has(pointer)) {
-      yield `${pointer} is missing without a note of its redaction`;
+  if (shown.size) {
+    const missing = committed.without(new Set([...shown, ...redacted]), MOST_NAMED);
+    for (const pointer of missing.first) yield `${pointer} is missing without a note of its redaction`;
+    if (missing.size > MOST_NAMED) {
+      yield `${missing.size - MOST_NAMED} more are missing without a note of their redaction`;
     }
   }
   for (const pointer of redacted) {
-    if (!committed.has(pointer)) yield `${pointer} is noted as redacted, but the core commits to nothing there`;
+    if (!committed.find(pointer)) yield `${pointer} is noted as redacted, but the core commits to nothing there`;
     if (shown.has(pointer)) yield `${pointer} is noted as redacted, but is still disclosed`;
   }
 }
@@ -346,7 +403,8 @@ function unavailable(record, opened, pointers) {
   for (const pointer of pointers.filter((each) => !isText(opened.get(each)))) {
     const unopened = shown.has(pointer) ? "the disclosed value does not open its commitment" : "not disclosed";
     const fault = opened.has(pointer) ? "not a text" : unopened;
-    faults.set(fault, [...(faults.get(fault) ?? []), pointer]);
+    if (!faults.has(fault)) faults.set(fault, []);
+    faults.get(fault).push(pointer);
   }
   return [...faults].map(([fault, at]) => `${fault}: ${at.join(", ")}`).join("; ");
 }

@@ -12,6 +12,7 @@ import json
 import re
 from base64 import urlsafe_b64decode
 from binascii import b2a_base64
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -58,9 +59,19 @@ def canonical(value: Any) -> bytes:
 
 
 def _by_utf16(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _by_utf16(value[key]) for key in sorted(value, key=_utf16)}
-    return [_by_utf16(item) for item in value] if isinstance(value, list | tuple) else value
+    """Return a copy with all keys in the order of UTF-16; any depth, without recursion."""
+    root = [value]
+    waiting: list[tuple[Any, Any]] = [(root, 0)]
+    while waiting:
+        parent, place = waiting.pop()
+        item = parent[place]
+        if isinstance(item, dict):
+            parent[place] = copy = {key: item[key] for key in sorted(item, key=_utf16)}
+            waiting.extend((copy, key) for key in copy)
+        elif isinstance(item, list | tuple):
+            parent[place] = items = list(item)
+            waiting.extend((items, at) for at in range(len(items)))
+    return root[0]
 
 
 def _utf16(text: str) -> bytes:
@@ -93,18 +104,22 @@ def parse(text: bytes | str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        keys = [key for key, _ in pairs]
-        duplicate = next(key for key in keys if keys.count(key) > 1)
-        raise JsonError(f"the key {duplicate!r} occurs twice")
+        counts = Counter(key for key, _ in pairs)
+        raise JsonError(f"the key {counts.most_common(1)[0][0]!r} occurs twice")
     return members
 
 
 def _check_json_depth(value: Any, levels: int) -> None:
-    if isinstance(value, dict | list):
+    level = [value]
+    while containers := [item for item in level if isinstance(item, dict | list)]:
         if not levels:
             raise JsonError(_TOO_DEEP)
-        for item in value.values() if isinstance(value, dict) else value:
-            _check_json_depth(item, levels - 1)
+        levels -= 1
+        level = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
 
 
 def _check_number(text: str) -> NoReturn:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 
 from headwater.core.canonical_json import JsonError, canonical, from_base64, parse
 from headwater.errors import SignatureError
+from headwater.records.commitment_index import CommitmentIndex
 from headwater.records.core import SPEC, Commitment
 from headwater.records.ids import spelled
 from headwater.records.record import (
@@ -26,7 +28,7 @@ from headwater.records.record import (
     is_moment,
     moment_text,
 )
-from headwater.records.sealing import ALTERED, commitments, opens
+from headwater.records.sealing import ALTERED, MARK, opens
 from headwater.records.signing import (
     STATEMENT_SPEC,
     Key,
@@ -40,6 +42,8 @@ CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
 Fault = Literal["altered", "another", "unsigned", "unchecked"]
 CLOCKS_DIFFER = timedelta(minutes=10)
 """Tolerated difference between the clocks of the recording and the redacting host."""
+MOST_NAMED = 20
+"""Missing values that a report names; their pointers may be as long as the core."""
 _UNOPENED = "the disclosed value does not open its commitment"
 # The sentences for a record that is intact but does not meet a requirement of the caller.
 _UNMET: dict[Fault, str] = {
@@ -136,7 +140,7 @@ class _Reading(msgspec.Struct, frozen=True):
 
     record_hash: str
     outline: _Outline | None = None
-    commitments: dict[str, str] = {}
+    commitments: CommitmentIndex = CommitmentIndex(None)
     problem: str | None = None
 
 
@@ -179,7 +183,7 @@ def _read(core: bytes) -> _Reading:
     try:
         tree = parse(core)
         outline = msgspec.convert(tree, _Outline)
-        committed, same = dict(commitments(tree)), canonical(tree) == core
+        committed, same = CommitmentIndex(tree), canonical(tree) == core
     except JsonError as error:
         return _Reading(record_hash, problem=f"the core is not readable: {error}")
     except msgspec.ValidationError as error:
@@ -316,27 +320,32 @@ def _disclosed(record: Record, opened: int, of: int) -> Check:
 
 
 def _disclosure_problem(
-    disclosure: Disclosure, committed: dict[str, str], opened: dict[str, Any]
+    disclosure: Disclosure, committed: CommitmentIndex, opened: dict[str, Any]
 ) -> str | None:
     pointer = disclosure.pointer
     if pointer in opened:
         return "is disclosed twice"
-    if pointer not in committed:
+    commitment = committed.find(pointer)
+    if commitment is None:
         return "is disclosed, but the core commits to nothing there"
-    return None if opens(disclosure, committed[pointer]) else ALTERED
+    return None if opens(disclosure, commitment[MARK]) else ALTERED
 
 
-def _gaps(record: Record, committed: Iterable[str]) -> Iterator[str]:
+def _gaps(record: Record, committed: CommitmentIndex) -> Iterator[str]:
     disclosed = {disclosure.pointer for disclosure in record.disclosures}
     redacted = {note.pointer for note in record.redactions}
-    known = set(committed)
     # A copy without any disclosure is a private one; with some, each gap needs its note.
-    for pointer in sorted(known - disclosed - redacted) if disclosed else ():
-        yield f"{pointer} is missing without a note of its redaction"
-    for pointer in sorted(redacted - known):
-        yield f"{pointer} is noted as redacted, but the core commits to nothing there"
-    for pointer in sorted(redacted & disclosed):
-        yield f"{pointer} is noted as redacted, but is still disclosed"
+    if disclosed:
+        missing = committed.without(disclosed | redacted)
+        for pointer in islice(missing, MOST_NAMED):
+            yield f"{pointer} is missing without a note of its redaction"
+        if len(missing) > MOST_NAMED:
+            yield f"{len(missing) - MOST_NAMED} more are missing without a note of their redaction"
+    for pointer in sorted(redacted):
+        if pointer not in committed:
+            yield f"{pointer} is noted as redacted, but the core commits to nothing there"
+        if pointer in disclosed:
+            yield f"{pointer} is noted as redacted, but is still disclosed"
 
 
 def _invalid_notes(notes: Iterable[Redaction], created_at: str) -> Iterator[str]:
