@@ -91,7 +91,7 @@ async def test_a_batch_reports_every_conflict_and_accepts_the_rest(
     assert response.status_code == 409
     (conflict,) = problem_of(response)["conflicts"]
     assert (conflict["index"], conflict["event_id"]) == (1, "e1")
-    assert "the other 2 events" in problem_of(response)["detail"]
+    assert "2 of 3 events" in problem_of(response)["detail"]
     assert await spent(store) == 20
 
 

@@ -59,7 +59,8 @@ HeadwaterError
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from headwater.errors.hints import Location, closest, nearest
 
@@ -440,10 +441,11 @@ class VersionConflictError(CommitError):
         super().__init__(f"an entity of partition {partition} changed while its batch ran")
 
 
-class EventConflict(NamedTuple):
-    """An event whose id was accepted with other content; ``position`` is its place in the batch."""
+@dataclass(frozen=True, slots=True)
+class EventConflict:
+    """An event whose id was accepted with other content; ``index`` is its place in the batch."""
 
-    position: int
+    index: int
     entity_id: str
     event_id: str
     problem: str
@@ -466,7 +468,7 @@ class EventConflictError(HeadwaterError):
         if len(conflicts) > self._shown:
             problems.append(f"{len(conflicts) - self._shown} more events")
         accepted = events - len(conflicts)
-        others = f", the other {accepted} events of the batch were accepted" if accepted else ""
+        others = f"; {accepted} of {events} events of the batch were accepted" if accepted else ""
         super().__init__(
             f"{'; '.join(problems)}: not stored{others}; give each new event an event_id of its own"
         )
