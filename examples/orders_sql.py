@@ -38,7 +38,8 @@ def order_count(user_id: str) -> int: ...
     refresh="1h",
     materialize=True,
     sql="""
-        SELECT user_id, arg_max(product, amount) AS value, max(ordered_at) AS timestamp
+        SELECT user_id, arg_max(product, amount) AS value,
+               max(ordered_at) AT TIME ZONE 'UTC' AS timestamp
         FROM orders GROUP BY user_id
     """,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -603,3 +603,23 @@ async def test_a_schedule_can_be_run_now_and_goes_on_afterwards(
     clock.advance("5m")
     await store.drain()
     assert len(runs) == before + 2
+
+
+async def test_a_time_of_a_query_needs_a_time_zone(
+    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    naive = "TIMESTAMP '2026-01-05 12:00:00'"
+    for name, time in (("without", naive), ("named", f"{naive} AT TIME ZONE 'Europe/Rome'")):
+
+        def noon(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+        sql = f"SELECT 'u1' AS user_id, 1 AS value, {time} AS \"timestamp\""
+        feature(entity=user, name=name, refresh="5m", materialize=True, sql=sql)(noon)
+
+    await store.drain()
+    (row,) = await store.get_feature_values(["without", "named"], ["u1"])
+    assert row["without"].value is None
+    assert row["named"].as_of == datetime(2026, 1, 5, 11, tzinfo=UTC)
+    problems = records(capsys.readouterr().err, "refresh failed")
+    (problem,) = [record["error"] for record in problems if record.get("entity_id") == "u1"]
+    assert "returns 2026-01-05 12:00:00 as timestamp, without a time zone; name its zone" in problem

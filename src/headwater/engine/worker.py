@@ -15,6 +15,7 @@ from headwater.core.partitioning import assigned_partitions
 from headwater.core.values import new_id
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.batch import give_up, run_batch
+from headwater.engine.declaration_changes import report_changes
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.scheduler import Scheduler
@@ -152,6 +153,7 @@ class Worker:
         engine = await self._runtime.open()
         if not self._draining:
             await engine.refresh.check_queries()
+            await report_changes(engine)
         scheduler = Scheduler(engine, self._outage)
         await self._register(engine)
         log.info("worker started", worker=self.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -268,5 +268,10 @@ def _moment(feature: FeatureDef, entity_id: str, timestamp: object) -> datetime:
     if not isinstance(timestamp, datetime):
         problem = f"the query returns {timestamp!r} as timestamp, which is not a date and time"
         raise FeatureFailedError(feature.name, entity_id, problem)
-    # Most files hold timestamps without a time zone; the SQL engine is set to UTC.
-    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp
+    if timestamp.tzinfo is None:
+        problem = (
+            f"the query returns {timestamp} as timestamp, without a time zone; name its zone, for "
+            "example: ordered_at AT TIME ZONE 'UTC' AS timestamp"
+        )
+        raise FeatureFailedError(feature.name, entity_id, problem)
+    return timestamp
