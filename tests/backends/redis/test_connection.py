@@ -193,7 +193,15 @@ def test_an_address_may_name_several_servers() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://db", "db:6379", "redis://db/x", "redis://db:port", "redis://one,,two", "redis://[::1"],
+    [
+        "http://db",
+        "db:6379",
+        "redis://db/x",
+        "redis://db:port",
+        "redis://one,,two",
+        "redis://[::1",
+        "redis://a..b",
+    ],
 )
 def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"redis\.url"):

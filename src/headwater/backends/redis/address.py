@@ -70,6 +70,10 @@ def _endpoint(text: str) -> tuple[str, int]:
     if not text or parts is None:
         raise _invalid("after the user and the password it must name host:port, or several of them")
     ipv6, name, port = parts.groups(default="")
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise _invalid("a host is not a valid name") from None
     return ipv6 or name or "localhost", _number(port, "port") if port else _PORT
 
 

@@ -346,7 +346,9 @@ class Redis:
                     if not isinstance(reply, BackendError):
                         return address, reply
                 if not asking:
-                    raise reply
+                    others = ", ".join(str(other) for other in servers if other != address)
+                    text = f"{reply}; tried also {others}" if others else str(reply)
+                    raise type(reply)(text) from reply
         finally:
             for task in asking:
                 task.cancel()
