@@ -54,7 +54,7 @@ async def test_a_value_past_its_time_to_live_counts_as_absent(
 
 
 @pytest.mark.parametrize("ttl", [None, "10m"])
-async def test_concurrent_readers_of_one_on_demand_value_get_objects_of_their_own(
+async def test_concurrent_readers_of_one_on_demand_value_get_separate_objects(
     store: FeatureStore, user: type, ttl: str | None
 ) -> None:
     calls = 0

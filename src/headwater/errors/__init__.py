@@ -470,7 +470,7 @@ class EventConflictError(HeadwaterError):
         accepted = events - len(conflicts)
         others = f"; {accepted} of {events} events of the batch were accepted" if accepted else ""
         super().__init__(
-            f"{'; '.join(problems)}: not stored{others}; give each new event an event_id of its own"
+            f"{'; '.join(problems)}: not stored{others}; give each new event its own event_id"
         )
 
 

@@ -175,7 +175,7 @@ class Reader:
                         computed = await compute()
             except RecursionError as error:
                 raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        # Each caller gets an object of its own, which it may change.
+        # Each caller gets a separate object, which it may change.
         return msgspec.structs.replace(computed, value=feature.codec.decode(computed.value))
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:

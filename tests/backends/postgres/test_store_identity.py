@@ -342,7 +342,7 @@ async def test_an_outbox_restored_from_an_older_copy_is_refused_before_it_has_ne
         await values(past)
 
 
-async def test_rows_that_another_consumer_takes_during_the_check_are_no_mismatch(
+async def test_rows_that_another_consumer_takes_during_the_check_are_not_a_mismatch(
     opening_for: OpenFor,
 ) -> None:
     outbox = MemoryOutbox()
