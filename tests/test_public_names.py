@@ -120,6 +120,7 @@ def test_the_public_names_are_these() -> None:
     assert dir(headwater) == [
         "AuditReport",
         "Chunk",
+        "ConsumerGroup",
         "ConsumerLag",
         "Context",
         "ContextDiff",
@@ -175,6 +176,7 @@ def test_the_public_names_are_these() -> None:
         "BusConformance",
         "CacheConformance",
         "Connect",
+        "ConsumerGroupsConformance",
         "DeadLettersConformance",
         "LeasesConformance",
         "OfflineStoreConformance",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.features.reconcile import AuditReport as AuditReport
     from headwater.features.reconcile import RebuildReport as RebuildReport
     from headwater.http.app import create_app as create_app
+    from headwater.ports import ConsumerGroup as ConsumerGroup
     from headwater.ports import ConsumerLag as ConsumerLag
     from headwater.ports import DeadLetter as DeadLetter
     from headwater.ports import Health as Health
@@ -65,6 +66,7 @@ _PUBLIC = {
     "features.reconcile": ("AuditReport", "RebuildReport"),
     "http.app": ("create_app",),
     "ports": (
+        "ConsumerGroup",
         "ConsumerLag",
         "DeadLetter",
         "Health",

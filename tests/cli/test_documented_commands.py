@@ -53,6 +53,9 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "shop").mkdir()
     (folder / "shop" / "features.py").write_text(FEATURES)
     asyncio.run(_publish(load_store(folder / "features.py")))
+    monkeypatch.setenv("HEADWATER_WORKER_CONSUMER_GROUP", "experiment")
+    asyncio.run(_drain(load_store(folder / "features.py")))
+    monkeypatch.delenv("HEADWATER_WORKER_CONSUMER_GROUP")
     return folder
 
 
@@ -64,6 +67,11 @@ async def _publish(store: FeatureStore) -> None:
             await store.publish("purchase", "ada")
         await store.drain()
         await store.publish("visit", "grace")
+        await store.drain()
+
+
+async def _drain(store: FeatureStore) -> None:
+    async with store:
         await store.drain()
 
 

@@ -49,6 +49,34 @@ def test_lag_shows_each_partition_and_the_total(folder: Path, run: Run) -> None:
     assert (shown["waiting"], shown["oldest_at"], shown["age_ms"]) == (0, None, None)
 
 
+def test_groups_lists_each_group_and_drop_forgets_one_that_was_left(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("events", "publish", "visit", "u1")
+    assert run("groups", "list").out == "No consumer groups: no worker has run yet.\n"
+    drain(folder)
+    monkeypatch.setenv("HEADWATER_WORKER_CONSUMER_GROUP", "experiment")
+    drain(folder)
+    monkeypatch.delenv("HEADWATER_WORKER_CONSUMER_GROUP")
+    run("events", "publish", "visit", "u2")
+    drain(folder)
+    heading, left, used = run("groups", "list").out.splitlines()
+    assert heading.split() == ["GROUP", "WORKERS", "WAITING", "OLDEST", "LAST", "COMMIT"]
+    assert left.split()[:3] == ["experiment", "0", "1"]
+    assert used.split()[:4] == ["headwater_workers", "0", "0", "–"]
+    assert run("lag").out.splitlines()[-2].split()[:3] == ["experiment", "0", "1"]
+    (shown, _) = run("lag", "--json").json["groups"]
+    assert shown["name"] == "experiment"
+    assert shown["workers"] == []
+    assert shown["waiting"] == 1
+    assert "did you mean 'experiment'" in run("groups", "drop", "experimnt", "--yes").err
+    assert "pass --yes" in run("groups", "drop", "experiment").err
+    dropped = run("groups", "drop", "experiment", "--yes").out
+    assert dropped == "Dropped consumer group experiment, which had 1 waiting event.\n"
+    (group,) = run("groups", "list", "--json").json
+    assert group["name"] == "headwater_workers"
+
+
 @pytest.mark.usefixtures("home")
 def test_lag_is_watched_at_a_terminal_until_ctrl_c(
     run: Run, monkeypatch: pytest.MonkeyPatch

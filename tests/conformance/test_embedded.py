@@ -15,6 +15,7 @@ from headwater.testing.conformance import (
     BusConformance,
     CacheConformance,
     Connect,
+    ConsumerGroupsConformance,
     DeadLettersConformance,
     LeasesConformance,
     OfflineStoreConformance,
@@ -34,8 +35,9 @@ class Embedded(Suite):
         )
         opened: list[Backends] = []
 
-        async def opening() -> Backends:
-            opened.append(await connect_backends(settings, SystemClock()))
+        async def opening(*, group: str = "workers") -> Backends:
+            own = settings.replace(worker={"consumer_group": group})
+            opened.append(await connect_backends(own, SystemClock()))
             return opened[-1]
 
         yield opening
@@ -49,6 +51,10 @@ class TestSqliteBus(Embedded, BusConformance):
 
 class TestSqliteLeases(Embedded, LeasesConformance):
     """Locked files and leases."""
+
+
+class TestSqliteGroups(Embedded, ConsumerGroupsConformance):
+    """Consumer groups in SQLite."""
 
 
 class TestSqliteDeadLetters(Embedded, DeadLettersConformance):

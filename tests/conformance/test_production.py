@@ -17,6 +17,7 @@ from headwater.testing.conformance import (
     BusConformance,
     CacheConformance,
     Connect,
+    ConsumerGroupsConformance,
     DeadLettersConformance,
     LeasesConformance,
     OfflineStoreConformance,
@@ -35,8 +36,9 @@ class Production(Suite):
         settings = production.replace(partitions=6, worker={"lease_ttl": 0.5})
         opened: list[Backends] = []
 
-        async def opening() -> Backends:
-            opened.append(await connect_backends(settings, SystemClock()))
+        async def opening(*, group: str = "workers") -> Backends:
+            own = settings.replace(worker={"consumer_group": group})
+            opened.append(await connect_backends(own, SystemClock()))
             return opened[-1]
 
         yield opening
@@ -50,6 +52,10 @@ class TestRedisBus(Production, BusConformance):
 
 class TestRedisLeases(Production, LeasesConformance):
     """Heartbeats and leases."""
+
+
+class TestRedisGroups(Production, ConsumerGroupsConformance):
+    """Consumer groups of the streams."""
 
 
 class TestRedisDeadLetters(Production, DeadLettersConformance):
@@ -106,6 +112,10 @@ class TestClusterBus(Cluster, BusConformance):
 
 class TestClusterLeases(Cluster, LeasesConformance):
     """Heartbeats and leases over three masters."""
+
+
+class TestClusterGroups(Cluster, ConsumerGroupsConformance):
+    """Consumer groups over three masters."""
 
 
 class TestClusterDeadLetters(Cluster, DeadLettersConformance):

@@ -71,6 +71,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     return Backends(
         bus=redis.bus,
         leases=redis.leases,
+        groups=redis.groups,
         dead_letters=redis.dead_letters,
         online=redis.online,
         offline=postgres.offline,
@@ -139,6 +140,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
     return Backends(
         bus=sqlite.bus,
         leases=sqlite.leases,
+        groups=sqlite.groups,
         dead_letters=sqlite.dead_letters,
         online=sqlite.online,
         offline=LazyOfflineStore(load, has_full_segment, sqlite.cache.prune),

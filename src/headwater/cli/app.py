@@ -18,6 +18,7 @@ VERBS = {
     "context": "Assemble, show, verify, export and compare contexts.",
     "keys": "Generate keys that sign records, and print their public halves.",
     "dlq": "List, show, redrive and discard dead letters.",
+    "groups": "List and drop consumer groups.",
     "lag": "Show how many events are waiting, and for how long.",
     "refresh": "Run a scheduled feature now.",
     "rebuild": "Restore online values from history.",

@@ -105,6 +105,7 @@ def show(
         "attempts": letter.attempts,
         "first failed": letter.first_failed_at,
         "dead at": letter.dead_at,
+        "group": letter.group,
         "partition": letter.partition,
         "position": letter.position,
         "event type": letter.event.event_type,

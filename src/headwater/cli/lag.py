@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from headwater.cli.group_table import GROUP_COLUMNS, age_ms, group_rows
 from headwater.cli.options import AsJson, StoreArgument, bare_store, command_group
 from headwater.cli.output import (
     fitted_table,
@@ -20,7 +21,7 @@ from headwater.cli.output import (
     span_text,
 )
 from headwater.cli.runner import run
-from headwater.ports import ConsumerLag
+from headwater.ports import ConsumerGroup, ConsumerLag
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Show how many events are waiting, and for how long.")
@@ -38,7 +39,10 @@ def lag(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the waiting events of each partition, the age of the oldest, and the worker."""
+    """Show the waiting events of each partition, the age of the oldest, and the worker.
+
+    If the store has several consumer groups, a second table shows all of them.
+    """
     store = bare_store(file)
     if watch:
         if as_json or not is_interactive():
@@ -46,7 +50,7 @@ def lag(
         with suppress(KeyboardInterrupt):
             run(store, _watch)
         return
-    lags = run(store, lambda store: store.admin.lag())
+    lags, groups = run(store, _read)
     now = store.clock.now()
     if as_json:
         oldest = oldest_of(lags)
@@ -56,10 +60,18 @@ def lag(
                 "oldest_at": oldest,
                 "age_ms": age_ms(oldest, now),
                 "partitions": lags,
+                "groups": groups,
             }
         )
-    else:
-        print_table(_COLUMNS, lag_rows(lags, now, store.settings.partitions))
+        return
+    print_table(_COLUMNS, lag_rows(lags, now, store.settings.partitions))
+    if any(group.name != store.settings.worker.consumer_group for group in groups):
+        typer.echo()
+        print_table(GROUP_COLUMNS, group_rows(groups, now))
+
+
+async def _read(store: FeatureStore) -> tuple[list[ConsumerLag], list[ConsumerGroup]]:
+    return await store.admin.lag(), await store.admin.groups()
 
 
 def lag_rows(
@@ -86,11 +98,6 @@ def lag_rows(
 def oldest_of(lags: Sequence[ConsumerLag]) -> datetime | None:
     """Return the time of the oldest waiting event."""
     return min((lag.oldest_at for lag in lags if lag.oldest_at), default=None)
-
-
-def age_ms(since: datetime | None, now: datetime) -> int | None:
-    """Return the age of a time; not negative, even if the server's clock is ahead."""
-    return None if since is None else max(0, int((now - since).total_seconds() * 1000))
 
 
 async def _watch(store: FeatureStore) -> None:

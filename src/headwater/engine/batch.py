@@ -36,6 +36,7 @@ class _Running:
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []
         self._superseded = _superseded(batch)
+        self._groups = ("", engine.settings.worker.consumer_group)
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
         """Handle chains of events until none is left."""
@@ -44,6 +45,8 @@ class _Running:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
+                elif delivery.group not in self._groups:
+                    handled = _skipped(delivery)
                 else:
                     handled = await handlers.handle(state, delivery, slot)
                     if handled.failures:
@@ -81,7 +84,7 @@ class _Running:
 
 
 def _skipped(delivery: Delivery) -> Handled:
-    """Return the result of a tick that is skipped for a later one."""
+    """Return the result of a tick that a later one replaces, or another group's redrive."""
     return Handled(delivery.event, 0.0, (), (), skipped=True)
 
 

@@ -6,11 +6,12 @@ import asyncio
 import math
 import time
 from collections.abc import Sized
+from datetime import datetime
 
 from prometheus_client import Gauge
 
 from headwater.core.clock import Clock
-from headwater.core.logging import Outage
+from headwater.core.logging import Outage, log
 from headwater.errors import BackendError
 from headwater.ports import Backends
 
@@ -21,16 +22,31 @@ DEAD_LETTERS_WAITING = Gauge(
 )
 OWNED_PARTITIONS = Gauge("headwater_owned_partitions", "Partitions that this process holds.")
 
+GROUP_LAG_EVENTS = Gauge(
+    "headwater_group_lag_events", "Events that a consumer group has not committed yet.", ["group"]
+)
+GROUP_LAG_SECONDS = Gauge(
+    "headwater_group_lag_seconds",
+    "Age of the oldest event that a consumer group has not committed.",
+    ["group"],
+)
+GROUP_WORKERS = Gauge("headwater_group_workers", "Live workers of a consumer group.", ["group"])
+
+_BY_GROUP = (GROUP_LAG_EVENTS, GROUP_LAG_SECONDS, GROUP_WORKERS)
 _SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING)
 _PAUSE_SECONDS = 5.0
 # Counting a long log takes long, and must not take most of the time.
 _PAUSE_PER_MEASUREMENT = 50
+# A group whose only worker is being restarted is not abandoned.
+_ABANDONED_SECONDS = 60.0
 
 
 def _reset() -> None:
     """Set the gauges to NaN: a zero would mean that nothing waits."""
     for gauge in _SHARED:
         gauge.set(math.nan)
+    for gauge in _BY_GROUP:
+        gauge.clear()
 
 
 _reset()
@@ -39,12 +55,14 @@ _reset()
 async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: Outage) -> None:
     """Measure the backlog every few seconds; ``held`` has the partitions of this process."""
     OWNED_PARTITIONS.set_function(lambda: len(held))
+    abandoned: set[str] = set()
     try:
         while True:
             began = time.perf_counter()
             pause = _PAUSE_SECONDS
             try:
                 await _measure(backends, clock)
+                abandoned = await _measure_groups(backends, clock, abandoned)
             except BackendError as error:
                 _reset()
                 outage.report("warning", "measuring the backlog failed; retrying", error, "gauges")
@@ -58,9 +76,37 @@ async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: O
 
 async def _measure(backends: Backends, clock: Clock) -> None:
     lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
-    now = clock.now()
-    ages = [(now - lag.oldest_at).total_seconds() for lag in lags if lag.oldest_at]
     LAG_EVENTS.set(sum(lag.waiting for lag in lags))
-    # The server's clock may be ahead of ours.
-    LAG_SECONDS.set(max([0.0, *ages]))
+    LAG_SECONDS.set(max(_age(lag.oldest_at, clock) for lag in lags))
     DEAD_LETTERS_WAITING.set(letters)
+
+
+async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str]) -> set[str]:
+    """Return the groups without workers that hold back events; warn of each new one."""
+    groups = await backends.groups.groups()
+    for gauge in _BY_GROUP:
+        gauge.clear()
+    found: set[str] = set()
+    for group in groups:
+        age = _age(group.oldest_at, clock)
+        GROUP_LAG_EVENTS.labels(group.name).set(group.waiting)
+        GROUP_LAG_SECONDS.labels(group.name).set(age)
+        GROUP_WORKERS.labels(group.name).set(len(group.workers))
+        if group.workers or not group.waiting or age < _ABANDONED_SECONDS:
+            continue
+        found.add(group.name)
+        if group.name not in abandoned:
+            log.warning(
+                "consumer group without workers holds back events",
+                group=group.name,
+                waiting=group.waiting,
+                oldest_at=group.oldest_at,
+                committed_at=group.committed_at,
+                remedy=f"start its workers, or run `headwater groups drop {group.name}`",
+            )
+    return found
+
+
+def _age(oldest_at: datetime | None, clock: Clock) -> float:
+    """Return the age of a time in seconds; not negative, as the server's clock may be ahead."""
+    return 0.0 if oldest_at is None else max(0.0, (clock.now() - oldest_at).total_seconds())

@@ -27,7 +27,9 @@ HeadwaterError
 ├── NotFoundError               not found
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
-│   └── UnknownDeadLetterError  … among the dead letters
+│   ├── UnknownDeadLetterError  … among the dead letters
+│   └── UnknownGroupError       … among the consumer groups
+├── GroupInUseError             consumer group has live workers
 ├── FeatureFailedError          feature function failed
 │   ├── FunctionRaisedError     … it raised an exception
 │   ├── HandlerTimeoutError     … it timed out
@@ -304,6 +306,27 @@ class UnknownDeadLetterError(NotFoundError, LookupError):
     def __init__(self, letter_id: str) -> None:
         self.letter_id = letter_id
         super().__init__(f"no dead letter {letter_id!r}; see `headwater dlq list`")
+
+
+class UnknownGroupError(NotFoundError, LookupError):
+    """A name that no consumer group has."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        hint = nearest(name, list(known))
+        super().__init__(f"unknown consumer group {name!r}; {hint}; see `headwater groups list`")
+
+
+class GroupInUseError(HeadwaterError):
+    """A consumer group that cannot be dropped because it has live workers."""
+
+    def __init__(self, name: str, workers: Sequence[str]) -> None:
+        self.name = name
+        self.workers = workers
+        super().__init__(
+            f"consumer group {name!r} has live workers ({', '.join(workers)}), so it cannot be "
+            "dropped; stop them first"
+        )
 
 
 class FeatureFailedError(HeadwaterError):

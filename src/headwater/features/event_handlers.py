@@ -164,7 +164,7 @@ def _failure(
 def dead_letters(
     delivery: Delivery, partition: int, failures: Sequence[Failure], now: datetime
 ) -> list[DeadLetter]:
-    """Return the dead letters of an event for its failed features; the store assigns ids."""
+    """Return the dead letters of an event for its failed features; the store adds id and group."""
     return [
         DeadLetter(
             id="",

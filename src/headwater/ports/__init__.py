@@ -19,6 +19,8 @@ from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
 from headwater.ports.events import (
     Batch,
     Bus,
+    ConsumerGroup,
+    ConsumerGroups,
     ConsumerLag,
     DeadLetter,
     DeadLetterQuery,
@@ -67,6 +69,8 @@ __all__ = [
     "Cache",
     "Cached",
     "Change",
+    "ConsumerGroup",
+    "ConsumerGroups",
     "ConsumerLag",
     "DeadLetter",
     "DeadLetterQuery",

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from headwater.core.short_repr import short_repr
-from headwater.ports.events import Bus, DeadLetters, Leases
+from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
 from headwater.ports.values import OnlineStore
@@ -68,6 +68,7 @@ class Backends(msgspec.Struct, frozen=True):
 
     bus: Bus
     leases: Leases
+    groups: ConsumerGroups
     dead_letters: DeadLetters
     online: OnlineStore
     offline: OfflineStore

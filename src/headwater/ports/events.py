@@ -55,7 +55,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One event at its position in a partition; ``only`` names the feature of a redrive.
+    """One event at its position in a partition.
+
+    ``only`` names the feature of a redrive, and ``group`` the consumer group in which it failed.
 
     An entry that cannot be decoded is delivered as an event of type ``MALFORMED``.
     """
@@ -63,6 +65,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     position: str
     event: ServiceEvent
     only: str | None = None
+    group: str = ""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -86,6 +89,12 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     position: str
     first_failed_at: datetime
     dead_at: datetime
+    group: str = ""
+
+    @property
+    def target(self) -> str:
+        """The consumer group and feature of a redrive, as they are stored with its event."""
+        return f"{self.group}/{self.feature}"
 
     __repr__ = short_repr("id", "feature", "error", "attempts", "dead_at")
 
@@ -158,6 +167,18 @@ class ConsumerLag(msgspec.Struct, frozen=True):
     oldest_at: datetime | None
 
     __repr__ = short_repr("partition", "owner", "waiting", "oldest_at")
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True):
+    """A consumer group: its live workers, its waiting events, and the time of its last commit."""
+
+    name: str
+    workers: Sequence[str]
+    waiting: int
+    oldest_at: datetime | None
+    committed_at: datetime | None
+
+    __repr__ = short_repr("name", "workers", "waiting", "oldest_at")
 
 
 class Bus(Protocol):
@@ -254,6 +275,24 @@ class Leases(Protocol):
     async def deregister(self, worker: str) -> None: ...
 
 
+class ConsumerGroups(Protocol):
+    """The consumer groups of the store; the workers of each get every event.
+
+    A group begins with the claim of its first worker, in each partition at the oldest event that
+    is kept. An event is kept until every group has committed it.
+    """
+
+    async def groups(self) -> list[ConsumerGroup]:
+        """Return all groups by name, also those without live workers."""
+
+    async def drop(self, name: str) -> None:
+        """Forget a group and its position, so that it holds back no event.
+
+        Raises:
+            UnknownGroupError, GroupInUseError: no such group, or it has live workers.
+        """
+
+
 class DeadLetters(Protocol):
     """Events that a feature could not handle, kept until they are redriven or discarded."""
 
@@ -264,6 +303,9 @@ class DeadLetters(Protocol):
         """Return the number of dead letters."""
 
     async def redrive(self, ids: Sequence[str]) -> None:
-        """Publish each again for its failed feature only, and remove it, atomically."""
+        """Publish each again for its failed feature only, and remove it, atomically.
+
+        Only the consumer group in which the feature failed runs it.
+        """
 
     async def discard(self, ids: Sequence[str]) -> None: ...

@@ -84,7 +84,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 
     batch_size: Annotated[Count, "maximum number of events per batch"] = 100
     poll_interval: Annotated[Seconds, "seconds between polls when idle"] = 1.0
-    consumer_group: Annotated[Text, "consumer group of the workers; all use the same"] = (
+    consumer_group: Annotated[Text, "consumer group of the workers, who share its events"] = (
         "headwater_workers"
     )
     lease_ttl: Annotated[Seconds, "seconds without a heartbeat until a worker's leases expire"] = (

@@ -14,6 +14,7 @@ from headwater.errors import EventConflict, EventConflictError
 from headwater.features.frame import check_not_replaying
 from headwater.features.schedule import tick_now
 from headwater.ports import (
+    ConsumerGroup,
     ConsumerLag,
     DeadLetter,
     DeadLetterQuery,
@@ -295,7 +296,7 @@ class DeadLetterVerbs:
 
 
 class AdminVerbs:
-    """``store.admin``: health, lag, and the repair of online values from history."""
+    """``store.admin``: health, lag, consumer groups, and the repair of online values."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -327,6 +328,24 @@ class AdminVerbs:
         feature = self._runtime.registry.feature(feature_name(name))
         engine = await self._runtime.open()
         await engine.backends.bus.publish_ticks([tick_now(feature, self._runtime.clock.now())])
+
+    async def groups(self) -> list[ConsumerGroup]:
+        """Return each consumer group with its live workers, its waiting events and their age.
+
+        >>> [group.name for group in await store.admin.groups()]
+        ['headwater_workers']
+        """
+        return await (await self._runtime.open()).backends.groups.groups()
+
+    async def drop_group(self, name: str) -> None:
+        """Forget a consumer group that has no live workers, so that it holds back no event.
+
+        If it is used again, it starts at the oldest event that is kept.
+
+        >>> await store.admin.drop_group("headwater_workers")
+        """
+        check_not_replaying("drop_group")
+        await (await self._runtime.open()).backends.groups.drop(name)
 
     async def rebuild(
         self, *, adopt: bool = False, progress: Progress | None = None
@@ -386,5 +405,7 @@ class SyncAdminVerbs(Blocking[AdminVerbs]):
     health = blocking(AdminVerbs.health)
     lag = blocking(AdminVerbs.lag)
     refresh = blocking(AdminVerbs.refresh)
+    groups = blocking(AdminVerbs.groups)
+    drop_group = blocking(AdminVerbs.drop_group)
     rebuild = blocking(AdminVerbs.rebuild)
     audit = blocking(AdminVerbs.audit)

@@ -29,7 +29,16 @@ from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
 from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.ports import Batch, ConsumerLag, Lease, Outcome, PublishResult, Tick, publish_result
+from headwater.ports import (
+    Batch,
+    ConsumerLag,
+    DeadLetter,
+    Lease,
+    Outcome,
+    PublishResult,
+    Tick,
+    publish_result,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -172,8 +181,11 @@ class RedisBus:
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.remote),
             *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
-            *(*states, *versions, *new, *map(_encode, outcome.dead), *follow_ups),
+            *(*states, *versions, *new, *map(self._letter, outcome.dead), *follow_ups),
         )
+
+    def _letter(self, letter: DeadLetter) -> bytes:
+        return _encode(msgspec.structs.replace(letter, group=self._keys.group))
 
     async def wait(self, worker: str, seconds: float) -> bool:
         return await self._notifications.wait(worker, seconds)

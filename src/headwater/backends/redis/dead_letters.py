@@ -66,7 +66,7 @@ class RedisDeadLetters:
                 letter.partition,
                 [msgspec.structs.replace(letter.event, event_id=f"{REDRIVE}{letter.id}")],
                 _REDRIVE_WINDOW,
-                letter.feature,
+                letter.target,
             )
             for letter in letters
         ]

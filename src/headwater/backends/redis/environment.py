@@ -10,6 +10,7 @@ from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.cross_shard_writes import CrossShardWrites
 from headwater.backends.redis.dead_letters import RedisDeadLetters
+from headwater.backends.redis.groups import RedisGroups
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.leases import RedisLeases
 from headwater.backends.redis.notifications import Notifications
@@ -51,6 +52,7 @@ class RedisEnvironment:
             self._cross_shard,
         )
         self.leases = RedisLeases(redis, keys, self._notifications, settings.worker.lease_ttl)
+        self.groups = RedisGroups(redis, keys, settings.worker.lease_ttl)
         self.outbox = RedisOutbox(redis, keys, settings.redis.prefix)
         self.cache = RedisCache(redis, keys, clock)
 

@@ -7,6 +7,9 @@ from functools import cached_property
 from headwater.core.partitioning import partition_of
 from headwater.core.values import EntityKey
 
+SET_ID = 16
+"""The length of the id of a declared set, which begins the name of a worker in ``Keys.workers``."""
+
 
 class PartitionKeys:
     """The keys of one partition as one consumer group uses them."""
@@ -24,7 +27,8 @@ class PartitionKeys:
         self.cross_shard = f"{base}:cross-shard"
         self.arrived = f"{base}:arrived"
         self.probe = f"{base}:probe"
-        self.group = f"{base}:group:{group}"
+        self.groups = f"{base}:group:"
+        self.group = f"{self.groups}{group}"
         self.lease = f"{base}:lease:{group}"
         self.entity = f"{base}:entity:"
         self.ids = f"{base}:ids:"
@@ -56,6 +60,10 @@ class Keys:
             PartitionKeys(self._prefix, partition, self.group)
             for partition in range(self.partitions + 1)
         ]
+
+    def named(self, group: str) -> Keys:
+        """Return the keys as another consumer group uses them."""
+        return Keys(self._prefix, self.partitions, group)
 
     def of(self, entity_id: str) -> PartitionKeys:
         """Return the keys of the partition that an entity is in."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater.backends.redis.client import Call, Redis, script_call
-from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.store_identity import check_confirmed
 from headwater.backends.redis.stream_codec import lease_text
@@ -21,7 +21,6 @@ from headwater.ports import Lease
 
 # One heartbeat may fail because this process was stopped or too busy to read the reply.
 _FAILED_HEARTBEATS = 2
-_ID_BYTES = 8
 _decode_set = msgspec.json.Decoder(frozenset[str]).decode
 
 
@@ -30,7 +29,7 @@ class _Member:
 
     def __init__(self, declared: Collection[str] = ()) -> None:
         self.features = msgspec.json.encode(sorted(declared))
-        self.declared_set = blake2b(self.features, digest_size=_ID_BYTES).hexdigest()
+        self.declared_set = blake2b(self.features, digest_size=SET_ID // 2).hexdigest()
         self.current_set = frozenset(declared)
         self.is_current = False
         self.generation = 0

@@ -19,7 +19,7 @@ _decode_event = msgspec.json.Decoder(ServiceEvent).decode
 _UNKNOWN = EntityState(0, {})
 _VERSION_DIGITS = 16
 _MILLISECOND = 1_000
-# Names of the fields: type, entity id, JSON and, for a redrive, the only feature.
+# Names of the fields: type, entity id, JSON and, for a redrive, the only group and feature.
 _EVENT_FIELDS = [b"t", b"k", b"e"]
 _REDRIVE_FIELDS = [*_EVENT_FIELDS, b"o"]
 
@@ -107,7 +107,8 @@ def _delivery_of_fields(position: str, fields: list[bytes]) -> Delivery:
     event = read_event(fields)
     if isinstance(event, str):
         return Delivery(position, _malformed(position, fields, event))
-    return Delivery(position, event, fields[7].decode())
+    group, _, feature = fields[7].decode().rpartition("/")
+    return Delivery(position, event, feature, group)
 
 
 def read_event(fields: list[bytes]) -> ServiceEvent | str:

@@ -16,6 +16,7 @@ from headwater.backends.sqlite.event_reader import (
     read_page,
     to_batch,
 )
+from headwater.backends.sqlite.groups import backlog_of, lag_of
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.online import HISTORY
@@ -48,16 +49,8 @@ _IF_NEXT = (
 )
 _DEAD_LETTERS = (
     "dead_letters (feature, event_type, event, error, traceback, attempts,"
-    " partition, seq, first_failed_at, dead_at)"
+    " partition, seq, first_failed_at, dead_at, consumer_group)"
 )
-# The owner and position of the group in every partition, also without a cursor.
-_POSITIONS = """
-WITH RECURSIVE parts(partition) AS (
-    SELECT 0 UNION ALL SELECT partition + 1 FROM parts WHERE partition < ?
-), positions AS (
-    SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq FROM parts
-    LEFT JOIN cursors c ON c.partition = parts.partition AND c.consumer_group = ?
-)"""
 _REMEMBER = (
     "INSERT INTO seen (event_id, entity_id, expires_at, content) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (event_id, entity_id) DO UPDATE"
@@ -193,11 +186,11 @@ class SqliteBus:
         now = self._clock.micros()
         states = self._state_rows(outcome)
         history = history_rows(outcome.changes, bytes)
-        dead = [_dead_row(letter) for letter in outcome.dead]
+        dead = [(*_dead_row(letter), self._group) for letter in outcome.dead]
         follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
 
         def job(db: sqlite3.Connection) -> None:
-            self._advance(db, lease, last)
+            self._advance(db, lease, last, now)
             if bulk.insert(db, _ENTITIES, states, conflict=_IF_NEXT) != len(states):
                 raise VersionConflictError(lease.partition)
             bulk.insert(db, HISTORY, history)
@@ -214,12 +207,13 @@ class SqliteBus:
         await self._writer.run(job, then=prefetch)
         self._cursors[lease.partition] = last
 
-    def _advance(self, db: sqlite3.Connection, lease: Lease, last: int) -> None:
+    def _advance(self, db: sqlite3.Connection, lease: Lease, last: int, now: int) -> None:
         moved = db.execute(
-            "UPDATE cursors SET seq = ?, attempts = 0"
+            "UPDATE cursors SET seq = ?, attempts = 0, committed_at = ?"
             " WHERE consumer_group = ? AND partition = ? AND owner = ? AND epoch = ? AND seq = ?",
             (
                 last,
+                now,
                 self._group,
                 lease.partition,
                 lease.owner,
@@ -242,27 +236,10 @@ class SqliteBus:
         return False  # the end of a worker shows in its lock file, without a notification
 
     async def lag(self) -> list[ConsumerLag]:
-        rows = self._home.read(
-            # Only the first row of each partition is read; the others are counted in the index.
-            f"{_POSITIONS} SELECT p.partition, p.owner,"
-            " (SELECT count(*) FROM events e WHERE e.partition = p.partition AND e.seq > p.seq),"
-            " (SELECT e.received_at FROM events e WHERE e.partition = p.partition"
-            " AND e.seq > p.seq ORDER BY e.seq LIMIT 1)"
-            " FROM positions p ORDER BY p.partition",
-            (self.partitions, self._group),
-        )
-        return [
-            ConsumerLag(partition, owner, waiting, None if oldest is None else from_micros(oldest))
-            for partition, owner, waiting, oldest in rows
-        ]
+        return lag_of(self._home, self._group)
 
     async def backlog(self) -> int:
-        ((count,),) = self._home.read(
-            f"{_POSITIONS} SELECT count(*) FROM positions p"
-            " JOIN events e ON e.partition = p.partition AND e.seq > p.seq",
-            (self.partitions, self._group),
-        )
-        return int(count)
+        return backlog_of(self._home, self._group)
 
 
 def _insert_once(

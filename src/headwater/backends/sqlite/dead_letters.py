@@ -16,7 +16,8 @@ from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, DeadLetterQuery
 
 _COLUMNS = (
-    "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at"
+    "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at,"
+    " consumer_group"
 )
 _LETTERS = f"""
 SELECT {_COLUMNS} FROM dead_letters
@@ -64,7 +65,7 @@ class SqliteDeadLetters:
         def job(db: sqlite3.Connection) -> None:
             for letter in _take(db, ids):
                 event = msgspec.structs.replace(letter.event, event_id=f"{REDRIVE}{letter.id}")
-                insert_event(db, event, letter.partition, now, only=letter.feature)
+                insert_event(db, event, letter.partition, now, only=letter.target)
 
         await self._writer.run(job, wake=True)
 
@@ -85,8 +86,8 @@ def _take(db: sqlite3.Connection, ids: Sequence[str]) -> list[DeadLetter]:
     return letters
 
 
-def _letter(row: tuple[int, bytes, str, str, str, int, int, int, int, int]) -> DeadLetter:
-    letter_id, event, feature, error, traceback, attempts, partition, seq, first, dead_at = row
+def _letter(row: tuple[int, bytes, str, str, str, int, int, int, int, int, str]) -> DeadLetter:
+    letter_id, event, feature, error, traceback, attempts, partition, seq, first, dead, group = row
     return DeadLetter(
         id=str(letter_id),
         event=_decode(event),
@@ -97,5 +98,6 @@ def _letter(row: tuple[int, bytes, str, str, str, int, int, int, int, int]) -> D
         partition=partition,
         position=str(seq),
         first_failed_at=from_micros(first),
-        dead_at=from_micros(dead_at),
+        dead_at=from_micros(dead),
+        group=group,
     )

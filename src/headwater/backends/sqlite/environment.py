@@ -11,6 +11,7 @@ from pathlib import Path
 from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
+from headwater.backends.sqlite.groups import SqliteGroups
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
@@ -39,6 +40,7 @@ class SqliteEnvironment:
         self._waker = Waker(self.home.workers)
         self._writer = Writer(self.home, self._waker.wake)
         self.leases = SqliteLeases(self.home, self._writer, group, settings.worker.lease_ttl)
+        self.groups = SqliteGroups(self.home, self._writer, settings.worker.lease_ttl)
         self.online = SqliteOnlineStore(self.home, self._writer)
         self.bus = SqliteBus(self.home, self._writer, self.leases, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)

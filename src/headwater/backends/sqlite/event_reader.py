@@ -92,7 +92,9 @@ def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], l
     """Decode a page, up to the limit, as a batch for a worker."""
     deliveries = [
         Delivery(
-            str(seq), ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id), only
+            str(seq),
+            ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id),
+            *(() if only is None else _redriven(only)),
         )
         for seq, only, event_id, event_type, entity_id, at, payload in islice(
             _decode_events(page.events), limit
@@ -104,6 +106,12 @@ def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], l
         if key in states:
             states[key] = EntityState(version, cells)
     return Batch(lease, deliveries, states)
+
+
+def _redriven(target: str) -> tuple[str, str]:
+    """Return the feature and the consumer group of a redrive."""
+    group, _, feature = target.rpartition("/")
+    return feature, group
 
 
 def _touched(

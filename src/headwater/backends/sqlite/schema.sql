@@ -41,6 +41,7 @@ CREATE TABLE cursors (
     epoch          INTEGER NOT NULL DEFAULT 0,
     attempt_seq    INTEGER NOT NULL DEFAULT 0,
     attempts       INTEGER NOT NULL DEFAULT 0,
+    committed_at   INTEGER,
     PRIMARY KEY (consumer_group, partition)
 ) WITHOUT ROWID;
 
@@ -97,7 +98,8 @@ CREATE TABLE dead_letters (
     partition       INTEGER NOT NULL,
     seq             INTEGER NOT NULL,
     first_failed_at INTEGER NOT NULL,
-    dead_at         INTEGER NOT NULL
+    dead_at         INTEGER NOT NULL,
+    consumer_group  TEXT NOT NULL
 );
 
 -- The last due time of each scheduled feature for which a tick was published.

@@ -12,6 +12,7 @@ in a conftest.py makes their failures readable.
 from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.groups import ConsumerGroupsConformance
 from headwater.testing.conformance.leases import LeasesConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
@@ -22,6 +23,7 @@ __all__ = [
     "BusConformance",
     "CacheConformance",
     "Connect",
+    "ConsumerGroupsConformance",
     "DeadLettersConformance",
     "LeasesConformance",
     "OfflineStoreConformance",

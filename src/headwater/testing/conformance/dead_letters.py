@@ -30,7 +30,7 @@ class DeadLettersConformance(Suite):
         leases = await store.hold()
         written = await self._fail(store, leases, click(number=3))
         (letter,) = await other.letters()
-        assert letter == msgspec.structs.replace(written, id=letter.id)
+        assert letter == msgspec.structs.replace(written, id=letter.id, group="workers")
         assert letter.id
 
     async def test_letters_are_listed_oldest_first(self, store: Opened) -> None:
@@ -105,7 +105,7 @@ class DeadLettersConformance(Suite):
         assert await store.letters() == []
         batch = await store.only_batch(leases)
         (delivery,) = batch.deliveries
-        assert delivery.only == "visits"
+        assert (delivery.only, delivery.group) == ("visits", "workers")
         assert delivery.event.event_id == f"redrive:{letter.id}"
         assert msgspec.structs.replace(delivery.event, event_id="e1") == event
         assert batch.lease.partition == letter.partition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -119,7 +120,12 @@ class LeasesConformance(Suite):
         await store.leases.register("old", ["a"])
         (lease,) = await store.leases.claim("old", [0])
         await other.leases.register("new", ["a", "b"])
-        assert await store.leases.heartbeat("old", [lease]) == ["new"]
+
+        async def is_replaced() -> bool:
+            await other.leases.heartbeat("new", [])
+            return await store.leases.heartbeat("old", [lease]) == ["new"]
+
+        await until(is_replaced)
         assert await store.leases.current_set("old") == {"a", "b"}
         assert await store.leases.claim("old", [0, 1]) == []
         (lease,) = await other.leases.claim("new", [0])
@@ -135,7 +141,7 @@ class LeasesConformance(Suite):
         await other.leases.register("new", ["a", "b"])
         with pytest.raises(LeaseLostError):
             await store.bus.commit(outcome(batch))
-        # Claimed with the knowledge of before, for it has sent no heartbeat since.
+        # It has sent no heartbeat since, so it does not know that it has to wait.
         assert await store.leases.claim("old", [batch.lease.partition]) == []
         renewed = await other.leases.claim("new", [batch.lease.partition])
         await other.bus.commit(outcome(await other.only_batch(renewed)))
@@ -143,21 +149,28 @@ class LeasesConformance(Suite):
     async def test_the_current_set_is_the_one_first_registered_last_that_no_other_contains(
         self, store: Opened
     ) -> None:
-        for worker, declared, current in [
-            ("w1", "a", "a"),
-            ("w2", "b", "b"),
-            ("w3", "a", "b"),  # a set that is not new
-            ("w4", "abc", "abc"),
-            ("w5", "c", "abc"),
-            ("w6", "abd", "abd"),
-            ("w7", "abc", "abd"),
+        workers: list[str] = []
+
+        async def is_current(features: str) -> bool:
+            # Twice, because a worker that was too slow for the time to live is listed again.
+            for worker in (*workers, *workers):
+                await store.leases.heartbeat(worker, [])
+            return await store.leases.current_set(workers[0]) == {*features}
+
+        for declared, current in [
+            ("a", "a"),
+            ("b", "b"),
+            ("a", "b"),  # a set that was registered before
+            ("abc", "abc"),
+            ("c", "abc"),
+            ("abd", "abd"),
+            ("abc", "abd"),
         ]:
-            await store.leases.register(worker, declared)
-            await store.leases.heartbeat(worker, [])
-            assert await store.leases.current_set(worker) == {*current}
-        await store.leases.deregister("w6")
-        await store.leases.heartbeat("w4", [])
-        assert await store.leases.heartbeat("w7", []) == ["w4", "w7"]
+            workers.append(f"w{len(workers)}")
+            await store.leases.register(workers[-1], declared)
+            await until(partial(is_current, current))
+        await store.leases.deregister(workers.pop(5))
+        await until(partial(is_current, "abc"))
 
     async def test_others_wait_until_no_listed_worker_declares_the_current_set(
         self, store: Opened, other: Opened
@@ -165,10 +178,8 @@ class LeasesConformance(Suite):
         await store.leases.register("old", ["a"])
         await other.leases.register("new", ["a", "b"])
         leases = await other.leases.claim("new", [0, 1])
-        await store.leases.heartbeat("old", [])
         await other.leases.retire("new")
         assert await store.leases.heartbeat("old", []) == ["old"]
-        assert await store.leases.claim("old", [0, 2]) != []
         await other.leases.release(leases)
         claimed = await store.leases.claim("old", [0, 1])
         assert [lease.partition for lease in claimed] == [0, 1]
@@ -180,7 +191,11 @@ class LeasesConformance(Suite):
         await other.leases.claim("new", [0])
         await store.leases.register("old", ["a"])
         (lease,) = await store.claim_when_free("old", [0])
-        assert await other.leases.heartbeat("new", []) == ["new"]
-        assert await store.leases.heartbeat("old", [lease]) == ["new"]
+
+        async def is_back() -> bool:
+            await other.leases.heartbeat("new", [])
+            return await store.leases.heartbeat("old", [lease]) == ["new"]
+
+        await until(is_back)
         (back,) = await other.leases.claim("new", [0])
         assert back.epoch > lease.epoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import pytest
@@ -27,8 +27,13 @@ from headwater.ports import (
     RecordSummary,
 )
 
-Connect = Callable[[], Awaitable[Backends]]
-"""Opens a store; further calls open the same store, as another process would."""
+
+class Connect(Protocol):
+    """Opens a store; further calls open the same store, as another process would."""
+
+    def __call__(self, *, group: str = "workers") -> Awaitable[Backends]:
+        """Open the store for the workers of a consumer group."""
+
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TOUCHES = {"click": {"User"}, "view": {"User", "Page"}}
@@ -41,8 +46,8 @@ class Opened(Backends, frozen=True):
     """A store that was opened by one process, with the steps that many tests share."""
 
     @classmethod
-    async def by(cls, connect: Connect) -> Self:
-        return cls(**msgspec.structs.asdict(await connect()))
+    async def by(cls, connect: Connect, group: str = "workers") -> Self:
+        return cls(**msgspec.structs.asdict(await connect(group=group)))
 
     async def publish(self, events: Sequence[ServiceEvent]) -> list[PublishResult]:
         """Publish events without deduplication."""

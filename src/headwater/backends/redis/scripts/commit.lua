@@ -41,7 +41,9 @@ local moved = redis.pcall('XGROUP', 'SETID', events, ARGV[5], ARGV[3], 'ENTRIESR
 if moved.err then
   redis.call('XGROUP', 'CREATE', events, ARGV[5], ARGV[3], 'MKSTREAM', 'ENTRIESREAD', read)
 end
-redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0)
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000000 + time[2])
+redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0, 'committed', now)
 
 for first = 12, versions - 1, 2000 do
   redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, versions - 1)))

@@ -5,11 +5,7 @@
 -- Returns the positions of the last change and the last event settled, which never go back.
 -- shared: order
 -- shared: position
-
-local function trim(key, last)
-  local ms, n = string.match(last, '^(%d+)-(%d+)$')
-  redis.call('XTRIM', key, 'MINID', '=', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
-end
+-- shared: trim
 
 local settled = {}
 for i, kind in ipairs({'history', 'events'}) do
@@ -22,23 +18,7 @@ end
 if ARGV[1] ~= '' then
   trim(KEYS[1], entry_id(ARGV[1]))
 end
-if ARGV[2] == '' then
-  return settled
-end
-local last, ours = entry_id(ARGV[2]), false
-local groups = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[2]) or {}
-for _, group in ipairs(groups) do
-  local known = {}
-  for i = 1, #group, 2 do
-    known[group[i]] = group[i + 1]
-  end
-  ours = ours or known['name'] == ARGV[3]
-  if before(known['last-delivered-id'], last) then
-    last = known['last-delivered-id']
-  end
-end
--- Until the first worker has registered, our group is not done with any event.
-if ours then
-  trim(KEYS[2], last)
+if ARGV[2] ~= '' then
+  trim_done(KEYS[2], entry_id(ARGV[2]), ARGV[3])
 end
 return settled

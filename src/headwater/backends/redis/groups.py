@@ -1,0 +1,90 @@
+"""The consumer groups of the store in Redis: their workers, their lag and their end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from headwater.backends.redis.client import Redis, script_call
+from headwater.backends.redis.keys import SET_ID, Keys
+from headwater.backends.redis.stream_codec import received_at
+from headwater.core.clock import from_micros
+from headwater.errors import GroupInUseError, UnknownGroupError
+from headwater.ports import ConsumerGroup
+
+
+class _Position(NamedTuple):
+    """How far a group is in one partition: times in microseconds, 0 for none."""
+
+    waiting: int
+    oldest: int
+    committed: int
+
+
+class RedisGroups:
+    """The consumer groups that the streams of the store have, also those of other programs."""
+
+    def __init__(self, redis: Redis, keys: Keys, ttl: float) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._ttl = max(1, round(ttl * 1000))
+
+    async def groups(self) -> list[ConsumerGroup]:
+        positions = await self._positions()
+        names = sorted(positions)
+        living = await self._redis.calls(
+            [
+                script_call("live_workers", [self._keys.named(name).workers], self._ttl, SET_ID)
+                for name in names
+            ]
+        )
+        return [
+            _group(name, [worker.decode() for worker in workers], positions[name])
+            for name, workers in zip(names, living, strict=True)
+        ]
+
+    async def _positions(self) -> dict[str, list[_Position]]:
+        answers = await self._redis.calls(
+            [script_call("groups", [keys.events], keys.groups) for keys in self._keys.parts]
+        )
+        found: defaultdict[str, list[_Position]] = defaultdict(list)
+        for partition in answers:
+            for name, waiting, oldest, committed in partition:
+                position = _Position(
+                    waiting,
+                    0 if oldest is None else received_at(oldest.decode()),
+                    0 if committed is None else int(committed),
+                )
+                found[name.decode(errors="replace")].append(position)
+        return found
+
+    async def drop(self, name: str) -> None:
+        names = await self._positions()
+        if name not in names:
+            raise UnknownGroupError(name, names)
+        keys = self._keys.named(name)
+        call = script_call("drop_group", [keys.workers, keys.declared], self._ttl)
+        if workers := await self._redis.call(call):
+            raise GroupInUseError(name, sorted(each.decode()[SET_ID:] for each in workers))
+        await self._redis.calls(
+            [
+                script_call(
+                    "drop_position",
+                    [part.group, part.lease, part.events, part.outbox],
+                    *(name, self._keys.group),
+                )
+                for part in keys.parts
+            ]
+        )
+
+
+def _group(name: str, workers: list[str], positions: list[_Position]) -> ConsumerGroup:
+    oldest = min((each.oldest for each in positions if each.oldest), default=None)
+    committed = max((each.committed for each in positions if each.committed), default=None)
+    return ConsumerGroup(
+        name=name,
+        workers=sorted(workers),
+        waiting=sum(each.waiting for each in positions),
+        oldest_at=None if oldest is None else from_micros(oldest),
+        committed_at=None if committed is None else from_micros(committed),
+    )

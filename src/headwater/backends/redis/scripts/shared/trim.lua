@@ -1,0 +1,24 @@
+local function trim(key, last)
+  local ms, n = string.match(last, '^(%d+)-(%d+)$')
+  redis.call('XTRIM', key, 'MINID', '=', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
+end
+
+-- Delete the events up to an id that every group is done with. Until the first worker of our group
+-- has claimed the partition, it is not done with any event.
+local function trim_done(events, last, our_group)
+  local ours = false
+  local groups = redis.call('EXISTS', events) == 1 and redis.call('XINFO', 'GROUPS', events) or {}
+  for _, group in ipairs(groups) do
+    local known = {}
+    for i = 1, #group, 2 do
+      known[group[i]] = group[i + 1]
+    end
+    ours = ours or known['name'] == our_group
+    if before(known['last-delivered-id'], last) then
+      last = known['last-delivered-id']
+    end
+  end
+  if ours then
+    trim(events, last)
+  end
+end
