@@ -565,6 +565,29 @@ async def test_a_query_that_cannot_run_yet_is_named_when_the_worker_starts(
     assert problem in record["error"]
 
 
+@pytest.mark.parametrize("settings", ["production"], indirect=True)
+async def test_a_worker_starts_while_the_database_of_its_queries_is_unavailable(
+    settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings.replace(postgres={"url": "postgresql://localhost:1/none"})
+    async with FeatureStore(settings=settings, clock=clock) as store:
+
+        @store.entity
+        class User:
+            user_id: str
+
+        for name in ("one", "two"):
+
+            @store.feature(User, refresh="5m", materialize=True, sql="SELECT 1", name=name)
+            def number(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+        worker = Worker(store)
+        worker.stop()
+        await worker.run()
+    (record,) = records(capsys.readouterr().err, "queries not checked")
+    assert record["level"] == "warning"
+
+
 async def test_an_average_of_whole_numbers_is_a_float_in_every_database(
     store: FeatureStore, user: type, home: Path
 ) -> None:

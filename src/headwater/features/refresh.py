@@ -211,6 +211,10 @@ class Refresh:
             except QueryError as error:
                 problem = f"feature {feature.name!r}: {error}"
                 raise DeclarationError(problem, feature.location) from error
+            except BackendUnavailableError as error:
+                # Events do not need the server of history: they must not wait for it here.
+                log.warning("queries not checked", error=str(error))
+                return
             except (InvalidInputError, BackendError) as error:
                 log.error("query cannot be run", feature=feature.name, error=str(error))
 
