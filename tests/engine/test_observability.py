@@ -54,6 +54,29 @@ async def test_each_processed_event_is_one_log_record_with_these_fields(
     assert (other["event_type"], other["features_updated"]) == ("unheard", [])
 
 
+async def test_the_record_of_an_event_lists_the_features_that_handlers_set(
+    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @feature(entity=user, trigger="buy")
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        for other in (user_id, "u2"):
+            await store.set_feature("visits", other, 1)
+        return 1
+
+    @feature(entity=user, trigger="visit")
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, trigger="buy")
+    async def notes(user_id: str, event: ServiceEvent) -> None:
+        await store.set_feature("visits", user_id, 2)
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    (record,) = records(capsys.readouterr().err, "event processed")
+    assert record["features_updated"] == ["visits", "total"]
+
+
 async def test_a_dead_letter_is_an_error_in_the_log(
     store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
 ) -> None:

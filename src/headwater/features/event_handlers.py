@@ -21,7 +21,7 @@ from headwater.errors import (
     HeadwaterError,
     RecordingError,
 )
-from headwater.features.batch_state import BatchState, HandlerTransaction
+from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
 from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
@@ -53,19 +53,20 @@ class EventHandlers:
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:
-            error = await self._attempt(state, feature, event, moment, slot)
-            if error is not None:
-                attempts, failure = await self._retry(state, feature, event, moment, slot, error)
+            result: StagedChanges | Exception | Failure
+            result = await self._attempt(state, feature, event, moment, slot)
+            if isinstance(result, Exception):
+                attempts, result = await self._retry(state, feature, event, moment, slot, result)
                 retries += attempts - 1
-                if failure is not None:
-                    failures.append(failure)
-                    continue
+            if isinstance(result, Failure):
+                failures.append(result)
+                continue
             if self._breakers.failures:
                 self._breakers.record_success(feature.name)
-            if feature.codec.kind != "none":
-                updated.append(feature.name)
+            updated += [name for _, name in result]
         took = time.perf_counter() - began
-        return Handled(event, took, updated, failures, retries, triggered=bool(features))
+        names = list(dict.fromkeys(updated))
+        return Handled(event, took, names, failures, retries, triggered=bool(features))
 
     async def _retry(
         self,
@@ -75,17 +76,17 @@ class EventHandlers:
         moment: int,
         slot: Slot,
         error: Exception,
-    ) -> tuple[int, Failure | None]:
-        """Run a failed handler again, with pauses; return the attempts and the failure."""
+    ) -> tuple[int, StagedChanges | Failure]:
+        """Run a failed handler again, with pauses; return the attempts, and changes or failure."""
         first_failed_at = self._clock.now()
         attempts = 1
         while attempts <= feature.max_retries and self._may_retry(feature, error):
             await self._wait(state.partition, attempts)
-            again = await self._attempt(state, feature, event, moment, slot)
+            result = await self._attempt(state, feature, event, moment, slot)
             attempts += 1
-            if again is None:
-                return attempts, None
-            error = again
+            if not isinstance(result, Exception):
+                return attempts, result
+            error = result
         if not is_permanent(error):
             self._breakers.record_failure(feature.name)
         return attempts, _failure(feature, error, attempts, first_failed_at)
@@ -101,8 +102,11 @@ class EventHandlers:
 
     async def _attempt(
         self, state: BatchState, feature: FeatureDef, event: ServiceEvent, moment: int, slot: Slot
-    ) -> Exception | None:
-        """Run the handler, again if another handler of the batch wrote to the same entity."""
+    ) -> StagedChanges | Exception:
+        """Run the handler, again if another handler of the batch wrote to the same entity.
+
+        Return the changes that count from now on, or the handler's error.
+        """
         while True:
             transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
             frame = Frame(transaction)
@@ -118,7 +122,7 @@ class EventHandlers:
                 changes = transaction.close()
             if changes is not None:
                 state.apply(changes)
-                return None
+                return changes
 
 
 def _handler_error(feature: FeatureDef, error: HeadwaterError) -> Exception:
