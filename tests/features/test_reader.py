@@ -837,3 +837,43 @@ async def test_a_name_that_a_function_mistypes_is_the_functions_mistake(
     with pytest.raises(FunctionRaisedError, match=r"feature 'doubled' failed .*'scoer'") as caught:
         await store.get_feature("doubled", "u1")
     assert isinstance(caught.value.raised, UnknownNameError)
+
+
+@pytest.mark.both_environments
+async def test_one_entity_with_an_old_type_does_not_fail_a_read_of_many(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def declared(annotation: type) -> FeatureStore:
+        store = FeatureStore(settings=settings)
+
+        @store.entity
+        class User:
+            user_id: str
+
+        async def level(user_id: str, event: ServiceEvent) -> object:
+            raise AssertionError("set from outside")
+
+        def shown(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+        level.__annotations__["return"] = annotation
+        feature(entity=User, trigger="visit")(level)
+        feature(entity=User, template="level {level}")(shown)
+        return store
+
+    async with declared(str) as before:
+        await before.set_feature("level", "old", "gold")
+    async with declared(int) as store:
+        await store.set_feature("level", "new", 3)
+        ids = ["new", "old", "none"]
+        values = await store.get_features(["level"], ids)
+        assert [values[each]["level"] for each in ids] == [3, None, None]
+        rows = await store.get_feature_values(["level", "shown"], ids)
+        assert [(row["level"].source, row["shown"].value) for row in rows] == [
+            ("online", "level 3"),
+            ("missing", None),
+            ("missing", None),
+        ]
+        with pytest.raises(FeatureValueError, match='was stored as "gold", which is not int'):
+            await store.get_feature("level", "old")
+    (warning,) = records(capsys.readouterr().err, "stored value cannot be read")
+    assert (warning["feature"], warning["entity_id"]) == ("level", "old")

@@ -12,7 +12,7 @@ import msgspec
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.templates import as_text
-from headwater.core.values import Cell, Cells, FeatureValue, as_of_time
+from headwater.core.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
@@ -46,6 +46,7 @@ class Reader:
         self._provenance = ProvenanceCache(services.backends.cache)
         self._plans = Plans(services.registry)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
+        self._unreadable: set[str] = set()
 
     async def value(self, name: str, entity_id: object) -> Any:
         """Return one bare value.
@@ -82,7 +83,13 @@ class Reader:
             await self.loss.check()
         now = self._clock.micros()
         packed = await self._online.get_packed(plan.entity.name, ids)
-        return [plan.view.values(state, now) for state in packed]
+        try:
+            return [plan.view.values(state, now) for state in packed]
+        except FeatureValueError:
+            if len(ids) == 1:
+                raise
+        rows = self._stored_rows(plan, ids, map(decode_cells, packed), now)
+        return [{name: value.value for name, value in row.items()} for row in rows]
 
     async def read(
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
@@ -99,10 +106,11 @@ class Reader:
             cells = await self._online_cells(plan, ids)
             now = self._clock.micros()
         if plan.computed:
-            pairs = zip(ids, cells, strict=True)
-            rows = await asyncio.gather(*(self._compute_row(plan, i, c, now) for i, c in pairs))
+            stored = self._stored_rows(plan, ids, cells, now)
+            parts = zip(ids, cells, stored, strict=True)
+            rows = await asyncio.gather(*(self._compute_row(plan, *part, now) for part in parts))
         else:
-            rows = [{f.name: _stored(f, state, now) for f in plan.stored} for state in cells]
+            rows = self._stored_rows(plan, ids, cells, now)
         if frame.reads is not None:
             for entity_id, row in zip(ids, rows, strict=True):
                 for feature in plan.requested:
@@ -132,8 +140,35 @@ class Reader:
             for row in values
         ]
 
-    async def _compute_row(self, plan: Plan, entity_id: str, cells: Cells, now: int) -> FeatureRow:
-        row = {feature.name: _stored(feature, cells, now) for feature in plan.stored}
+    def _stored_rows(
+        self, plan: Plan, ids: Sequence[str], cells: Iterable[Cells], now: int
+    ) -> list[FeatureRow]:
+        """Return the stored values; in a read of many, an unreadable one counts as absent."""
+        rows: list[FeatureRow] = []
+        for entity_id, state in zip(ids, cells, strict=True):
+            try:
+                rows.append({f.name: _stored(f, state, now) for f in plan.stored})
+            except FeatureValueError as error:
+                if len(ids) == 1:
+                    raise
+                self._report_unreadable(entity_id, error)
+                rows.append({f.name: _readable(f, state, now) for f in plan.stored})
+        return rows
+
+    def _report_unreadable(self, entity_id: str, error: FeatureValueError) -> None:
+        """Log the first value of each feature that does not fit the declared type."""
+        if error.feature not in self._unreadable:
+            self._unreadable.add(error.feature)
+            log.warning(
+                "stored value cannot be read",
+                feature=error.feature,
+                entity_id=entity_id,
+                error=str(error),
+            )
+
+    async def _compute_row(
+        self, plan: Plan, entity_id: str, cells: Cells, row: FeatureRow, now: int
+    ) -> FeatureRow:
         for level in plan.computed:
             values = await asyncio.gather(
                 *(self._compute(feature, entity_id, row, cells, now) for feature in level)
@@ -226,6 +261,13 @@ async def _ready(value: FeatureValue) -> FeatureValue:
 def _stored(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
     cell = live_cell(feature, cells, now)
     return _absent(feature) if cell is None else _from_cell(feature, cell)
+
+
+def _readable(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
+    try:
+        return _stored(feature, cells, now)
+    except FeatureValueError:
+        return _absent(feature)
 
 
 def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
