@@ -11,7 +11,7 @@ import pytest
 from headwater.cli import lag as lag_verb
 from headwater.cli import output
 from headwater.ports import ConsumerLag
-from headwater.store.groups import AdminVerbs
+from headwater.store.admin import AdminVerbs
 from tests.cli.conftest import Run
 from tests.cli.test_verbs import drain
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.engine import worker
-from headwater.engine.worker import QuarantineScheduler
+from headwater.engine import lanes
+from headwater.engine.lanes import QuarantineScheduler
 
 
 class Watch:
@@ -19,7 +19,7 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
-    monkeypatch.setattr(worker, "time", watch)
+    monkeypatch.setattr(lanes, "time", watch)
     return watch
 
 

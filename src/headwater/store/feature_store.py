@@ -25,12 +25,11 @@ from headwater.records.lineage import Context, PastContext
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
+from headwater.store.admin import AdminVerbs, SyncAdminVerbs
 from headwater.store.groups import (
-    AdminVerbs,
     DeadLetterVerbs,
     EventBus,
     RecordVerbs,
-    SyncAdminVerbs,
     SyncDeadLetterVerbs,
     SyncEventBus,
     SyncRecordVerbs,

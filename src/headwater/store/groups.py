@@ -1,8 +1,7 @@
-"""The verbs of a store by subject: recorded contexts, dead letters and administration."""
+"""The verbs of a store by subject: events, recorded contexts and dead letters."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,13 +11,9 @@ from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.frame import check_not_replaying
-from headwater.features.schedule import tick_now
 from headwater.ports import (
-    ConsumerGroup,
-    ConsumerLag,
     DeadLetter,
     DeadLetterQuery,
-    Health,
     LoggedEvent,
     PublishResult,
 )
@@ -31,7 +26,6 @@ from headwater.store.validation import check_events
 if TYPE_CHECKING:
     from headwater.contexts.recorded import ContextPage
     from headwater.contexts.recorded.replay import Mode, Replay
-    from headwater.features.reconcile import AuditReport, Progress, RebuildReport
     from headwater.records.diff import ContextDiff
     from headwater.records.record import Record
     from headwater.records.verify import VerificationReport
@@ -295,82 +289,6 @@ class DeadLetterVerbs:
         await engine.backends.dead_letters.discard(ids)
 
 
-class AdminVerbs:
-    """``store.admin``: health, lag, consumer groups, and the repair of online values."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-
-    async def health(self) -> list[Health]:
-        """Return the health of each part of the store.
-
-        >>> all(part.ok for part in await store.admin.health())
-        True
-        """
-        engine = await self._runtime.open()
-        checks = engine.backends.lifecycle.checks()
-        return await asyncio.gather(*(check.run() for check in checks))
-
-    async def lag(self) -> list[ConsumerLag]:
-        """Return for each partition its worker, its waiting events and the time of the oldest.
-
-        >>> sum(partition.waiting for partition in await store.admin.lag())
-        0
-        """
-        return await (await self._runtime.open()).backends.bus.lag()
-
-    async def refresh(self, name: FeatureRef) -> None:
-        """Let a worker run a scheduled feature now; when this returns, the run is queued.
-
-        >>> await store.admin.refresh("rank")
-        """
-        check_not_replaying("refresh")
-        feature = self._runtime.registry.feature(feature_name(name))
-        engine = await self._runtime.open()
-        await engine.backends.bus.publish_ticks([tick_now(feature, self._runtime.clock.now())])
-
-    async def groups(self) -> list[ConsumerGroup]:
-        """Return each consumer group with its live workers, its waiting events and their age.
-
-        >>> [group.name for group in await store.admin.groups()]
-        ['headwater_workers']
-        """
-        return await (await self._runtime.open()).backends.groups.groups()
-
-    async def drop_group(self, name: str) -> None:
-        """Forget a consumer group that has no live workers, so that it holds back no event.
-
-        If it is used again, it starts at the oldest event that is kept.
-
-        >>> await store.admin.drop_group("headwater_workers")
-        """
-        check_not_replaying("drop_group")
-        await (await self._runtime.open()).backends.groups.drop(name)
-
-    async def rebuild(
-        self, *, adopt: bool = False, progress: Progress | None = None
-    ) -> RebuildReport:
-        """Restore online values from history; newer ones stay, so workers may be running.
-
-        The history of another store is refused unless ``adopt`` is true.
-
-        >>> (await store.admin.rebuild()).values
-        3
-        """
-        check_not_replaying("rebuild")
-        engine = await self._runtime.open()
-        async with engine.backends.lifecycle.restoring(adopt=adopt):
-            return await engine.reconciler.rebuild(progress)
-
-    async def audit(self, *, limit: int = 100, progress: Progress | None = None) -> AuditReport:
-        """Compare online values with history; return at most ``limit`` differences.
-
-        >>> (await store.admin.audit()).differences
-        []
-        """
-        return await (await self._runtime.open()).reconciler.audit(limit, progress)
-
-
 class SyncEventBus(Blocking[EventBus]):
     """``store.sync.bus``."""
 
@@ -397,15 +315,3 @@ class SyncDeadLetterVerbs(Blocking[DeadLetterVerbs]):
     list = blocking(DeadLetterVerbs.list)
     redrive = blocking(DeadLetterVerbs.redrive)
     discard = blocking(DeadLetterVerbs.discard)
-
-
-class SyncAdminVerbs(Blocking[AdminVerbs]):
-    """``store.sync.admin``."""
-
-    health = blocking(AdminVerbs.health)
-    lag = blocking(AdminVerbs.lag)
-    refresh = blocking(AdminVerbs.refresh)
-    groups = blocking(AdminVerbs.groups)
-    drop_group = blocking(AdminVerbs.drop_group)
-    rebuild = blocking(AdminVerbs.rebuild)
-    audit = blocking(AdminVerbs.audit)
