@@ -168,6 +168,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "not-recorded": 503,
         "backend": 503,
         "store-lost": 503,
+        "too-many-connections": 503,
         "retriever-timeout": 504,
         "context-timeout": 504,
     }

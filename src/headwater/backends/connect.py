@@ -179,7 +179,12 @@ class LazyOfflineStore:
 
     async def _loaded(self) -> OfflineStore:
         if self._store is None:
-            self._store = await asyncio.to_thread(self._load)
+            try:
+                self._store = await asyncio.to_thread(self._load)
+            except OSError as error:
+                raise BackendUnavailableError(
+                    f"history could not be opened: {error}; free the missing resource"
+                ) from error
         return self._store
 
     async def append(self, changes: Sequence[Change]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -76,6 +77,7 @@ def _missing_home(settings: Settings) -> Path | None:
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:
     """Run a server or a worker until it ends."""
+    _raise_descriptor_limit()
     with long_runner() as runner:
         try:
             return runner.run(main)
@@ -83,6 +85,13 @@ def run_long(main: Coroutine[Any, Any, T]) -> T:
             log.error("worker exits: too many hung threads", error=str(error))
             log.flush()
             sys.exit(os.EX_SOFTWARE)
+
+
+def _raise_descriptor_limit() -> None:
+    """Let this process open as many files and sockets as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems refuse the limit that they report
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def long_runner() -> asyncio.Runner:

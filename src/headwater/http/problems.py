@@ -101,6 +101,9 @@ RULES: dict[type[BaseException], Rule] = {
         500, "damaged-record", "Record is damaged", ("context_id", "part")
     ),
     errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
+    request_errors.TooManyConnectionsError: Rule(
+        _UNAVAILABLE, "too-many-connections", "Too many connections"
+    ),
     request_errors.BacklogError: Rule(_UNAVAILABLE, "backlog", "Event backlog full"),
     errors.RecordingError: Rule(
         _UNAVAILABLE,

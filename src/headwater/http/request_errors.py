@@ -10,6 +10,7 @@ HeadwaterError
     ├── TooLargeError           the body exceeds the limit
     ├── MediaTypeError          the route does not accept the body's media type
     ├── TooManyRequestsError    the rate limit of the key is exceeded
+    ├── TooManyConnectionsError  the server has as many open connections as it may have
     └── BacklogError            too many events wait to be processed
 """
 
@@ -94,6 +95,16 @@ class TooManyRequestsError(RequestError):
         super().__init__(
             "this API key has exceeded its rate limit; wait and retry",
             retry_after=str(max(1, math.ceil(seconds))),
+        )
+
+
+class TooManyConnectionsError(RequestError):
+    """A connection refused because the server needs its other descriptors for the store."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the server has {limit} open connections, as many as its limit of open files allows; "
+            "close some and retry, or raise the limit with `ulimit -n` or LimitNOFILE="
         )
 
 

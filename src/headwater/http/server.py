@@ -24,6 +24,7 @@ from headwater.engine.worker import Worker
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
 from headwater.http.app import App, create_app, create_worker_app
+from headwater.http.connections import connection_limit, limited_protocol
 from headwater.http.problems import format_traceback
 from headwater.http.process_reports import WorkerProcesses
 from headwater.store.feature_store import FeatureStore
@@ -129,7 +130,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=limited_protocol(connection_limit()),
                 ws="none",
                 lifespan="off",
                 access_log=False,

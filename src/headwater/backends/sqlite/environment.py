@@ -60,7 +60,8 @@ class SqliteEnvironment:
 
     async def check_values(self) -> None:
         """Raise StoreLostError if the database was deleted or replaced while it was open."""
-        self.home.check_not_replaced()
+        with self.home.translated():
+            self.home.check_not_replaced()
 
     async def check_store(self) -> None:
         """Do nothing: values and history are in one folder and cannot be lost separately."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -12,7 +13,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import BackendError, ClosedError, ConfigError, HomeError, StoreLostError
+from headwater.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ClosedError,
+    ConfigError,
+    HomeError,
+    StoreLostError,
+)
 
 SCHEMA_VERSION = 5
 """The version of schema.sql; raise it with every change of the tables."""
@@ -47,6 +55,14 @@ def _file_id(file: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _has_free_descriptor() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
 
 
 class WriteLock:
@@ -200,23 +216,38 @@ class Home:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise HomeError in place of SQLite's errors."""
+        """Raise BackendError in place of errors of SQLite and of the file system."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self.translate(error) from error
 
-    def translate(self, error: sqlite3.Error) -> BackendError:
-        """Return the HomeError for an error of SQLite, with a remedy."""
+    def translate(self, error: sqlite3.Error | OSError) -> BackendError:
+        """Return the BackendError for an error of SQLite or of the file system, with a remedy."""
+        if isinstance(error, OSError):
+            return self.translate_os(error)
         # Only errors raised by SQLite itself, not by the Python module, have a name.
         name = vars(error).get("sqlite_errorname", "")
+        if name.startswith("SQLITE_CANTOPEN") and not _has_free_descriptor():
+            return self._no_descriptor(error)
         problem, remedy = next((p, r) for names, p, r in _PROBLEMS if name.startswith(names))
         return self._failure(problem.format(error), remedy, error)
 
     def translate_os(self, error: OSError) -> BackendError:
-        """Return the HomeError for an error of the file system."""
+        """Return the BackendError for an error of the file system."""
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return self._no_descriptor(error)
         remedy = "make it a writable folder with free space, or set HEADWATER_HOME to one"
         return self._failure(f"cannot be used: {error.strerror}", remedy, error)
+
+    def _no_descriptor(self, cause: Exception) -> BackendError:
+        """Return the error of a process that may not open another file for now."""
+        failure = BackendUnavailableError(
+            f"the store in {self.path} cannot be used: this process has too many open files; close "
+            "connections, or raise the limit with `ulimit -n` or LimitNOFILE="
+        )
+        failure.__cause__ = cause
+        return failure
 
     def _failure(self, problem: str, remedy: str, cause: Exception) -> BackendError:
         failure = HomeError(str(self.path), problem, remedy)

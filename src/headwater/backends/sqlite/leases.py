@@ -26,13 +26,14 @@ class SqliteLeases:
 
     async def register(self, worker: str, declared: Collection[str] = ()) -> None:
         if worker not in self._members:
-            self._members[worker] = Member(self._home.workers, worker)
+            with self._home.translated():
+                self._members[worker] = Member(self._home.workers, worker)
         await self._writer.run(lambda db: self._group_members.join(db, worker, declared))
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self.member(worker)
-        member.heartbeat()
         with self._home.translated():
+            member.heartbeat()
             listed = self._group_members.listed(self._home.reader.execute)
         current = current_of(listed.values())
         if current is None:
@@ -104,12 +105,14 @@ class SqliteLeases:
         )
 
     async def retire(self, worker: str) -> None:
-        self.member(worker).retire()
+        with self._home.translated():
+            self.member(worker).retire()
 
     async def deregister(self, worker: str) -> None:
         member = self._members.pop(worker, None)
         if member is not None:
-            member.close()
+            with self._home.translated():
+                member.close()
             await self._writer.run(lambda db: self._group_members.leave(db, worker))
 
     def member(self, worker: str) -> Member:

@@ -67,8 +67,10 @@ class Waker:
     def wake(self) -> None:
         now = time.monotonic()
         if now > self._list_again_at:
-            self._addresses = [str(path) for path in self._folder.glob("*.sock")]
-            self._list_again_at = now + _LIST_SECONDS
+            # The folder cannot be listed while the process has too many open files.
+            with suppress(OSError):
+                self._addresses = [str(path) for path in self._folder.glob("*.sock")]
+                self._list_again_at = now + _LIST_SECONDS
         for address in self._addresses:
             # The worker is dead, or its buffer is full, so it will wake up anyway.
             with suppress(OSError):

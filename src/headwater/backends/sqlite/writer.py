@@ -40,7 +40,8 @@ class _Queued(NamedTuple):
 
 
 # ValueError and OverflowError: a value that SQLite cannot bind, such as a lone surrogate.
-_FAILURES = (sqlite3.Error, HeadwaterError, ValueError, OverflowError)
+_SYSTEM_FAILURES = (sqlite3.Error, OSError)
+_FAILURES = (*_SYSTEM_FAILURES, HeadwaterError, ValueError, OverflowError)
 
 
 class Writer:
@@ -187,9 +188,12 @@ class Writer:
             if connection.in_transaction:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
-            failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
+            failure = self._translated(error)
             return [Settlement(queued.future, error=failure) for queued in batch]
         return answers
+
+    def _translated(self, error: Exception) -> Exception:
+        return self._home.translate(error) if isinstance(error, _SYSTEM_FAILURES) else error
 
     def _run_bulk_jobs(
         self, connection: sqlite3.Connection, batch: list[_Queued]
@@ -217,7 +221,7 @@ class Writer:
                 raise  # SQLite rolled back the whole transaction: a full disk, an I/O error
             connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
-            failure = self._home.translate(error) if isinstance(error, sqlite3.Error) else error
+            failure = self._translated(error)
             return Settlement(future, error=failure)
         connection.execute("RELEASE job")
         return Settlement(future, result)
