@@ -6,9 +6,10 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from headwater.core.logging import Outage, log
 from headwater.core.partitioning import assigned_partitions
@@ -23,11 +24,14 @@ from headwater.engine.scheduler import Scheduler
 from headwater.engine.watchdog import Watchdog
 from headwater.errors import (
     BackendError,
+    BackendUnavailableError,
     LeaseLostError,
     TooManyHungThreadsError,
     VersionConflictError,
 )
 from headwater.ports import Batch, Health, Outcome
+
+T = TypeVar("T")
 
 _MAX_HEARTBEAT_SECONDS = 0.5
 _MAINTENANCE_SECONDS = 5.0
@@ -98,12 +102,11 @@ class Worker:
         >>> worker.stop()
         >>> await running
         """
-        engine = await self._runtime.open()
+        engine = await self.open()
         if not self._draining:
             await engine.refresh.check_queries()
-            await report_changes(engine)
         scheduler = Scheduler(engine, self._outage)
-        await self._register(engine)
+        await self._retry(partial(self._register, engine), "registering failed; retrying")
         log.info("worker started", worker=self.name)
         log.flush()
         release = True
@@ -144,18 +147,39 @@ class Worker:
         self._draining = True
         await self.run()
 
+    async def open(self) -> Engine:
+        """Open the store; while one of its servers is unavailable, wait and try again.
+
+        >>> engine = await Worker(store).open()
+        """
+        return await self._retry(
+            self._runtime.open, "opening the store failed; retrying", BackendUnavailableError
+        )
+
     async def _register(self, engine: Engine) -> None:
+        if not self._draining:
+            await report_changes(engine)
+        await engine.backends.leases.register(self.name, engine.registry.runs())
+
+    async def _retry(
+        self,
+        step: Callable[[], Awaitable[T]],
+        problem: str,
+        passing: type[BackendError] = BackendError,
+    ) -> T:
+        """Take a step of the start, again after each passing error."""
         while True:
             try:
-                await engine.backends.leases.register(self.name, engine.registry.runs())
-            except BackendError as error:
-                if self._stopping.is_set():
+                result = await step()
+            except passing as error:
+                if self._draining or self._stopping.is_set():
                     raise
-                self._outage.report("error", "registering failed; retrying", error, "register")
+                self._outage.report("error", problem, error, "start")
+                log.flush()
                 await asyncio.sleep(_BACKEND_PAUSE)
             else:
-                self._outage.recovered("register")
-                return
+                self._outage.recovered("start")
+                return result
 
     async def _read(self, engine: Engine, group: asyncio.TaskGroup) -> None:
         """Start the next batches of idle lanes until stopped."""

@@ -70,7 +70,11 @@ async def serve_worker(
     port: int | None,
     on_ready: Callable[[str | None], None] | None = None,
 ) -> None:
-    """Run a worker and serve its metrics and probes, if it has a port, until a stop signal."""
+    """Run a worker and serve its metrics and probes, if it has a port, until a stop signal.
+
+    While a server of the store is unavailable, it waits: a worker has nothing else to do.
+    """
+    await worker.open()
     if port is not None:
         await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
         return
