@@ -119,6 +119,7 @@ def test_a_context_without_an_sla_is_shown_as_not_checked(folder: Path, run: Run
 
 
 def test_values_that_json_cannot_represent_are_shown_in_tags(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(DESK.replace("question: str", "question"))
     values = (math.nan, {None: 1}, None)
     kept = [assemble(folder, question=value) for value in values]  # type: ignore[arg-type]
     shown = [run("context", "show", made.context_id).out for made in kept]

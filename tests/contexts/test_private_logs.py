@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from headwater import ContextItem, FeatureStore, context, entity, feature, retriever
+from headwater import (
+    ContextItem,
+    FeatureStore,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
+from headwater.declarations import Overrides
+from headwater.errors import ContextFailedError
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -17,8 +27,8 @@ from tests.engine.support import records
 SECRETS = {"user_id": "ada-lovelace", "question": "what of my diagnosis?"}
 
 
-def desk(store: FeatureStore) -> None:
-    """Contexts that fail, each in another way."""
+def desk(store: FeatureStore) -> type:
+    """Declare contexts that fail, each in another way; return the entity."""
 
     @entity(store)
     class User:
@@ -46,6 +56,7 @@ def desk(store: FeatureStore) -> None:
         return ContextItem.template("{age}")
 
     declare_odd(store)
+    return User
 
 
 def declare_odd(store: FeatureStore) -> None:
@@ -122,3 +133,96 @@ async def test_the_cause_of_a_private_failure_has_file_line_and_function(
     assert all(line.startswith(f"  {__file__}:") for line in places)
     assert all(int(line.split(":")[-1].split()[0]) > function for line in places)
     assert len(places) == 2
+
+
+def declare_callers(store: FeatureStore) -> None:
+    """Declare a handler for each kind of failure, and a schedule: all call with a secret."""
+    user = desk(store)
+    question = SECRETS["question"]
+
+    async def calls(name: str) -> str:
+        return (await store.assemble(name, SECRETS)).content
+
+    async def calls_with_an_invalid_option(name: str) -> str:
+        options = Overrides(interaction_ref=question)  # type: ignore[arg-type]
+        return (await store.assemble("of_its_own", SECRETS, options)).content
+
+    async def hides_the_cause(name: str) -> str:
+        try:
+            return await calls("of_its_own")
+        except ContextFailedError as error:
+            raise RuntimeError(str(error)) from error
+
+    kinds = {
+        **dict.fromkeys(CONTEXTS, calls),
+        "of_an_option": calls_with_an_invalid_option,
+        "of_another_error": hides_the_cause,
+    }
+    for name, call in kinds.items():
+        declare_handler(user, name, call)
+    declare_schedule(user, calls)
+
+
+def declare_handler(user: type, name: str, call: Callable[[str], Awaitable[str]]) -> None:
+    async def handled(user_id: str, event: ServiceEvent) -> str:
+        return await call(name)
+
+    feature(entity=user, name=f"handled_{name}", trigger="asked", max_retries=0)(handled)
+
+
+def declare_schedule(user: type, call: Callable[[str], Awaitable[str]]) -> None:
+    @feature(entity=user, trigger="asked")
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @feature(entity=user, refresh="1h", materialize=True)
+    async def scheduled(user_id: str) -> str:
+        return await call("of_a_search")
+
+
+@pytest.mark.both_environments
+async def test_failures_inside_handlers_and_schedules_leave_no_input_in_logs_or_dead_letters(
+    settings: Settings,
+    clock: ManualClock,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    private: bool,
+) -> None:
+    chosen = settings.replace(record={"include_content": not private})
+    async with FeatureStore(settings=chosen, clock=clock) as store:
+        declare_callers(store)
+        await store.publish("asked", "u1")
+        await store.drain()
+        clock.advance("1h")
+        await store.drain()
+        letters = await store.dead_letters.list()
+    assert len(letters) == len(CONTEXTS) + 2
+    said = capsys.readouterr().err
+    (refreshed,) = records(said, "refresh failed")
+    written = [*(letter.error + letter.traceback for letter in letters), refreshed["error"]]
+    for text in [*written, said]:
+        assert not private or not any(secret in text for secret in SECRETS.values())
+    assert private or all(any(s in text for s in SECRETS.values()) for text in written)
+    for letter in letters:
+        assert __file__ in letter.traceback
+        assert "Error" in letter.error
+
+
+async def test_a_handlers_own_error_keeps_its_message(
+    settings: Settings, clock: ManualClock
+) -> None:
+    chosen = settings.replace(record={"include_content": False})
+    async with FeatureStore(settings=chosen, clock=clock) as store:
+
+        @entity(store)
+        class User:
+            user_id: str
+
+        @feature(entity=User, trigger="bought", max_retries=0)
+        async def item(user_id: str, event: ServiceEvent) -> str:
+            return str(event.payload["item"])
+
+        await store.publish("bought", "u1")
+        await store.drain()
+        (letter,) = await store.dead_letters.list()
+    assert letter.error == "KeyError: 'item'"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
-import traceback
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
-from types import TracebackType
 
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
@@ -16,18 +12,16 @@ from headwater.core.values import ServiceEvent, with_own_payload
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
-    FeatureValueError,
     FunctionRaisedError,
     HeadwaterError,
     RecordingError,
 )
 from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
+from headwater.features.failure_texts import FailureTexts
 from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
 from headwater.ports import DeadLetter, Delivery, Failure, Handled
-
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class EventHandlers:
@@ -41,6 +35,7 @@ class EventHandlers:
         self._breakers = CircuitBreakers(worker.breaker_threshold)
         self._budget_micros = round(worker.retry_budget * 1_000_000)
         self._budgets: dict[int, RetryBudget] = {}
+        self._texts = FailureTexts(private=not services.settings.record.include_content)
 
     async def handle(self, state: BatchState, delivery: Delivery, slot: Slot) -> Handled:
         """Run every feature that the event triggers, one after the other, in declared order."""
@@ -89,7 +84,13 @@ class EventHandlers:
             error = result
         if not is_permanent(error):
             self._breakers.record_failure(feature.name)
-        return attempts, _failure(feature, error, attempts, first_failed_at)
+        return attempts, Failure(
+            feature.name,
+            self._texts.message(error),
+            self._texts.traceback(error),
+            attempts,
+            first_failed_at,
+        )
 
     def _may_retry(self, feature: FeatureDef, error: Exception) -> bool:
         return not (is_permanent(error) or self._breakers.is_open(feature.name))
@@ -139,29 +140,6 @@ def _undeclared(feature: str, now: datetime) -> Failure:
     """Return the failure of a redriven event whose feature is gone: it must not be lost."""
     return Failure(
         feature, "no declared feature of this name is triggered by the event", "", 1, now
-    )
-
-
-def _own_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the user's function on; None if the error is not raised in it."""
-    frames = error.__traceback__
-    while frames and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-        frames = frames.tb_next
-    return frames
-
-
-def _failure(
-    feature: FeatureDef, error: Exception, attempts: int, first_failed_at: datetime
-) -> Failure:
-    # The message of a FeatureValueError says it all; its cause is in the codec.
-    chain = not isinstance(error, FeatureValueError)
-    lines = traceback.format_exception(type(error), error, _own_frames(error), chain=chain)
-    return Failure(
-        feature.name,
-        f"{type(error).__name__}: {error}",
-        "".join(lines),
-        attempts,
-        first_failed_at,
     )
 
 

@@ -32,6 +32,7 @@ from headwater.errors import (
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.cells import make_cell, make_change
+from headwater.features.failure_texts import FailureTexts
 from headwater.features.frame import Frame
 from headwater.features.services import Services
 from headwater.ports import (
@@ -73,6 +74,7 @@ class Refresh:
         self._concurrency = services.settings.worker.concurrency
         self._group = services.settings.worker.consumer_group
         self._running: dict[tuple[str, int], _Run] = {}
+        self._texts = FailureTexts(private=not services.settings.record.include_content)
 
     async def handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
         """Run a tick, or the next page of one."""
@@ -94,7 +96,8 @@ class Refresh:
             except BackendError:
                 raise  # the batch runs again, as for any event
             except HeadwaterError as error:
-                failure = str(error)
+                hidden = self._texts.is_hidden(error)
+                failure = type(error).__name__ if hidden else str(error)
                 log.error("refresh failed", feature=feature.name, error=failure)
         handled = Handled(
             delivery.event,
@@ -152,10 +155,10 @@ class Refresh:
                         raise  # the batch runs again, as for any event
                     except FunctionRaisedError as error:
                         failed.append(entity_id)
-                        _report(feature, entity_id, error.raised)
+                        self._report(feature, entity_id, error.raised)
                     except HeadwaterError as error:
                         failed.append(entity_id)
-                        _report(feature, entity_id, error)
+                        self._report(feature, entity_id, error)
 
         await run_concurrently(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PAGE else None
@@ -192,9 +195,13 @@ class Refresh:
             await self._online.put(written)
             count += len(written)
         for entity_id, error in refused[:_MAX_REPORTED_ROWS]:
-            _report(feature, entity_id, error)
+            self._report(feature, entity_id, error)
         total = len(changes) + len(refused)
         return count, f"failed for {len(refused)} of {total} rows" if refused else ""
+
+    def _report(self, feature: FeatureDef, entity_id: str, error: Exception) -> None:
+        problem = self._texts.message(error)
+        log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
 
     async def check_queries(self) -> None:
         """Prepare the queries of all features.
@@ -221,11 +228,6 @@ class Refresh:
     async def _already_online(self, changes: Sequence[Change]) -> list[Change]:
         cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
         return [change for change, values in zip(changes, cells, strict=True) if values]
-
-
-def _report(feature: FeatureDef, entity_id: str, error: Exception) -> None:
-    problem = f"{type(error).__name__}: {error}"
-    log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
 
 
 def _changes(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from headwater import errors
 from headwater.core.logging import log
+from headwater.core.tracebacks import format_traceback
 from headwater.http import request_errors
 from headwater.http.responses import ApiResponse
 
@@ -167,23 +166,3 @@ def log_problem(error: Exception, method: str, route: str, *, private: bool) -> 
     if not isinstance(error, errors.BackendError):
         fields["traceback"] = format_traceback(error, private=private)
     log.error("request failed", **fields)
-
-
-def format_traceback(error: BaseException, *, private: bool) -> str:
-    """Return a traceback; if ``private``, only types and places.
-
-    The message of an exception in user code may contain its arguments or the values it read.
-    """
-    return "".join(_places(error, set()) if private else traceback.format_exception(error))
-
-
-def _places(error: BaseException, seen: set[int]) -> Iterator[str]:
-    seen.add(id(error))
-    yield f"{type(error).__module__}.{type(error).__qualname__}\n"
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        yield f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}\n"
-    cause = error.__context__ if error.__cause__ is None else error.__cause__
-    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    for other in (cause, *members):
-        if other is not None and id(other) not in seen:
-            yield from _places(other, seen)
