@@ -114,13 +114,14 @@ class EventBus:
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
+    if not any([result.conflict for result in results]):
+        return
     conflicts = [
         EventConflict(index, event.entity_id, event.event_id, result.conflict)
         for index, (event, result) in enumerate(zip(events, results, strict=True))
         if result.conflict
     ]
-    if conflicts:
-        raise EventConflictError(conflicts, len(events))
+    raise EventConflictError(conflicts, len(events))
 
 
 class RecordVerbs:
