@@ -139,6 +139,7 @@ def test_the_public_names_are_these() -> None:
         "Graph",
         "HeadwaterError",
         "Health",
+        "InputLineage",
         "ItemLineage",
         "LoggedEvent",
         "NestedLineage",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headwater.records.lineage import ContextTrace as ContextTrace
     from headwater.records.lineage import FeatureLineage as FeatureLineage
     from headwater.records.lineage import FreshnessViolation as FreshnessViolation
+    from headwater.records.lineage import InputLineage as InputLineage
     from headwater.records.lineage import ItemLineage as ItemLineage
     from headwater.records.lineage import NestedLineage as NestedLineage
     from headwater.records.lineage import PastContext as PastContext
@@ -81,6 +82,7 @@ _PUBLIC = {
         "ContextTrace",
         "FeatureLineage",
         "FreshnessViolation",
+        "InputLineage",
         "ItemLineage",
         "NestedLineage",
         "PastContext",

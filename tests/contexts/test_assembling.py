@@ -495,6 +495,21 @@ async def broken(store: FeatureStore) -> Callable[[], Awaitable[Context]]:
     return made
 
 
+async def test_a_refusal_that_cannot_be_recorded_has_no_id(store: FeatureStore, user: type) -> None:
+    await broken(store)
+
+    @context(store, freshness_sla="5m", freshness_strict=True)
+    async def strict(user_id: str) -> ContextItem:
+        return ContextItem.template("{plan}")
+
+    before = metric("headwater_contexts_unrecorded_total")
+    with pytest.raises(FreshnessSLAError) as caught:
+        await strict("u1")
+    assert caught.value.context_id is None
+    assert "recorded" not in str(caught.value)
+    assert metric("headwater_contexts_unrecorded_total") == before + 1
+
+
 async def test_a_log_that_fails_does_not_fail_the_assembly(
     store: FeatureStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -301,7 +301,29 @@ async def test_a_strict_context_refuses_stale_values(
         await made("u1")
     (violation,) = caught.value.violations
     assert (violation.name, violation.age_ms, violation.sla_ms) == ("plan", 360_000, 300_000)
-    assert len((await store.list_contexts()).contexts) == 1
+
+
+async def test_a_strict_refusal_is_recorded(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    made = declared(store, strict=True)
+    await visit(store)
+    returned = await made("u1")
+    clock.advance("6m")
+    with pytest.raises(FreshnessSLAError) as caught:
+        await made("u1")
+    ref = caught.value.context_id
+    assert ref is not None
+    assert f"the refusal is recorded as {ref}" in str(caught.value)
+    refused = await store.get_context_at(ref)
+    assert (refused.freshness_status, refused.is_fresh) == ("refused", False)
+    assert refused.freshness_violations == caught.value.violations
+    assert refused.inputs == {"user_id": "u1"}
+    assert (await store.records.verify(ref)).ok
+    listed = (await store.list_contexts(freshness_status="refused")).contexts
+    assert [each.context_id for each in listed] == [ref]
+    found = (await store.records.find(feature="plan", entity_id="u1")).contexts
+    assert [each.context_id for each in found] == [ref, returned.context_id]
 
 
 async def test_missing_values_and_defaults_violate(store: FeatureStore, user: type) -> None:
@@ -333,10 +355,12 @@ async def test_a_value_computed_from_a_default_is_a_violation(
         return ContextItem.template("{rank} {blurb}")
 
     ctx = await made("unknown")
-    assert {(v.name, v.reason) for v in ctx.freshness_violations} == {
-        ("rank", "default"),
-        ("blurb", "default"),
-    }
+    (violation,) = ctx.freshness_violations
+    assert (violation.name, violation.reason, violation.used_by) == ("visits", "default", "blurb")
+    assert [(read.feature, read.fresh) for read in ctx.lineage.features] == [
+        ("blurb", False),
+        ("rank", False),
+    ]
 
 
 async def test_a_value_that_is_composed_or_computed_is_as_old_as_its_oldest_input(
@@ -363,10 +387,13 @@ async def test_a_value_that_is_composed_or_computed_is_as_old_as_its_oldest_inpu
     await store.publish("move", "u1")
     await store.drain()
     ctx = await made("u1")
-    assert {(v.name, v.age_ms, v.reason) for v in ctx.freshness_violations} == {
-        ("blurb", 360_000, "stale"),
-        ("advice", 360_000, "stale"),
-    }
+    assert [(read.feature, read.age_ms, read.rule) for read in ctx.lineage.features] == [
+        ("advice", 360_000, "inputs"),
+        ("blurb", 360_000, "inputs"),
+    ]
+    (violation,) = ctx.freshness_violations
+    assert (violation.name, violation.used_by) == ("plan", "advice")
+    assert (violation.age_ms, violation.reason) == (360_000, "stale")
 
 
 async def test_a_value_computed_just_now_is_fresh(store: FeatureStore, user: type) -> None:
@@ -534,12 +561,31 @@ async def test_a_feature_computed_from_a_context_is_as_old_as_its_reads(
     assert [v.reason for v in (await outer("unknown")).freshness_violations] == ["default"]
 
 
-async def test_dropped_items_count_as_well(
+async def test_a_feature_only_in_a_dropped_item_does_not_fail_a_strict_context(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @context(store, freshness_sla="5m", freshness_strict=True, max_tokens=6)
+    async def made(user_id: str, items: list[str]) -> list[ContextItem]:
+        return [ContextItem("kept", required=True), *map(ContextItem.template, items)]
+
+    await visit(store)
+    clock.advance("6m")
+    ctx = await made("u1", ["{plan} " * 9])
+    assert (ctx.content, ctx.freshness_status) == ("kept", "guaranteed")
+    (read,) = ctx.lineage.features
+    assert (read.feature, read.used, read.fresh, read.age_ms) == ("plan", False, False, 360_000)
+    assert ctx.lineage.stalest_ms is None
+    with pytest.raises(FreshnessSLAError):
+        await made("u1", ["{plan}", "{plan} " * 9])
+
+
+async def test_a_feature_that_the_function_reads_counts_also_if_its_item_is_dropped(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @context(store, freshness_sla="5m", max_tokens=3)
     async def made(user_id: str) -> list[ContextItem]:
-        return [ContextItem("kept", required=True), ContextItem.template("{plan} " * 9)]
+        plan = await store.get_feature("plan", user_id)
+        return [ContextItem("kept", required=True), ContextItem(f"{plan} " * 9)]
 
     await visit(store)
     clock.advance("6m")

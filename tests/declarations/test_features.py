@@ -64,11 +64,14 @@ def test_every_option_is_kept(store: FeatureStore, user: type) -> None:
         default=0,
         ttl="1.5h",
         order="event_time",
+        freshness="caught_up",
+        freshness_sla="1d",
     )(of_event)
     kept = runtime_of(store).registry.features["spend"]
     assert kept.triggers == ("purchase", "refund")
     assert (kept.max_retries, kept.default, kept.order) == (5, 0, "event_time")
     assert kept.ttl == timedelta(minutes=90)
+    assert (kept.freshness, kept.freshness_sla) == ("caught_up", timedelta(days=1))
 
 
 def test_durations_are_timedeltas_or_texts(store: FeatureStore, user: type) -> None:
@@ -122,6 +125,12 @@ def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None
         ({"sql": "SELECT 1"}, "sql needs refresh"),
         ({"max_retries": 3}, "max_retries needs trigger"),
         ({"order": "event_time"}, "order needs trigger"),
+        (
+            {"freshness": "caught_up"},
+            "freshness needs trigger or refresh: a value that is computed",
+        ),
+        ({"trigger": "x", "freshness": "new"}, "freshness must be one of age, caught_up"),
+        ({"freshness_sla": "5 minutes"}, "freshness_sla: '5 minutes' is not a duration"),
         ({"trigger": "x", "sql": "SELECT 1"}, "sql and trigger cannot be combined"),
         ({"trigger": "x", "refresh": "5m"}, "refresh and trigger cannot be combined"),
         ({"trigger": "x", "template": "x"}, "template and trigger cannot be combined"),

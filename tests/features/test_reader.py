@@ -373,7 +373,13 @@ async def test_a_composed_or_computed_value_is_as_old_as_its_oldest_input(
     (row,) = await store.get_feature_values(["both", "added"], ["u1"])
     provenance = frozenset(("feature", "User", name, "u1") for name in ("first", "second"))
     assert row["both"] == FeatureValue("1 and 2", oldest, "computed", None, provenance)
-    assert row["added"] == FeatureValue(3, oldest, "computed", None, provenance)
+    computed = row["added"]
+    assert (computed.value, computed.as_of, computed.source) == (3, oldest, "computed")
+    assert computed.provenance == provenance
+    assert [(each.feature, each.value.value) for each in computed.inputs] == [
+        ("first", 1),
+        ("second", 2),
+    ]
 
 
 @pytest.mark.both_environments
@@ -651,7 +657,9 @@ async def test_a_value_computed_from_a_default_has_no_age_and_is_not_stored(
 
     (row,) = await store.get_feature_values(["tier"], ["u1"])
     provenance = frozenset({("feature", "User", "spent", "u1")})
-    assert row["tier"] == FeatureValue("new", None, "computed", None, provenance)
+    tier_value = row["tier"]
+    assert (tier_value.value, tier_value.as_of, tier_value.source) == ("new", None, "computed")
+    assert tier_value.provenance == provenance
     await store.publish("buy", "u1")
     await store.drain()
     assert await store.get_feature("tier", "u1") == "gold"

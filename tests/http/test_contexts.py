@@ -212,7 +212,8 @@ async def test_defaults_degrade_freshness_and_are_named(client: httpx.AsyncClien
     answer = await assembled(client)
     assert answer["freshness_status"] == "degraded"
     (violation,) = answer["freshness_violations"]
-    assert (violation["name"], violation["reason"]) == ("blurb", "default")
+    assert (violation["name"], violation["reason"]) == ("total_spend", "default")
+    assert violation["used_by"] == "blurb"
     assert answer["meta"]["freshness_violations"] == answer["freshness_violations"]
 
 
@@ -232,8 +233,11 @@ async def test_a_strict_context_that_is_not_fresh_is_a_422_with_its_violations(
             "age_ms": None,
             "sla_ms": 1000,
             "reason": "default",
+            "used_by": None,
         }
     ]
+    refused = (await client.get(f"/v1/context/{problem['context_id']}")).json()
+    assert (refused["name"], refused["freshness_status"]) == ("strict", "refused")
 
 
 async def test_required_items_that_do_not_fit_are_a_422(client: httpx.AsyncClient) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 from headwater.records.core import (
     Core,
     Definition,
+    FeatureInput,
     FeatureRead,
     Freshness,
     IndexRead,
@@ -159,7 +160,7 @@ def _features() -> tuple[FeatureRead, ...]:
         "visits": 2**64,
         "nickname": None,
     }
-    return tuple(
+    reads = tuple(
         FeatureRead(
             feature=name,
             entity="User",
@@ -167,11 +168,49 @@ def _features() -> tuple[FeatureRead, ...]:
             value=value,
             as_of=None if value is None else NOON - timedelta(seconds=2),
             written_at=None if value is None else NOON - timedelta(seconds=1),
-            age_ms=None if value is None else 2_000,
             source="missing" if value is None else "online",
+            rule="age",
+            current_at=None,
+            age_ms=None if value is None else 2_000,
+            sla_ms=300_000,
             fresh=value is not None,
+            used=True,
         )
         for name, value in values.items()
+    )
+    return (*reads, _composed())
+
+
+def _composed() -> FeatureRead:
+    value = FeatureInput(
+        feature="orders",
+        entity="User",
+        entity_id="u/1~",
+        value=3,
+        as_of=NOON - timedelta(days=1),
+        written_at=NOON - timedelta(days=1),
+        source="online",
+        rule="caught_up",
+        current_at=NOON,
+        age_ms=0,
+        sla_ms=60_000,
+        fresh=True,
+    )
+    return FeatureRead(
+        feature="blurb",
+        entity="User",
+        entity_id="u/1~",
+        value="3 orders",
+        as_of=value.as_of,
+        written_at=None,
+        source="computed",
+        rule="inputs",
+        current_at=NOON,
+        age_ms=0,
+        sla_ms=300_000,
+        fresh=True,
+        used=False,
+        inputs=(value,),
     )
 
 

@@ -105,18 +105,14 @@ CONTEXTS_UNRECORDED = Counter(
 
 def count_context(context: Context | FreshnessSLAError | RecordingError) -> None:
     """Count a context that was assembled or refused, and log its warnings."""
-    if isinstance(context, RecordingError):
-        CONTEXTS_UNRECORDED.inc()
-        return
-    violations: Sequence[FreshnessViolation] = (
-        context.violations
-        if isinstance(context, FreshnessSLAError)
-        else context.freshness_violations
-    )
-    for violation in violations:
-        CONTEXT_VIOLATIONS.labels(violation.name).inc()
     if isinstance(context, FreshnessSLAError):
+        _count_violations(context.violations)
+    if not isinstance(context, Context):
+        if isinstance(context, RecordingError) or context.context_id is None:
+            CONTEXTS_UNRECORDED.inc()
         return
+    violations = context.freshness_violations
+    _count_violations(violations)
     CONTEXTS.labels(context.freshness_status).inc()
     if context.lineage.stalest_ms is not None:
         STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
@@ -136,6 +132,11 @@ def count_context(context: Context | FreshnessSLAError | RecordingError) -> None
             context_id=context.context_id,
             violations=[f"{v.name}: {v.reason}" for v in violations],
         )
+
+
+def _count_violations(violations: Sequence[FreshnessViolation]) -> None:
+    for violation in violations:
+        CONTEXT_VIOLATIONS.labels(violation.name).inc()
 
 
 class ObservedBus:

@@ -126,10 +126,14 @@ def _source(item: ItemTrace) -> str:
 def _print_reads(trace: ContextTrace) -> None:
     _print_rows(
         "Features",
-        ("feature", "entity id", "value", "source", "age", "as of", "fresh"),
+        ("feature", "entity id", "value", "source", "rule", "age", "as of", "fresh"),
         [
-            (f.feature, f.entity_id, f.value, f.source, span_text(f.age_ms), f.as_of, f.fresh)
-            for f in trace.features
+            (name, f.entity_id, f.value, f.source, f.rule, span_text(f.age_ms), f.as_of, f.fresh)
+            for read in trace.features
+            for name, f in [
+                (read.feature if read.used else f"{read.feature} (dropped)", read),
+                *((f"  {each.feature}", each) for each in read.inputs),
+            ]
         ],
     )
     _print_rows(
@@ -167,9 +171,17 @@ def _print_reads(trace: ContextTrace) -> None:
 def _print_violations(trace: ContextTrace) -> None:
     _print_rows(
         "Not fresh",
-        ("kind", "name", "entity id", "reason", "age"),
+        ("kind", "name", "used by", "entity id", "reason", "age", "SLA"),
         [
-            (v.kind, v.name, v.entity_id, v.reason, span_text(v.age_ms))
+            (
+                v.kind,
+                v.name,
+                v.used_by,
+                v.entity_id,
+                v.reason,
+                span_text(v.age_ms),
+                span_text(v.sla_ms),
+            )
             for v in trace.freshness_violations
         ],
     )

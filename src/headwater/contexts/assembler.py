@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import compress
 from typing import Any, get_args
 
 import msgspec
@@ -20,6 +22,7 @@ from headwater.contexts.recorder import Recorder
 from headwater.contexts.tokens import Tokenizer, tokenizer_for
 from headwater.core.clock import to_micros
 from headwater.core.templates import as_text
+from headwater.core.values import TrackedFeature
 from headwater.declarations import ContextDef, ContextItem, Overrides, reference
 from headwater.declarations.contexts import Limit
 from headwater.errors import (
@@ -33,7 +36,7 @@ from headwater.errors import (
     UnknownReferenceError,
 )
 from headwater.features.frame import calling, current_frame, current_reads, tracking
-from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedContext
+from headwater.features.read_tracking import OnFailure, Reads, TrackedContext
 from headwater.features.reader import Reader
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
@@ -86,25 +89,33 @@ class Assembler:
             raise ContextFailedError(definition.name, error) from error
 
     async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
-        reads = ReadTracker()
+        reads = Reads()
         with OnFailure(lambda: current_reads().track_all(reads)):
             result = await self._assemble(bound, request, reads)
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env)
-            self._check_fresh(core)
+            if core.freshness.status == "refused":
+                raise await self._refusal(core, reads)
             context = await self._record(core, reads)
-        tracked = TrackedContext(context, reads.oldest, reads.incomplete, reads.provenance)
+        used = list(compress(reads.features, result.used))
+        moments = reads.current_at(used, result.created_at)
+        tracked = TrackedContext(context, moments.oldest, moments.incomplete, reads.provenance)
         current_reads().track_context(tracked)
         self._counted(context)
         return context
 
-    def _check_fresh(self, core: Core) -> None:
-        if core.freshness.violations and core.policy.freshness_strict:
-            refusal = FreshnessSLAError(core.context.name, violations_of(core))
-            self._counted(refusal)
-            raise refusal
+    async def _refusal(self, core: Core, reads: Reads) -> FreshnessSLAError:
+        """Record that a strict context was refused, and return the error."""
+        record, recorded = self._recorder.seal(core), False
+        with suppress(RecordingError):  # there is no context to hold back
+            recorded = await self._recorder.store(core, record, reads.provenance)
+        refusal = FreshnessSLAError(
+            core.context.name, violations_of(core), core.context_id if recorded else None
+        )
+        self._counted(refusal)
+        return refusal
 
-    async def _record(self, core: Core, reads: ReadTracker) -> Context:
+    async def _record(self, core: Core, reads: Reads) -> Context:
         """Seal and store the record."""
         record = self._recorder.seal(core)
         try:
@@ -147,27 +158,36 @@ class Assembler:
             load_prices(model)
 
     async def _assemble(
-        self, bound: inspect.BoundArguments, request: AssemblyRequest, reads: ReadTracker
+        self, bound: inspect.BoundArguments, request: AssemblyRequest, reads: Reads
     ) -> AssemblyResult:
         """Call the function and fit its items into the budget."""
         definition = request.definition
         await self._load(definition.model)
         started_at, began = self._clock.now(), time.perf_counter()
         with tracking(reads):
-            items = await self._render(await self._call(bound, request), request)
+            returned = await self._call(bound, request)
+            first = len(reads.features)
+            items = await self._render(returned, request)
+            of_templates = range(first, len(reads.features))
             _track_sources(items, reads)
         reads.close()
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
         fitted = await _fit(candidates, request.policy, tokenizer)
         now = self._clock.now()
+        used = _used(reads.features, of_templates, items, fitted)
         return AssemblyResult(
             request=request,
             reads=reads,
+            used=used,
             items=items,
             tokenizer=tokenizer,
             fitted=fitted,
-            freshness=check_freshness(reads, request.sla_ms, now, self._present_loss(definition)),
+            freshness=check_freshness(
+                *(reads, list(compress(reads.features, used)), request.sla_ms, now),
+                strict=definition.freshness_strict,
+                loss=self._present_loss(definition),
+            ),
             cost_nano_usd=cost_nano_usd(definition.model, fitted.tokens, now, self._rates),
             started_at=started_at,
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
@@ -299,7 +319,28 @@ def _filled(parameters: Mapping[str, inspect.Parameter], arguments: Sequence[Any
     return positional[: len(arguments)]
 
 
-def _track_sources(items: Sequence[ContextItem], reads: ReadTracker) -> None:
+def _used(
+    features: Sequence[TrackedFeature],
+    of_templates: range,
+    items: Sequence[ContextItem],
+    fitted: Fitted,
+) -> list[bool]:
+    """Return for each feature whether the text may depend on it.
+
+    A feature is unused if only templates read it, and all their items were dropped.
+    """
+    emitted = {
+        name
+        for item, choice in zip(items, fitted.choices, strict=True)
+        if item.parsed is not None and choice.decision != "dropped"
+        for name in item.parsed.references
+    }
+    return [
+        place not in of_templates or read.feature in emitted for place, read in enumerate(features)
+    ]
+
+
+def _track_sources(items: Sequence[ContextItem], reads: Reads) -> None:
     """Track the contexts whose text was used here but which were assembled earlier."""
     known = {tracked.context.context_id for tracked in reads.contexts}
     for source in (item.source for item in items):
@@ -314,7 +355,7 @@ def _tracked(context: Context) -> TrackedContext:
     return TrackedContext(
         context,
         oldest=context.created_at - timedelta(milliseconds=lineage.stalest_ms or 0),
-        incomplete=any(read.as_of is None for read in lineage.features)
+        incomplete=any(read.used and read.age_ms is None for read in lineage.features)
         or any(search.failed for search in lineage.retrievers)
         or any(inner.freshness_status == "degraded" for inner in lineage.contexts),
         provenance={("feature", r.entity, r.feature, str(r.entity_id)) for r in lineage.features},

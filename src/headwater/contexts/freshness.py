@@ -1,32 +1,44 @@
-"""The freshness of a context: compare the age of every value read with the SLA. Pure."""
+"""The freshness of a context: judge every value that it used by its rule and its SLA. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from headwater.core.values import FeatureValue, TrackedFeature
 from headwater.errors import StoreLostError
-from headwater.features.read_tracking import ReadTracker, TrackedContext, TrackedFeature
+from headwater.features.read_tracking import Moments, Reads, TrackedContext, judged
 from headwater.records.core import Freshness, Violation
-from headwater.records.lineage import ViolationReason
+from headwater.records.lineage import FreshnessStatus, ViolationReason
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_freshness(
-    reads: ReadTracker, sla_ms: int | None, now: datetime, loss: StoreLostError | None = None
+    reads: Reads,
+    used: Sequence[TrackedFeature],
+    sla_ms: int | None,
+    now: datetime,
+    *,
+    strict: bool,
+    loss: StoreLostError | None = None,
 ) -> Freshness:
-    """Compare everything that was read with the SLA; without an SLA everything is fresh.
+    """Compare everything that was used with its SLA; without an SLA everything is fresh.
 
     What was read of a store that lost its data is never fresh.
     """
-    violations = () if sla_ms is None else tuple(_violations(reads, sla_ms, now))
-    if loss is not None:
-        violations = (_lost(loss, sla_ms), *violations)
+    violations = (
+        *(() if loss is None else (_lost(loss, sla_ms),)),
+        *_feature_violations(used, sla_ms, now),
+        *(() if sla_ms is None else _other_violations(reads, sla_ms, now)),
+    )
+    status: FreshnessStatus = "guaranteed"
+    if violations:
+        status = "refused" if strict else "degraded"
     return Freshness(
-        status="degraded" if violations else "guaranteed",
+        status=status,
         sla_ms=sla_ms,
-        stalest_ms=age_ms(reads.oldest, now),
+        stalest_ms=age_ms(_stalest(reads, used), now),
         violations=violations,
     )
 
@@ -40,18 +52,22 @@ def age_ms(moment: datetime | None, now: datetime) -> int | None:
     return None if moment is None else max(0, -((moment - now) // _MILLISECOND))
 
 
-def feature_reason(
-    read: TrackedFeature, sla_ms: int | None, now: datetime
-) -> ViolationReason | None:
-    """Return why a feature's value violates the SLA, or None if it does not."""
-    if sla_ms is None:
-        return None
-    if read.value.source == "missing":
-        return "missing"
-    # A value computed from a default has no event time, so its freshness cannot be shown.
-    if read.value.source == "default" or read.value.as_of is None:
-        return "default"
-    return reason(read.value.as_of, sla_ms, now)
+def is_fresh(read: TrackedFeature, sla_ms: int | None, now: datetime) -> bool:
+    """Return whether a value and its inputs meet their SLAs."""
+    if not read.value.inputs:
+        sla_ms = sla_ms if read.sla_ms is None else read.sla_ms
+        return _value_reason(read.value, sla_ms, now) is None
+    return all(_value_reason(each.value, sla, now) is None for each, sla in judged(read, sla_ms))
+
+
+def moment_of(read: TrackedFeature) -> datetime | None:
+    """Return the moment from which the age of a value counts, by its rule; None if it has none."""
+    if not read.value.inputs:
+        return read.value.moment
+    moments = Moments()
+    for each, _ in judged(read):
+        moments.add(each.value.moment)
+    return None if moments.incomplete else moments.oldest
 
 
 def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> ViolationReason | None:
@@ -64,6 +80,15 @@ def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> Violat
     return "stale" if age > sla_ms else None
 
 
+def _value_reason(value: FeatureValue, sla_ms: int | None, now: datetime) -> ViolationReason | None:
+    if sla_ms is None:
+        return None
+    if value.source == "missing":
+        return "missing"
+    # A value computed from a default has no event time, so its freshness cannot be shown.
+    return "default" if value.moment is None else reason(value.moment, sla_ms, now)
+
+
 def _context_reason(inner: TrackedContext, sla_ms: int, now: datetime) -> ViolationReason | None:
     if inner.incomplete:
         return "missing"
@@ -71,18 +96,37 @@ def _context_reason(inner: TrackedContext, sla_ms: int, now: datetime) -> Violat
     return None if inner.oldest is None else reason(inner.oldest, sla_ms, now)
 
 
-def _violations(reads: ReadTracker, sla_ms: int, now: datetime) -> Iterator[Violation]:
-    for read in reads.features:
-        why = feature_reason(read, sla_ms, now)
-        if why is not None:
+def _stalest(reads: Reads, used: Sequence[TrackedFeature]) -> datetime | None:
+    moments = reads.other_moments()
+    for read in used:
+        for each, _ in judged(read):
+            moments.add(each.value.moment)
+    return moments.oldest
+
+
+def _feature_violations(
+    used: Sequence[TrackedFeature], sla_ms: int | None, now: datetime
+) -> Iterator[Violation]:
+    """Yield one violation for each value that is not fresh, also if several depend on it."""
+    named: set[tuple[str, str]] = set()
+    for read in used:
+        for each, sla in judged(read, sla_ms):
+            why = _value_reason(each.value, sla, now)
+            if sla is None or why is None or (each.feature, each.entity_id) in named:
+                continue
+            named.add((each.feature, each.entity_id))
             yield Violation(
                 kind="feature",
-                name=read.feature.name,
-                entity_id=read.entity_id,
-                age_ms=age_ms(read.value.as_of, now),
-                sla_ms=sla_ms,
+                name=each.feature,
+                entity_id=each.entity_id,
+                age_ms=age_ms(each.value.moment, now),
+                sla_ms=sla,
                 reason=why,
+                used_by=None if each is read else read.feature,
             )
+
+
+def _other_violations(reads: Reads, sla_ms: int, now: datetime) -> Iterator[Violation]:
     for search in reads.retrievals:
         why = reason(search.oldest, sla_ms, now)
         if why is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -14,18 +14,14 @@ from uuid import UUID
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
-from headwater.contexts.freshness import age_ms, feature_reason, reason
+from headwater.contexts.freshness import age_ms, is_fresh, moment_of, reason
 from headwater.contexts.tokens import Tokenizer
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
+from headwater.core.values import TrackedFeature
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
-from headwater.features.read_tracking import (
-    ReadTracker,
-    TrackedContext,
-    TrackedFeature,
-    TrackedRetrieval,
-)
+from headwater.features.read_tracking import Reads, TrackedContext, TrackedRetrieval
 from headwater.records import core as crs
 from headwater.records.lineage import Context
 
@@ -48,7 +44,8 @@ class AssemblyResult(NamedTuple):
     """The items that a call returned, the values it read, and the text fitted to the budget."""
 
     request: AssemblyRequest
-    reads: ReadTracker
+    reads: Reads
+    used: Sequence[bool]
     items: Sequence[ContextItem]
     tokenizer: Tokenizer
     fitted: Fitted
@@ -90,7 +87,12 @@ def build_core(result: AssemblyResult, context_id: str, environment: str) -> crs
             margin_percent=result.tokenizer.margin_percent,
         ),
         items=tuple(map(_item, result.items, fitted.choices)),
-        features=tuple([_feature(read, sla_ms, now) for read in result.reads.features]),
+        features=tuple(
+            [
+                _feature(read, sla_ms, now, used=used)
+                for read, used in zip(result.reads.features, result.used, strict=True)
+            ]
+        ),
         retrievals=tuple([_retrieval(call, sla_ms, now) for call in result.reads.retrievals]),
         contexts=tuple(map(_nested, result.reads.contexts)),
         freshness=result.freshness,
@@ -144,19 +146,48 @@ def _source(item: ContextItem) -> crs.ItemSource:
     return crs.ItemSource(kind="literal" if item.parsed is None else "template")
 
 
-def _feature(read: TrackedFeature, sla_ms: int | None, now: datetime) -> crs.FeatureRead:
-    value = read.value
-    return crs.FeatureRead(
-        feature=read.feature.name,
-        entity=read.feature.entity.name,
-        entity_id=read.entity_id,
-        value=_recordable(value.value),
-        as_of=value.as_of,
-        written_at=value.written_at,
-        age_ms=age_ms(value.as_of, now),
-        source=value.source,
-        fresh=feature_reason(read, sla_ms, now) is None,
-    )
+def _feature(
+    read: TrackedFeature, sla_ms: int | None, now: datetime, *, used: bool
+) -> crs.FeatureRead:
+    facts = _value_facts(read, sla_ms, now)
+    if not read.value.inputs:
+        return crs.FeatureRead(**facts, used=used)
+    inputs = [crs.FeatureInput(**each) for each in _input_facts(read, facts["sla_ms"], now)]
+    return crs.FeatureRead(**facts, used=used, inputs=tuple(inputs))
+
+
+def _input_facts(
+    read: TrackedFeature, sla_ms: int | None, now: datetime
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of all inputs of a value, directly and through other inputs, each once."""
+    seen: set[tuple[str, str, str, datetime | None]] = set()
+    pending = [(each, sla_ms) for each in read.value.inputs]
+    for each, inherited in pending:
+        key = (each.entity, each.feature, each.entity_id, each.value.written_at)
+        if key not in seen:
+            seen.add(key)
+            facts = _value_facts(each, inherited, now)
+            yield facts
+            pending += [(inner, facts["sla_ms"]) for inner in each.value.inputs]
+
+
+def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dict[str, Any]:
+    """Return the fields that a value has in a record, read by the context or as an input."""
+    value, current_at = read.value, moment_of(read)
+    return {
+        "feature": read.feature,
+        "entity": read.entity,
+        "entity_id": read.entity_id,
+        "value": _recordable(value.value),
+        "as_of": value.as_of,
+        "written_at": value.written_at,
+        "source": value.source,
+        "rule": value.rule,
+        "current_at": None if current_at == value.as_of else current_at,
+        "age_ms": age_ms(current_at, now),
+        "sla_ms": sla_ms if read.sla_ms is None else read.sla_ms,
+        "fresh": is_fresh(read, sla_ms, now),
+    }
 
 
 def _recordable(value: Any) -> Any:

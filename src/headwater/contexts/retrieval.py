@@ -19,7 +19,7 @@ from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
 from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTimeoutError
 from headwater.features.frame import calling, current_frame, current_reads, tracking
-from headwater.features.read_tracking import OnFailure, ReadTracker, TrackedRetrieval
+from headwater.features.read_tracking import OnFailure, Reads, TrackedRetrieval
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
@@ -42,7 +42,7 @@ class _Results(NamedTuple):
     oldest: int | None
     provenance: frozenset[Part]
     searched_at: int
-    reads: ReadTracker | None
+    reads: Reads | None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -65,7 +65,7 @@ class Retrievers:
         bound = bind(retriever, arguments, named)
         arguments_used = recordable(bound.arguments, "/arguments")
         tracked = partial(_tracked, retriever, arguments_used, time.perf_counter())
-        none = _Results([], None, frozenset(), self._clock.micros(), ReadTracker())
+        none = _Results([], None, frozenset(), self._clock.micros(), Reads())
         track_failure = OnFailure(lambda: current_reads().track_failure(tracked(none, failed=True)))
         translate_error = Raising(partial(RetrieverFailedError, retriever.name))
         with track_failure, translate_error:
@@ -129,7 +129,7 @@ class Retrievers:
     async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Results:
         searched_at = self._clock.micros()
         convert = partial(to_chunks, limit=retriever.top_k)
-        reads = ReadTracker()
+        reads = Reads()
         with OnFailure(lambda: current_reads().track_all(reads)), tracking(reads):
             chunks = await self._calls.call(retriever, bound, RetrieverTimeoutError, convert)
         oldest, provenance = _oldest(reads, searched_at), frozenset(reads.provenance)
@@ -169,10 +169,11 @@ def _abandoned(retriever: RetrieverDef, error: BaseException) -> None:
     )
 
 
-def _oldest(reads: ReadTracker, searched_at: int) -> int | None:
-    if reads.incomplete:
+def _oldest(reads: Reads, searched_at: int) -> int | None:
+    moments = reads.current_at(reads.features, from_micros(searched_at))
+    if moments.incomplete:
         return None
-    return searched_at if reads.oldest is None else min(searched_at, to_micros(reads.oldest))
+    return searched_at if moments.oldest is None else min(searched_at, to_micros(moments.oldest))
 
 
 def _key(retriever: RetrieverDef, arguments: Mapping[str, Any]) -> str:

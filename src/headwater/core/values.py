@@ -32,6 +32,10 @@ LONGEST_ID = 1024
 OUT_OF_RANGE = f"out of range: the year must be between {MINYEAR + 1} and {MAXYEAR - 1}"
 
 Source = Literal["online", "computed", "default", "missing"]
+FreshnessRule = Literal["age", "caught_up", "inputs"]
+"""How the freshness of a value is judged: by its age, by what still waits for it, or by the
+freshness of its inputs."""
+
 EntityKey = tuple[str, str]
 """An entity's declared name and one entity's id."""
 
@@ -177,7 +181,9 @@ decode_cells = msgspec.json.Decoder(Cells).decode
 class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     """A feature's value as a reader gets it: the value, its age and its source.
 
-    ``provenance`` of a computed value lists the stored values and chunks it was computed from.
+    ``provenance`` of a computed value lists the stored values and chunks it was computed from, and
+    ``inputs`` the values themselves where reads are tracked, as in contexts. ``current_at`` is the
+    moment at which the value was known to be current, if that is not ``as_of``.
     """
 
     value: Any
@@ -185,6 +191,9 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     source: Source
     written_at: datetime | None = None
     provenance: frozenset[Part] = frozenset()
+    rule: FreshnessRule = "age"
+    current_at: datetime | None = None
+    inputs: tuple[TrackedFeature, ...] = ()
 
     __repr__ = short_repr("value", "as_of", "source")
 
@@ -193,6 +202,21 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
         if self.as_of is None:
             return None
         return max(0, (to_micros(now) - to_micros(self.as_of)) // 1_000)
+
+    @property
+    def moment(self) -> datetime | None:
+        """The moment from which the freshness of the value counts; None if it has none."""
+        return self.as_of if self.current_at is None else self.current_at
+
+
+class TrackedFeature(msgspec.Struct, frozen=True, gc=False):
+    """A value that was read, the feature and entity it is of, and the feature's own SLA."""
+
+    entity: str
+    feature: str
+    entity_id: str
+    value: FeatureValue
+    sla_ms: int | None = None
 
 
 def as_of_time(cell: Cell) -> datetime:

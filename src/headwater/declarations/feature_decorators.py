@@ -17,12 +17,14 @@ from headwater.core.durations import Duration
 from headwater.core.templates import Template, parse_template
 from headwater.core.values import INTERNAL
 from headwater.declarations.checks import Checks, calling_frame, location_of_frame
+from headwater.declarations.contexts import sla_of
 from headwater.declarations.entity_decorator import DeclaringStore, declared_entity
 from headwater.declarations.feature_handles import FeatureDecorator, FeatureFunction
 from headwater.declarations.features import (
     DEFAULT_MAX_RETRIES,
     EntityDef,
     FeatureDef,
+    FreshnessBy,
     Mode,
     Order,
 )
@@ -45,6 +47,8 @@ def feature(
     default: Any = None,
     ttl: Duration | None = None,
     order: Order = "stream",
+    freshness: FreshnessBy = "age",
+    freshness_sla: Duration | None = None,
     **unknown: Never,
 ) -> FeatureDecorator:
     """Declare the decorated function as a feature of an entity and return its handle.
@@ -53,6 +57,10 @@ def feature(
     arrives. With ``refresh`` it runs on a schedule; ``sql`` makes it one query for all entities,
     and the function only declares name and type. With neither it runs when the value is read;
     ``template`` then composes the value from other features.
+
+    In contexts a value is as old as its ``as_of``. With ``freshness="caught_up"`` a triggered value
+    is as old as the oldest event that waits in its partition, and a scheduled one as its last run.
+    ``freshness_sla`` replaces the SLA of the context for this feature.
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
@@ -79,6 +87,7 @@ def feature(
             template=template,
             ttl=ttl,
             order=None if order == "stream" else order,
+            freshness=None if freshness == "age" else freshness,
         )
         triggers = _triggers(checks, trigger)
         _check_arity(checks, function, 2 if triggers else 1, declared.entity)
@@ -101,6 +110,8 @@ def feature(
             default=default,
             ttl=checks.span("ttl", ttl),
             order=order,
+            freshness=freshness,
+            freshness_sla=checks.span("freshness_sla", freshness_sla, sla_of),
             mode=_mode(trigger, refresh, template),
             stored=bool(triggers) or materialize or sql is not None,
         )
@@ -150,6 +161,11 @@ _NEEDS = {
 def _check_combination(checks: Checks, **options: object) -> None:
     for problem in _combination_problems(options):
         raise checks.error(problem)
+    if options["freshness"] and options["trigger"] is None and options["refresh"] is None:
+        raise checks.error(
+            "freshness needs trigger or refresh: a value that is computed when it is read is as "
+            "fresh as its inputs"
+        )
 
 
 def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
@@ -162,8 +178,9 @@ def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
             yield f"{option} needs {needed}: {why}"
     if {"ttl", "template"} <= passed:
         yield "ttl does not apply to a template, which is composed at every read"
-    if options["order"] not in (None, *get_args(Order)):
-        yield f"order must be one of {', '.join(get_args(Order))}, not {options['order']!r}"
+    for option, known in (("order", get_args(Order)), ("freshness", get_args(FreshnessBy))):
+        if options[option] not in (None, *known):
+            yield f"{option} must be one of {', '.join(known)}, not {options[option]!r}"
 
 
 def _mode(trigger: object, refresh: object, template: object) -> Mode:

@@ -22,6 +22,7 @@ _IMMUTABLE = frozenset({NoneType, bool, int, float, str, datetime})
 
 Mode = Literal["triggered", "scheduled", "on_demand", "template"]
 Order = Literal["stream", "event_time"]
+FreshnessBy = Literal["age", "caught_up"]
 
 
 class EntityDef(msgspec.Struct, frozen=True):
@@ -88,6 +89,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     default: Any = None
     ttl: timedelta | None = None
     order: Order = "stream"
+    freshness: FreshnessBy = "age"
+    freshness_sla: timedelta | None = None
     mode: Mode
     """When the value is computed."""
     stored: bool

@@ -412,14 +412,21 @@ class ContextTimeoutError(ContextFailedError):
 
 
 class FreshnessSLAError(HeadwaterError):
-    """A context that does not meet its freshness requirement; ``violations`` lists why."""
+    """A context that does not meet its freshness requirement; ``violations`` lists why.
 
-    def __init__(self, context: str, violations: Sequence[Any]) -> None:
+    ``context_id`` is the id of the record of the refusal, or None if it is not recorded.
+    """
+
+    def __init__(
+        self, context: str, violations: Sequence[Any], context_id: str | None = None
+    ) -> None:
         self.context = context
         self.violations = violations
+        self.context_id = context_id
         worst = ", ".join(f"{v.kind} {v.name!r} is {v.reason}" for v in violations[:3])
         more = f" and {len(violations) - 3} more" if len(violations) > 3 else ""
-        super().__init__(f"context {context!r} is not fresh enough: {worst}{more}")
+        record = "" if context_id is None else f"; the refusal is recorded as {context_id}"
+        super().__init__(f"context {context!r} is not fresh enough: {worst}{more}{record}")
 
 
 class RecordingError(HeadwaterError):

@@ -25,8 +25,15 @@ AssembleContext = Callable[
 ]
 
 
-ReadAt = Mapping[tuple[str, str, str], Sequence[datetime]]
-"""The times at which the values had been written that were read of (entity, feature, id)."""
+class PastRead(NamedTuple):
+    """A recorded read: when its value had been written, and when it was known to be current."""
+
+    written_at: datetime
+    current_at: datetime | None
+
+
+ReadAt = Mapping[tuple[str, str, str], Sequence[PastRead]]
+"""The reads of each (entity, feature, id), in their order."""
 
 
 class Past:
@@ -40,20 +47,28 @@ class Past:
     def __init__(self, began: datetime, ended: datetime, read_at: ReadAt) -> None:
         self.began = began
         self._ended = ended
-        self._read_at = {key: list(moments) for key, moments in read_at.items()}
+        self._read_at = {key: list(reads) for key, reads in read_at.items()}
 
     def moment(self, feature: FeatureDef, entity_id: str) -> datetime:
         """Return the moment whose value the next read of the feature returns."""
-        moments = self._read_at.get((feature.entity.name, feature.name, entity_id))
-        if moments:
-            return moments[0]
+        reads = self._reads(feature, entity_id)
+        if reads:
+            return reads[0].written_at
         return self.began if feature.stored else self._ended
+
+    def current_at(self, feature: FeatureDef, entity_id: str) -> datetime:
+        """Return the moment at which the value of the next read was known to be current."""
+        reads = self._reads(feature, entity_id)
+        return (reads[0].current_at if reads else None) or self.began
 
     def advance(self, feature: FeatureDef, entity_id: str) -> None:
         """Move to the version that the following read returned, if there was one."""
-        moments = self._read_at.get((feature.entity.name, feature.name, entity_id), [])
-        if len(moments) > 1:
-            del moments[0]
+        reads = self._reads(feature, entity_id)
+        if len(reads) > 1:
+            del reads[0]
+
+    def _reads(self, feature: FeatureDef, entity_id: str) -> list[PastRead]:
+        return self._read_at.get((feature.entity.name, feature.name, entity_id), [])
 
 
 class ReplayRun(NamedTuple):

@@ -87,6 +87,10 @@ class Plan(msgspec.Struct, frozen=True):
     """By level: each level is computed from the ones before it."""
     kept: tuple[FeatureDef, ...]
     view: View
+    caught_up: tuple[FeatureDef, ...]
+    """The stored features whose freshness does not depend on their age."""
+    is_waited_for: bool
+    """Whether it depends on the events that wait in the partition for one of them."""
 
 
 class Plans:
@@ -115,6 +119,7 @@ class Plans:
             tuple(features[name] for name in level if not features[name].stored) for level in levels
         ]
         stored = tuple(feature for feature in needed if feature.stored)
+        caught_up = tuple(feature for feature in stored if feature.freshness == "caught_up")
         return Plan(
             entity,
             requested=tuple(features[name] for name in dict.fromkeys(names)),
@@ -122,4 +127,6 @@ class Plans:
             computed=tuple(level for level in computed if level),
             kept=tuple(feature for feature in needed if feature.kept),
             view=View(stored),
+            caught_up=caught_up,
+            is_waited_for=any(feature.triggers for feature in caught_up),
         )

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from datetime import datetime
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.values import FeatureValue, Part
+from headwater.core.values import FeatureValue, Part, TrackedFeature
 from headwater.declarations import Chunk
 from headwater.declarations.features import FeatureDef
 from headwater.features.running_calls import argument_key, copy_mutable
 from headwater.records.lineage import Context
 
-
-class TrackedFeature(NamedTuple):
-    """A feature's value as the function got it."""
-
-    feature: FeatureDef
-    entity_id: str
-    value: FeatureValue
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class TrackedRetrieval(NamedTuple):
@@ -53,89 +47,82 @@ class TrackedContext(NamedTuple):
     provenance: Set[Part]
 
 
-class Reads:
-    """The reads of one function: the oldest moment, whether one had none, and provenance."""
+class Moments:
+    """The oldest of some moments, and whether something had none."""
+
+    __slots__ = ("incomplete", "oldest")
 
     def __init__(self) -> None:
         self.oldest: datetime | None = None
         self.incomplete = False
-        self.provenance: set[Part] = set()
 
-    def track_moment(self, as_of: datetime | None) -> None:
-        """Track the moment that something read is as of; None if it has none."""
-        if as_of is None:
+    def add(self, moment: datetime | None) -> None:
+        """Add the moment of something; None if it has none."""
+        if moment is None:
             self.incomplete = True
-        elif self.oldest is None or as_of < self.oldest:
-            self.oldest = as_of
-
-    def track_feature(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
-        """Track a feature's value."""
-        self.track_moment(value.as_of)
-        self.provenance.add(("feature", feature.entity.name, feature.name, entity_id))
-        self.provenance |= value.provenance
-
-    def track_retrieval(self, retrieval: TrackedRetrieval) -> None:
-        """Track a search."""
-        self.track_moment(retrieval.oldest)
-        self.provenance |= retrieval.provenance
-        self.provenance.update(
-            ("chunk", chunk.id) for chunk in retrieval.chunks if chunk.id is not None
-        )
-
-    def track_context(self, context: TrackedContext) -> None:
-        """Track a context that was assembled inside."""
-        if context.oldest is not None:
-            self.track_moment(context.oldest)
-        self.incomplete |= context.incomplete
-        self.provenance |= context.provenance
-
-    def track_failure(self, failed: TrackedFeature | TrackedRetrieval) -> None:
-        """Track a read that failed: only a context's lineage has those."""
-
-    def track_all(self, inner: ReadTracker) -> None:
-        """Track everything that another tracker has."""
-        for feature in inner.features:
-            self.track_feature(*feature)
-        for retrieval in inner.retrievals:
-            self.track_retrieval(retrieval)
-        for context in inner.contexts:
-            self.track_context(context)
+        elif self.oldest is None or moment < self.oldest:
+            self.oldest = moment
 
 
-class ReadTracker(Reads):
-    """The reads of one assembly or search, one by one; each assembly has its own tracker."""
+def judged(
+    read: TrackedFeature, sla_ms: int | None = None
+) -> Iterator[tuple[TrackedFeature, int | None]]:
+    """Yield the values by which the freshness of a value is judged, each with its SLA.
+
+    These are the value itself, unless its inputs decide alone, and its inputs, unless it was
+    computed on a schedule. A feature's own SLA also applies to its inputs that have none.
+    """
+    sla_ms = sla_ms if read.sla_ms is None else read.sla_ms
+    rule = read.value.rule
+    if rule != "inputs":
+        yield read, sla_ms
+    if rule != "caught_up":
+        for each in read.value.inputs:
+            yield from judged(each, sla_ms)
+
+
+class Reads:
+    """The reads of one function, one by one; each run of a function has its own."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.features: list[TrackedFeature] = []
         self.retrievals: list[TrackedRetrieval] = []
         self.contexts: list[TrackedContext] = []
+        self.provenance: set[Part] = set()
         self._values: dict[tuple[str, str], FeatureValue] = {}
         self._failed: dict[Hashable, TrackedFeature | TrackedRetrieval] = {}
 
     def track_feature(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
         """Track a feature's value; if it was read before, only if it has changed."""
-        super().track_feature(feature, entity_id, value)
-        key = (feature.name, entity_id)
+        self.track_read(tracked_feature(feature, entity_id, value))
+
+    def track_read(self, read: TrackedFeature) -> None:
+        """Track a feature's value that another function may have read."""
+        value = read.value
+        self.provenance.add(("feature", read.entity, read.feature, read.entity_id))
+        self.provenance |= value.provenance
+        key = (read.feature, read.entity_id)
         self._failed.pop(key, None)
-        if self._values.get(key) == value:
+        before = self._values.get(key)
+        if before is not None and _is_same(before, value):
             return
-        # The function may change the value that it got.
-        kept = copy_mutable(value.value)
-        copied = value if kept is value.value else msgspec.structs.replace(value, value=kept)
-        self._values[key] = copied
-        self.features.append(TrackedFeature(feature, entity_id, copied))
+        kept = unshared(value)
+        self._values[key] = kept
+        self.features.append(read if kept is value else msgspec.structs.replace(read, value=kept))
 
     def track_retrieval(self, retrieval: TrackedRetrieval) -> None:
         """Track a search, in place of an earlier one that failed."""
-        super().track_retrieval(retrieval)
+        self.provenance |= retrieval.provenance
+        self.provenance.update(
+            ("chunk", chunk.id) for chunk in retrieval.chunks if chunk.id is not None
+        )
         if self._failed:
             self._failed.pop(retrieval.key, None)
         self.retrievals.append(retrieval)
 
     def track_context(self, context: TrackedContext) -> None:
         """Track a context that was assembled inside."""
-        super().track_context(context)
+        self.provenance |= context.provenance
         self.contexts.append(context)
 
     def track_failure(self, failed: TrackedFeature | TrackedRetrieval) -> None:
@@ -143,17 +130,81 @@ class ReadTracker(Reads):
         if isinstance(failed, TrackedRetrieval):
             if all(retrieval.key != failed.key for retrieval in self.retrievals):
                 self._failed[failed.key] = failed
-        elif (key := (failed.feature.name, failed.entity_id)) not in self._values:
+        elif (key := (failed.feature, failed.entity_id)) not in self._values:
             self._failed[key] = failed
+
+    def track_all(self, inner: Reads) -> None:
+        """Track everything that another tracker has."""
+        for read in inner.features:
+            self.track_read(read)
+        for retrieval in inner.retrievals:
+            self.track_retrieval(retrieval)
+        for context in inner.contexts:
+            self.track_context(context)
 
     def close(self) -> None:
         """Turn failed reads into missing values: the function has ended without them."""
         failed, self._failed = self._failed, {}
         for read in failed.values():
             if isinstance(read, TrackedFeature):
-                self.track_feature(*read)
+                self.track_read(read)
             else:
                 self.track_retrieval(read)
+
+    def as_of(self) -> Moments:
+        """Return the moments that the reads are as of."""
+        moments = self.other_moments()
+        for read in self.features:
+            moments.add(read.value.as_of)
+        return moments
+
+    def current_at(self, features: Sequence[TrackedFeature], now: datetime) -> Moments:
+        """Return the moments at which the reads were known to be current.
+
+        A feature that meets an SLA of its own imposes no moment on the contexts around this one.
+        """
+        moments = self.other_moments()
+        for each in features:
+            for read, sla_ms in judged(each):
+                moment = read.value.moment
+                if moment is None or sla_ms is None or now - moment > sla_ms * _MILLISECOND:
+                    moments.add(moment)
+        return moments
+
+    def other_moments(self) -> Moments:
+        """Return the moments of the searches and the inner contexts."""
+        moments = Moments()
+        for retrieval in self.retrievals:
+            moments.add(retrieval.oldest)
+        for context in self.contexts:
+            # A context that read nothing consists of literal text, which has no moment.
+            if context.oldest is not None:
+                moments.add(context.oldest)
+            moments.incomplete |= context.incomplete
+        return moments
+
+
+def tracked_feature(feature: FeatureDef, entity_id: str, value: FeatureValue) -> TrackedFeature:
+    """Return a feature's value with the feature's names and its SLA."""
+    sla = feature.freshness_sla
+    sla_ms = None if sla is None else sla // _MILLISECOND
+    return TrackedFeature(feature.entity.name, feature.name, entity_id, value, sla_ms)
+
+
+def unshared(value: FeatureValue) -> FeatureValue:
+    """Return the value, or a copy if the function that gets it may change it."""
+    kept = copy_mutable(value.value)
+    return value if kept is value.value else msgspec.structs.replace(value, value=kept)
+
+
+def _is_same(before: FeatureValue, value: FeatureValue) -> bool:
+    """Return whether two reads got the same value; every read may be current at another moment."""
+    return (
+        before.value == value.value
+        and before.as_of == value.as_of
+        and before.source == value.source
+        and before.written_at == value.written_at
+    )
 
 
 class OnFailure:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -12,15 +13,30 @@ import msgspec
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.templates import as_text
-from headwater.core.values import Cell, Cells, FeatureValue, as_of_time, decode_cells
+from headwater.core.values import (
+    Cell,
+    Cells,
+    FeatureValue,
+    FreshnessRule,
+    TrackedFeature,
+    as_of_time,
+    decode_cells,
+)
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.features.cells import history_cell, make_cell, make_change
-from headwater.features.frame import Past, calling, current_frame, current_reads, tracking
-from headwater.features.provenance_cache import ProvenanceCache
+from headwater.features.derivation_cache import UNKNOWN, Derivation, DerivationCache
+from headwater.features.frame import (
+    Frame,
+    Past,
+    calling,
+    current_frame,
+    current_reads,
+    tracking,
+)
 from headwater.features.read_plan import Plan, Plans, live_cell
-from headwater.features.read_tracking import OnFailure, Reads, TrackedFeature
+from headwater.features.read_tracking import OnFailure, Reads, tracked_feature, unshared
 from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
@@ -43,7 +59,7 @@ class Reader:
         self._calls = services.feature_calls
         self._clock = services.clock
         self.loss = StoreLoss(services.backends.lifecycle, services.settings)
-        self._provenance = ProvenanceCache(services.backends.cache)
+        self._derivations = DerivationCache(services.backends.cache, services.registry)
         self._plans = Plans(services.registry)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
         self._unreadable: set[str] = set()
@@ -97,20 +113,14 @@ class Reader:
         """Return the values of features with age and source for each entity, in that order."""
         plan, frame = self._plans.plan(names), current_frame()
         ids = list(map(plan.entity.text_id, entity_ids))
-        transaction, past = frame.transaction, frame.past
-        if past is not None:
-            cells, now = await self._past_cells(plan, ids, past), to_micros(past.began)
-        elif transaction is not None:
-            cells, now = await transaction.get(plan.entity.name, ids), transaction.now
-        else:
-            cells = await self._online_cells(plan, ids)
-            now = self._clock.micros()
+        past = frame.past
+        cells, now, moments = await self._cells(plan, ids, frame)
+        rows = self._stored_rows(plan, ids, cells, now)
+        if plan.caught_up and frame.reads is not None:
+            _apply_rules(plan, ids, rows, moments, past, from_micros(now))
         if plan.computed:
-            stored = self._stored_rows(plan, ids, cells, now)
-            parts = zip(ids, cells, stored, strict=True)
-            rows = await asyncio.gather(*(self._compute_row(plan, *part, now) for part in parts))
-        else:
-            rows = self._stored_rows(plan, ids, cells, now)
+            found = zip(ids, cells, rows, strict=True)
+            rows = await asyncio.gather(*(self._compute_row(plan, *each, now) for each in found))
         if frame.reads is not None:
             for entity_id, row in zip(ids, rows, strict=True):
                 for feature in plan.requested:
@@ -119,10 +129,33 @@ class Reader:
                         past.advance(feature, entity_id)
         return rows
 
-    async def _online_cells(self, plan: Plan, ids: Sequence[str]) -> list[Cells]:
-        if self.loss.is_check_due:
+    async def _cells(
+        self, plan: Plan, ids: Sequence[str], frame: Frame
+    ) -> tuple[list[Cells], int, Sequence[datetime]]:
+        """Return the cells that the frame sees, the time, and moments if freshness needs them."""
+        if frame.past is not None:
+            return await self._past_cells(plan, ids, frame.past), to_micros(frame.past.began), ()
+        entity, transaction = plan.entity.name, frame.transaction
+        moments: Sequence[datetime] = ()
+        if transaction is None and self.loss.is_check_due:
             await self.loss.check()
-        return await self._online.get(plan.entity.name, ids)
+        if plan.is_waited_for and frame.reads is not None:
+            cells, moments = await self._with_moments(plan, ids)
+        elif transaction is None:
+            cells = await self._online.get(entity, ids)
+        if transaction is not None:
+            return await transaction.get(entity, ids), transaction.now, moments
+        return cells, self._clock.micros(), moments
+
+    async def _with_moments(
+        self, plan: Plan, ids: Sequence[str]
+    ) -> tuple[list[Cells], list[datetime]]:
+        """Return cells, and the moment until which all events of each partition are in them."""
+        now = self._clock.now()
+        found = await self._online.get_with_waiting(plan.entity.name, ids)
+        return [cells for cells, _ in found], [
+            now if since is None else min(now, from_micros(since)) for _, since in found
+        ]
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
         """Return the cells that a reader in the past would have got."""
@@ -180,7 +213,7 @@ class Reader:
         self, feature: FeatureDef, entity_id: str, row: FeatureRow, cells: Cells, now: int
     ) -> Awaitable[FeatureValue]:
         if feature.template is not None:
-            return _ready(_rendered(feature, entity_id, row))
+            return _ready(_rendered(feature, entity_id, row, self._registry.features))
         cell = live_cell(feature, cells, now)
         if feature.kept and cell is not None:
             return self._from_cache(feature, entity_id, cell)
@@ -188,17 +221,19 @@ class Reader:
 
     async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
         value, frame = _from_cell(feature, cell), current_frame()
+        if feature.freshness == "caught_up":
+            return msgspec.structs.replace(value, rule="caught_up", current_at=value.written_at)
         # The reads behind a value without a ttl, which a schedule replaces, were not tracked.
         if frame.reads is None or feature.ttl is None or frame.past is not None:
             return value
-        provenance = await self._provenance.get(feature.name, entity_id, cell.written_at)
-        return msgspec.structs.replace(value, provenance=provenance) if provenance else value
+        derivation = await self._derivations.get(feature.name, entity_id, cell.written_at)
+        return value if derivation is UNKNOWN else derivation.of(value)
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Compute a value; concurrent readers of one missing value share the computation."""
         call = UserCall(feature, {feature.entity.id_field: entity_id})
         compute = partial(self._call, feature, entity_id)
-        failed = TrackedFeature(feature, entity_id, _MISSING)
+        failed = tracked_feature(feature, entity_id, _MISSING)
         with OnFailure(lambda: current_reads().track_failure(failed)):
             try:
                 if current_frame().is_shareable:
@@ -222,23 +257,71 @@ class Reader:
             self._calls.deadline.slot() as slot,
         ):
             value = await self._calls.call(slot, None, feature, entity_id)
-        now = self._clock.now()
+        now, moments = self._clock.now(), reads.as_of()
         # A value computed from a default has no moment, so it is not cached as if it had one.
-        as_of = None if reads.incomplete else reads.oldest or now
+        as_of = None if moments.incomplete else moments.oldest or now
         try:
             cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        provenance = frozenset(reads.provenance)
+        derivation = _derivation(feature, reads, now)
         if feature.kept and as_of is not None and current_frame().is_shareable:
-            # Provenance first: a cached value is never without it.
-            if provenance and feature.ttl is not None:
-                await self._provenance.put(
-                    feature.name, entity_id, cell.written_at, provenance, feature.ttl
+            # The derivation first: a cached value is never without it.
+            if derivation.provenance and feature.ttl is not None:
+                await self._derivations.put(
+                    feature.name, entity_id, cell.written_at, derivation, feature.ttl
                 )
             change = make_change(feature, entity_id, cell, "computed", authoritative=False)
             await self._online.put([change])
-        return FeatureValue(cell.value, as_of, "computed", None, provenance)
+        return FeatureValue(
+            cell.value,
+            as_of,
+            "computed",
+            None,
+            derivation.provenance,
+            derivation.rule,
+            derivation.current_at,
+            derivation.inputs,
+        )
+
+
+def _derivation(feature: FeatureDef, reads: Reads, now: datetime) -> Derivation:
+    """Return how a value was computed from the reads of its function."""
+    provenance, inputs = frozenset(reads.provenance), tuple(reads.features)
+    if feature.freshness == "caught_up":
+        return Derivation(provenance, inputs, "caught_up", now)
+    if not inputs:
+        return Derivation(provenance)
+    if not reads.retrievals and not reads.contexts:
+        return Derivation(provenance, inputs, "inputs")
+    others = reads.other_moments()
+    return Derivation(provenance, inputs, "age", None if others.incomplete else others.oldest)
+
+
+def _apply_rules(
+    plan: Plan,
+    ids: Sequence[str],
+    rows: Sequence[FeatureRow],
+    moments: Sequence[datetime],
+    past: Past | None,
+    now: datetime,
+) -> None:
+    """Add the moments at which values were known to be current, for the features that need it."""
+    for place, (entity_id, row) in enumerate(zip(ids, rows, strict=True)):
+        for feature in plan.caught_up:
+            value = row[feature.name]
+            current_at: datetime | None = now
+            if value.source == "missing":
+                current_at = None
+            elif past is not None:
+                current_at = past.current_at(feature, entity_id)
+            elif feature.triggers:
+                current_at = moments[place]
+            elif value.source == "online":
+                current_at = value.written_at
+            row[feature.name] = msgspec.structs.replace(
+                value, rule="caught_up", current_at=current_at
+            )
 
 
 def _track_provenance(reads: Reads) -> None:
@@ -282,7 +365,9 @@ def _absent(feature: FeatureDef) -> FeatureValue:
     )
 
 
-def _rendered(feature: FeatureDef, entity_id: str, row: FeatureRow) -> FeatureValue:
+def _rendered(
+    feature: FeatureDef, entity_id: str, row: FeatureRow, features: Mapping[str, FeatureDef]
+) -> FeatureValue:
     """Return a template's text, as old as its oldest input; missing if one of them is."""
     if feature.template is None:
         return _MISSING
@@ -291,10 +376,22 @@ def _rendered(feature: FeatureDef, entity_id: str, row: FeatureRow) -> FeatureVa
     provenance = frozenset(("feature", kind, name, entity_id) for name in inputs).union(
         *(value.provenance for value in inputs.values())
     )
+    rule: FreshnessRule = "age"
+    tracked: tuple[TrackedFeature, ...] = ()
+    if current_frame().reads is not None and inputs:
+        rule = "inputs"
+        tracked = tuple(
+            [
+                tracked_feature(features[name], entity_id, unshared(value))
+                for name, value in inputs.items()
+            ]
+        )
     if any(value.value is None for value in inputs.values()):
-        return msgspec.structs.replace(_absent(feature), provenance=provenance)
+        return msgspec.structs.replace(
+            _absent(feature), provenance=provenance, rule=rule, inputs=tracked
+        )
     text = feature.template.render({name: as_text(value.value) for name, value in inputs.items()})
     moments = [value.as_of for value in inputs.values()]
     known = [moment for moment in moments if moment is not None]
     as_of = min(known) if known and len(known) == len(moments) else None
-    return FeatureValue(text, as_of, "computed", None, provenance)
+    return FeatureValue(text, as_of, "computed", None, provenance, rule, None, tracked)

@@ -42,6 +42,8 @@ class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     refresh_ms: int | None
     ttl_ms: int | None
     materialize: bool
+    freshness: str
+    freshness_sla_ms: int | None
     sql: str | None
     template: str | None
     default: Any

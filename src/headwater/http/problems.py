@@ -72,7 +72,7 @@ RULES: dict[type[BaseException], Rule] = {
         422, "token-budget", "Token budget exceeded", ("needed", "available", "items")
     ),
     errors.FreshnessSLAError: Rule(
-        422, "not-fresh", "Freshness SLA not met", ("context", "violations")
+        422, "not-fresh", "Freshness SLA not met", ("context", "violations", "context_id")
     ),
     request_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
     errors.FeatureFailedError: Rule(

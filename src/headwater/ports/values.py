@@ -86,6 +86,16 @@ class OnlineStore(Protocol):
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
         """Return the same as JSON texts of ``Cells``, for readers that need only a part."""
 
+    async def get_with_waiting(
+        self, entity: str, entity_ids: Sequence[str]
+    ) -> list[tuple[Cells, int | None]]:
+        """Return the values of each entity, and when its oldest waiting event was accepted.
+
+        An event waits until the consumer group has committed it; all events of the entity's
+        partition count. None means that every event accepted before the read is in the values.
+        This takes as many round trips as ``get``.
+        """
+
     async def get_state(self, key: EntityKey) -> EntityState:
         """Return an entity's values with their version, which a later commit checks."""
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
+from headwater.core.values import FreshnessRule
 from headwater.records.lineage import Decision, FreshnessStatus, ViolationReason
 
 SPEC = "CRS-001"
@@ -101,8 +102,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     short_by: Exact
 
 
-class FeatureRead(msgspec.Struct, frozen=True, kw_only=True):
-    """One feature value that the context read."""
+class FeatureInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One feature value, and how its freshness was judged.
+
+    `current_at` is the moment from which the age counts by the rule, if it is not `as_of`: the
+    moment until which no event of the partition waited, the last run, or that of the oldest input.
+    """
 
     feature: str
     entity: str
@@ -110,9 +115,22 @@ class FeatureRead(msgspec.Struct, frozen=True, kw_only=True):
     value: Committed[Any]
     as_of: datetime | None
     written_at: datetime | None
-    age_ms: Exact | None
     source: str
+    rule: FreshnessRule
+    current_at: datetime | None
+    age_ms: Exact | None
+    sla_ms: Exact | None
     fresh: bool
+
+
+class FeatureRead(FeatureInput, frozen=True, kw_only=True):
+    """One feature value that the context read, and the values that it was computed from.
+
+    `used` is False if only templates of dropped items needed it.
+    """
+
+    used: bool
+    inputs: tuple[FeatureInput, ...] = ()
 
 
 class IndexRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +174,10 @@ class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """Something read that was older than the freshness SLA, missing or a default."""
+    """Something used that was older than its freshness SLA, missing or a default.
+
+    `used_by` is the feature that the context read, if it was computed from this one.
+    """
 
     kind: Literal["feature", "retrieval", "context", "store"]
     name: str
@@ -164,6 +185,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: Exact | None
     sla_ms: Exact
     reason: ViolationReason
+    used_by: str | None = None
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,15 +12,21 @@ from typing import Any, Literal
 import msgspec
 
 from headwater.core.short_repr import short_repr
+from headwater.core.values import FreshnessRule
 from headwater.records.notebook import context_html
 
-FreshnessStatus = Literal["guaranteed", "degraded"]
+FreshnessStatus = Literal["guaranteed", "degraded", "refused"]
+"""The record of a strict context that was not returned has the status `refused`."""
+
 Decision = Literal["kept", "truncated", "dropped"]
 ViolationReason = Literal["stale", "missing", "default", "lost"]
 
 
-class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature that was read: its value, the time that the value is of, and its freshness."""
+class InputLineage(msgspec.Struct, frozen=True, kw_only=True):
+    """A value: the time that it is of, and its freshness by the rule of its feature.
+
+    `age_ms` is the time since `current_at`, the moment at which the value was known to be current.
+    """
 
     feature: str
     entity: str
@@ -28,9 +34,22 @@ class FeatureLineage(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
     as_of: datetime | None
     written_at: datetime | None
-    age_ms: int | None
     source: str
+    rule: FreshnessRule
+    current_at: datetime | None
+    age_ms: int | None
+    sla_ms: int | None
     fresh: bool
+
+
+class FeatureLineage(InputLineage, frozen=True, kw_only=True):
+    """A feature that was read, with the inputs that its value was computed from.
+
+    `used` is False if only templates of dropped items needed it.
+    """
+
+    used: bool
+    inputs: Sequence[InputLineage]
 
 
 class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +112,10 @@ class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that was older than the SLA, missing, or only a default."""
+    """A value that was older than its SLA, missing, or only a default.
+
+    `used_by` is the feature that the context read, if that was computed from this one.
+    """
 
     kind: Literal["feature", "retrieval", "context", "store"]
     name: str
@@ -101,6 +123,7 @@ class FreshnessViolation(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int | None
     sla_ms: int
     reason: ViolationReason
+    used_by: str | None
 
 
 class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from headwater.records.core import Core, FeatureRead, Item, Retrieval, disclosed
+from headwater.records.core import Core, FeatureInput, FeatureRead, Item, Retrieval, disclosed
 from headwater.records.lineage import (
     Context,
     ContextLineage,
     ContextTrace,
     FeatureLineage,
     FreshnessViolation,
+    InputLineage,
     ItemLineage,
     ItemTrace,
     NestedLineage,
@@ -181,16 +182,29 @@ def _lineage(core: Core) -> ContextLineage:
 
 def _feature(read: FeatureRead) -> FeatureLineage:
     return FeatureLineage(
-        feature=read.feature,
-        entity=read.entity,
-        entity_id=disclosed(read.entity_id),
-        value=disclosed(read.value),
-        as_of=read.as_of,
-        written_at=read.written_at,
-        age_ms=read.age_ms,
-        source=read.source,
-        fresh=read.fresh,
+        **_value_facts(read), used=read.used, inputs=list(map(_input, read.inputs))
     )
+
+
+def _input(read: FeatureInput) -> InputLineage:
+    return InputLineage(**_value_facts(read))
+
+
+def _value_facts(read: FeatureInput) -> dict[str, Any]:
+    return {
+        "feature": read.feature,
+        "entity": read.entity,
+        "entity_id": disclosed(read.entity_id),
+        "value": disclosed(read.value),
+        "as_of": read.as_of,
+        "written_at": read.written_at,
+        "source": read.source,
+        "rule": read.rule,
+        "current_at": read.as_of if read.current_at is None else read.current_at,
+        "age_ms": read.age_ms,
+        "sla_ms": read.sla_ms,
+        "fresh": read.fresh,
+    }
 
 
 def _retriever(call: Retrieval) -> RetrieverLineage:

@@ -39,7 +39,7 @@ class Embedded:
         self.segment_rows = segment_rows
         self.clock = ManualClock(START)
         self.writer = Writer(home, wake=lambda: None)
-        self.online = SqliteOnlineStore(home, self.writer)
+        self.online = SqliteOnlineStore(home, self.writer, "headwater_workers")
         self.tail = SqliteRecentHistory(home)
         self.history = self.over(self.tail)
 

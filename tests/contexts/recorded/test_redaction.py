@@ -126,7 +126,9 @@ async def test_a_feature_is_erased_from_all_templates_that_show_it(
     places = {read.feature: at for at, read in enumerate(made.lineage.features)}
     secret, blurb = (f"/features/{places[name]}/value" for name in ("secret", "blurb"))
     redacted = await own.records.redact(made.context_id, secret, reason="asked to", everywhere=True)
-    gone = {secret, blurb, "/items/0/content", "/items/1/content", "/output/content"}
+    of_blurb = f"/features/{places['blurb']}/inputs/0/value"
+    texts = {"/items/0/content", "/items/1/content", "/output/content"}
+    gone = {secret, blurb, of_blurb, *texts}
     assert {note.pointer for note in redacted.redactions} == gone
     assert (await own.records.verify(made.context_id)).ok
 

@@ -17,6 +17,7 @@ from headwater.backends.redis.stream_codec import (
     read_cells,
     read_state,
     read_version,
+    received_at,
 )
 from headwater.core.partitioning import partition_of
 from headwater.core.values import (
@@ -63,6 +64,30 @@ class RedisOnlineStore:
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
         states = await self._states([(entity, entity_id) for entity_id in entity_ids])
         return [read_cells(state) for state in states]
+
+    async def get_with_waiting(
+        self, entity: str, entity_ids: Sequence[str]
+    ) -> list[tuple[Cells, int | None]]:
+        places: dict[int, list[int]] = {}
+        for place, entity_id in enumerate(entity_ids):
+            places.setdefault(partition_of(entity_id, self._keys.partitions), []).append(place)
+        answers = await self._redis.calls(
+            [
+                self._waiting_call(partition, [(entity, entity_ids[each]) for each in group])
+                for partition, group in places.items()
+            ]
+        )
+        found: list[tuple[Cells, int | None]] = [({}, None)] * len(entity_ids)
+        for group, (oldest, *states) in zip(places.values(), answers, strict=True):
+            since = None if oldest is None else received_at(oldest.decode())
+            for place, state in zip(group, states, strict=True):
+                found[place] = (decode_cells(read_cells(state)), since)
+        return found
+
+    def _waiting_call(self, partition: int, entities: Sequence[EntityKey]) -> Call:
+        keys = self._keys.parts[partition]
+        states = [keys.state(key)[0] for key in entities]
+        return script_call("get_with_waiting", [keys.group, keys.events, *states])
 
     async def get_state(self, key: EntityKey) -> EntityState:
         (state,) = await self._states([key])

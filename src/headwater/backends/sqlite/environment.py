@@ -41,7 +41,7 @@ class SqliteEnvironment:
         self._writer = Writer(self.home, self._waker.wake)
         self.leases = SqliteLeases(self.home, self._writer, group, settings.worker.lease_ttl)
         self.groups = SqliteGroups(self.home, self._writer, settings.worker.lease_ttl)
-        self.online = SqliteOnlineStore(self.home, self._writer)
+        self.online = SqliteOnlineStore(self.home, self._writer, group)
         self.bus = SqliteBus(self.home, self._writer, self.leases, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
         self.records = SqliteRecordLog(self.home, self._writer)

@@ -28,6 +28,10 @@ HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, 
 _MAX_PARAMETERS = 500
 _ONE = "SELECT state FROM entities WHERE entity = ? AND entity_id = ?"
 _VERSIONED = "SELECT version, state FROM entities WHERE entity = ? AND entity_id = ?"
+_WAITING = """
+SELECT received_at FROM events WHERE partition = :partition AND seq > coalesce((
+    SELECT seq FROM cursors WHERE consumer_group = :group AND partition = :partition
+), 0) ORDER BY seq LIMIT 1"""
 _UNKNOWN = EntityState(0, {})
 
 _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
@@ -36,9 +40,10 @@ _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
 class SqliteOnlineStore:
     """Current values, read inline because that takes microseconds, written in the writer thread."""
 
-    def __init__(self, home: Home, writer: Writer) -> None:
+    def __init__(self, home: Home, writer: Writer, group: str) -> None:
         self._home = home
         self._writer = writer
+        self._group = group
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
@@ -50,6 +55,21 @@ class SqliteOnlineStore:
         for rows in self._rows(entity, entity_ids):
             found |= dict(_decode_packed(rows))
         return [found.get(entity_id, b"{}") for entity_id in entity_ids]
+
+    async def get_with_waiting(
+        self, entity: str, entity_ids: Sequence[str]
+    ) -> list[tuple[Cells, int | None]]:
+        partitions = [partition_of(each, self._home.partitions) for each in entity_ids]
+        # Before the values: an event that is committed in between is in them.
+        waiting = {partition: self._waiting_since(partition) for partition in set(partitions)}
+        cells = await self.get(entity, entity_ids)
+        return [
+            (each, waiting[partition]) for each, partition in zip(cells, partitions, strict=True)
+        ]
+
+    def _waiting_since(self, partition: int) -> int | None:
+        rows = self._home.read(_WAITING, {"partition": partition, "group": self._group})
+        return rows[0][0] if rows else None
 
     async def get_state(self, key: EntityKey) -> EntityState:
         rows = self._home.read(_VERSIONED, key)

@@ -28,7 +28,7 @@ class Country:
     country: str
 
 
-@feature(entity=User, trigger=["purchase", "refund"], default=0.0)
+@feature(entity=User, trigger=["purchase", "refund"], default=0.0, freshness="caught_up")
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
     before: float = await store.get_feature("total_spend", user_id)
     amount = float(event.payload["amount"])
@@ -46,6 +46,8 @@ async def tier(user_id: str) -> str:
     refresh=timedelta(minutes=5),
     materialize=True,
     default=0,
+    freshness="caught_up",
+    freshness_sla="15m",
     sql="SELECT user_id, count(*) AS value FROM orders GROUP BY user_id",
 )
 def past_orders(user_id: str) -> int: ...

@@ -22,9 +22,10 @@ from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations import ContextDef, Overrides, annotations_of
-from headwater.errors import InvalidInputError, RecordValueError, ReplayError
+from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
 from headwater.features.frame import (
+    PastRead,
     ReplayRun,
     at_moment,
     replaying,
@@ -72,7 +73,11 @@ class Replayer:
         past = _past_of(core) if mode == "as_of" else nullcontext()
         replay = ReplayRun(assembler.run, [])
         with replaying(replay), past:
-            context = await assembler.run(definition, call.args, call.kwargs, overrides)
+            try:
+                context = await assembler.run(definition, call.args, call.kwargs, overrides)
+            except FreshnessSLAError as refusal:
+                # A replay is not recorded, so its refusal has no record either.
+                raise FreshnessSLAError(refusal.context, refusal.violations) from refusal
         new_core = open_core(decode_record(scratch.appended[context.context_id]))
         unrecorded = replace(context, meta={**context.meta, "recorded": False})
         return rerun(
@@ -128,12 +133,16 @@ class _StoppedClock:
 def _past_of(core: Core) -> AbstractContextManager[None]:
     """Read the values inside that the record has, or that were current at its time."""
     began, ended = core.timing.started_at, core.created_at
-    read_at: dict[tuple[str, str, str], list[datetime]] = {}
+    read_at: dict[tuple[str, str, str], list[PastRead]] = {}
     for read in core.features:
         if not isinstance(read.entity_id, Commitment):
             absent = ended if read.source == "computed" else began
-            moments = read_at.setdefault((read.entity, read.feature, read.entity_id), [])
-            moments.append(read.written_at or absent)
+            past = PastRead(read.written_at or absent, read.current_at)
+            read_at.setdefault((read.entity, read.feature, read.entity_id), []).append(past)
+    for each in (each for read in core.features for each in read.inputs):
+        if not isinstance(each.entity_id, Commitment) and each.source != "computed":
+            past = PastRead(each.written_at or began, each.current_at)
+            read_at.setdefault((each.entity, each.feature, each.entity_id), [past])
     return at_moment(began, ended, read_at)
 
 

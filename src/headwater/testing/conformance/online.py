@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,7 +11,17 @@ from headwater.core.clock import to_micros
 from headwater.core.partitioning import partition_of
 from headwater.core.values import decode_cells
 from headwater.errors import VersionConflictError
-from headwater.testing.conformance.suite import START, Opened, Suite, after, change, outcome
+from headwater.testing.conformance.suite import (
+    START,
+    Opened,
+    Suite,
+    after,
+    change,
+    clicks,
+    outcome,
+)
+
+_CLOCK_SKEW_MICROS = 600_000_000
 
 
 class OnlineStoreConformance(Suite):
@@ -80,6 +90,33 @@ class OnlineStoreConformance(Suite):
         assert known.keys() == {"clicks"}
         assert unknown == {}
         assert await store.online.get("User", []) == []
+
+    async def test_get_with_waiting_returns_when_the_oldest_waiting_event_was_accepted(
+        self, store: Opened, other: Opened
+    ) -> None:
+        ids = ["u1", "unknown", *(f"u{number}" for number in range(2, 50))]
+        assert await other.online.get_with_waiting("User", ids) == [({}, None)] * len(ids)
+        began = to_micros(datetime.now(UTC))
+        leases, batch = await store.take_clicks(2)
+        await store.publish(clicks(1))
+        found = dict(zip(ids, await other.online.get_with_waiting("User", ids), strict=True))
+        _, since = found["u1"]
+        assert since is not None
+        # A server has its own clock, and may count in milliseconds.
+        assert abs(since - began) < _CLOCK_SKEW_MICROS
+        partition = partition_of("u1", store.bus.partitions)
+        for entity_id, (_, waiting) in found.items():
+            is_there = partition_of(entity_id, store.bus.partitions) == partition
+            assert waiting == (since if is_there else None)
+        await store.bus.commit(outcome(batch, [change(7)]))
+        ((cells, later),) = await other.online.get_with_waiting("User", ["u1"])
+        assert cells == {"clicks": change(7).cell}
+        assert later is not None
+        assert later >= since
+        await store.bus.commit(outcome(await store.only_batch(leases), []))
+        expected = [({"clicks": change(7).cell}, None), ({}, None)]
+        assert await other.online.get_with_waiting("User", ["u1", "unknown"]) == expected
+        assert await other.online.get_with_waiting("User", []) == []
 
     async def test_a_state_has_version_0_until_the_entity_has_a_value(self, store: Opened) -> None:
         assert (await store.online.get_state(("User", "u1"))).version == 0

@@ -1,0 +1,172 @@
+"""The provenance and the inputs of cached feature values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+import msgspec
+
+from headwater.core.values import FeatureValue, FreshnessRule, Part, Source, TrackedFeature
+from headwater.declarations.registry import Registry
+from headwater.errors import FeatureValueError
+from headwater.ports import Cache, Cached
+
+_MAX_REMEMBERED = 10_000
+
+
+class Derivation(msgspec.Struct, frozen=True):
+    """How a value was computed: its provenance, its inputs, and how its freshness is judged."""
+
+    provenance: frozenset[Part] = frozenset()
+    inputs: tuple[TrackedFeature, ...] = ()
+    rule: FreshnessRule = "age"
+    current_at: datetime | None = None
+
+    def of(self, value: FeatureValue) -> FeatureValue:
+        """Return a value with this derivation."""
+        return msgspec.structs.replace(
+            value,
+            provenance=self.provenance,
+            inputs=self.inputs,
+            rule=self.rule,
+            current_at=self.current_at,
+        )
+
+
+UNKNOWN = Derivation()
+
+
+class _CachedInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input in the cache, with its value in the JSON form of its feature."""
+
+    entity: str
+    feature: str
+    entity_id: str
+    sla_ms: int | None
+    value: msgspec.Raw
+    as_of: datetime | None
+    source: Source
+    written_at: datetime | None
+    rule: FreshnessRule
+    current_at: datetime | None
+    inputs: list[_CachedInput] = []
+
+
+class _CachedDerivation(msgspec.Struct, frozen=True):
+    """A derivation in the cache."""
+
+    provenance: frozenset[Part]
+    inputs: list[_CachedInput]
+    rule: FreshnessRule
+    current_at: datetime | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_CachedDerivation).decode
+
+
+class DerivationCache:
+    """The derivations of on-demand values with a ttl; a process reads each one once.
+
+    A value is identified by the time at which it was written. The derivation is `UNKNOWN` if the
+    cache has lost it.
+    """
+
+    def __init__(self, cache: Cache, registry: Registry) -> None:
+        self._cache = cache
+        self._registry = registry
+        self._known: dict[tuple[str, str], tuple[int, Derivation]] = {}
+
+    async def put(
+        self, feature: str, entity_id: str, written_at: int, derivation: Derivation, ttl: timedelta
+    ) -> None:
+        """Store the derivation of a value for as long as the value lives."""
+        self._remember(feature, entity_id, written_at, derivation)
+        value = _encode(
+            _CachedDerivation(
+                derivation.provenance,
+                self._packed(derivation.inputs),
+                derivation.rule,
+                derivation.current_at,
+            )
+        )
+        await self._cache.put(_key(feature, entity_id), Cached(value, written_at), ttl)
+
+    async def get(self, feature: str, entity_id: str, written_at: int) -> Derivation:
+        """Return the derivation of a value."""
+        known_at, derivation = self._known.get((feature, entity_id), (None, UNKNOWN))
+        if known_at == written_at:
+            return derivation
+        cached = await self._cache.get(_key(feature, entity_id))
+        found = UNKNOWN
+        if cached is not None and cached.kept_at == written_at:
+            found = self._unpacked(_decode(cached.value))
+        self._remember(feature, entity_id, written_at, found)
+        return found
+
+    def _packed(self, inputs: Sequence[TrackedFeature]) -> list[_CachedInput]:
+        return [
+            _CachedInput(
+                read.entity,
+                read.feature,
+                read.entity_id,
+                read.sla_ms,
+                self._json(read),
+                read.value.as_of,
+                read.value.source,
+                read.value.written_at,
+                read.value.rule,
+                read.value.current_at,
+                self._packed(read.value.inputs),
+            )
+            for read in inputs
+        ]
+
+    def _json(self, read: TrackedFeature) -> msgspec.Raw:
+        value = read.value.value
+        codec = self._registry.features[read.feature].codec
+        return msgspec.Raw(b"null" if value is None else codec.encode(value))
+
+    def _unpacked(self, cached: _CachedDerivation) -> Derivation:
+        """Return a cached derivation; without inputs if one was declared differently then."""
+        try:
+            inputs = self._unpacked_inputs(cached.inputs)
+        except (KeyError, FeatureValueError):
+            return Derivation(cached.provenance)
+        return Derivation(cached.provenance, inputs, cached.rule, cached.current_at)
+
+    def _unpacked_inputs(self, inputs: Sequence[_CachedInput]) -> tuple[TrackedFeature, ...]:
+        return tuple(
+            TrackedFeature(
+                each.entity,
+                each.feature,
+                each.entity_id,
+                FeatureValue(
+                    None
+                    if bytes(each.value) == b"null"
+                    else self._registry.features[each.feature].codec.decode(each.value),
+                    each.as_of,
+                    each.source,
+                    each.written_at,
+                    rule=each.rule,
+                    current_at=each.current_at,
+                    inputs=self._unpacked_inputs(each.inputs),
+                ),
+                each.sla_ms,
+            )
+            for each in inputs
+        )
+
+    def _remember(
+        self, feature: str, entity_id: str, written_at: int, derivation: Derivation
+    ) -> None:
+        if len(self._known) >= _MAX_REMEMBERED:
+            self._known.clear()
+        self._known[feature, entity_id] = (written_at, derivation)
+
+
+def _key(feature: str, entity_id: str) -> str:
+    """Return a key that no retriever has: names have no slash."""
+    return f"feature/{feature}:{sha256(entity_id.encode()).hexdigest()}"
