@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.members import GroupMembers, Member, current_of
+from headwater.backends.sqlite.members import DeclaredSet, GroupMembers, Member, current_of
 from headwater.backends.sqlite.writer import Writer
 from headwater.errors import ClosedError
 from headwater.ports import Lease
@@ -27,14 +27,18 @@ class SqliteLeases:
     async def register(self, worker: str, declared: Collection[str] = ()) -> None:
         if worker not in self._members:
             with self._home.translated():
-                self._members[worker] = Member(self._home.workers, worker)
+                self._members[worker] = Member(self._home.workers, worker, declared)
         await self._writer.run(lambda db: self._group_members.join(db, worker, declared))
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self.member(worker)
         with self._home.translated():
             member.heartbeat()
-            listed = self._group_members.listed(self._home.reader.execute)
+        listed = self._listed()
+        if worker not in listed and not member.is_retired:
+            # Its group was dropped while it was stuck.
+            await self.register(worker, member.declared)
+            listed = self._listed()
         current = current_of(listed.values())
         if current is None:
             return []
@@ -43,6 +47,10 @@ class SqliteLeases:
             # This worker may have been stuck, and others may have claimed its partitions.
             await self._writer.run(self._group_members.void_replaced)
         return sorted(name for name, declared in listed.items() if declared == current)
+
+    def _listed(self) -> dict[str, DeclaredSet]:
+        with self._home.translated():
+            return self._group_members.listed(self._home.reader.execute)
 
     async def current_set(self, worker: str) -> frozenset[str]:
         return self.member(worker).current_set

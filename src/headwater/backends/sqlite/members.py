@@ -32,7 +32,9 @@ Execute = Callable[[str, Sequence[Any]], sqlite3.Cursor]
 class Member:
     """A worker of this process: its locked file and the socket that wakes it."""
 
-    def __init__(self, folder: Path, worker: str) -> None:
+    def __init__(self, folder: Path, worker: str, declared: Collection[str]) -> None:
+        self.declared = declared
+        self.is_retired = False
         self._file = folder / f"{worker}{LISTED}"
         # Locked before it gets its name: other processes take an unlocked file for a dead worker's.
         joining = folder / f"{worker}.joining"
@@ -47,10 +49,9 @@ class Member:
 
     def retire(self) -> None:
         """Rename the file, so that the worker stays alive but is no longer listed."""
-        retired = self._file.with_suffix(RETIRED)
-        if self._file != retired:
-            self._file.rename(retired)
-            self._file = retired
+        if not self.is_retired:
+            self._file = self._file.rename(self._file.with_suffix(RETIRED))
+            self.is_retired = True
 
     def close(self) -> None:
         self.sleeper.close()
@@ -117,21 +118,23 @@ class GroupMembers:
         }
 
     def void_replaced(self, db: sqlite3.Connection) -> None:
-        """Void the leases of live workers whose set the current one replaces."""
-        current = current_of(self.listed(db.execute).values())
+        """Void the leases of workers that must wait, and of unlisted ones that are replaced."""
+        listed = self.listed(db.execute)
+        current = current_of(listed.values())
         if current is None:
             return
         alive = self.alive(db.execute)
         replaced = [
-            name
+            (name in alive, self._group, name)
             for name, declared in self._registered(db.execute).items()
-            if name in alive and current.replaces(declared)
+            if declared != current and (name in listed or current.replaces(declared))
         ]
-        # A partition whose events are suspect stays so: it has an owner that is dead.
+        # The events of a dead owner are suspect, and so are those of a partition in quarantine.
         db.executemany(
-            "UPDATE cursors SET epoch = epoch + 1, owner = iif(attempts, 'replaced', NULL)"
+            "UPDATE cursors SET epoch = epoch + 1,"
+            " owner = iif(NOT ?, owner, iif(attempts, 'replaced', NULL))"
             " WHERE consumer_group = ? AND owner = ?",
-            [(self._group, name) for name in replaced],
+            replaced,
         )
 
     def _registered(self, execute: Execute) -> dict[str, DeclaredSet]:

@@ -92,7 +92,9 @@ if current ~= before then
   -- Later than any before, also if the previous ones were lost with their server.
   generation = math.max(generation + 1, now)
   local new, old = declared(current), declared(before or '')
-  if contains(new, old) or (new.number > old.number and not contains(old, new)) then
+  -- Workers of the set before may still hold leases. They may keep them if the new set is current
+  -- only because they are stopping.
+  if names[before] or contains(new, old) or (new.number > old.number and not contains(old, new)) then
     fence = generation
   end
   redis.call('HSET', KEYS[2], 'current', current, 'generation', generation, 'fence', fence)
