@@ -34,6 +34,25 @@ def poison(user_id: str, event: ServiceEvent) -> int:
 """
 
 
+PATIENT = """
+import asyncio, pathlib
+from headwater import FeatureStore, ServiceEvent, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User, trigger="visit")
+async def visits(user_id: str, event: ServiceEvent) -> int:
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    return 1
+"""
+
+
 def started_worker(server: Process) -> int:
     """Wait until one more worker process has started, and return its process id."""
     line = server.errors_until('"event":"worker started"').splitlines()[-1]
@@ -110,8 +129,26 @@ def test_worker_processes_end_with_a_server_that_is_killed(start: Start) -> None
     server.next_line()
     workers = [started_worker(server), started_worker(server)]
     ended = server.end(signal.SIGKILL)
-    assert ended.err.count('"event":"server ended; stopping"') == 2
+    assert ended.err.count('"event":"stopping with the server"') == 2
     wait_until(lambda: all(has_ended(worker) for worker in workers))
+
+
+def test_a_signal_to_all_processes_lets_running_handlers_finish(folder: Path, start: Start) -> None:
+    (folder / "features.py").write_text(PATIENT)
+    server = start("serve", "--port", "0", "--workers", "1")
+    url = server.next_line()["url"]
+    worker = started_worker(server)
+    visit(url)
+    wait_until((folder / "begun").exists)
+    # As systemd does when it stops a service.
+    os.kill(worker, signal.SIGTERM)
+    server.send(signal.SIGTERM)
+    server.errors_until('"event":"stopping with the server"')
+    (folder / "go").touch()
+    ended = server.end(None)
+    assert ended.code == 0
+    assert '"event":"event processed"' in ended.err
+    assert '"event":"worker stopped"' in ended.err
 
 
 def test_metrics_and_readiness_of_the_server_include_its_worker_processes(start: Start) -> None:

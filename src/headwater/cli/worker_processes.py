@@ -117,30 +117,28 @@ class _SupervisedWorker:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
     def stop(self) -> None:
-        # Only once: a second SIGTERM ends a worker without waiting for its batches.
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._terminate()
+        # Not by a signal: systemd signals all processes of a service, and a second signal would
+        # end a worker without waiting for its batches.
+        self._stopping.set()
+        self._close_link()
 
-    def _terminate(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.terminate()
+    def _close_link(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     async def _run_once(self) -> str | int:
         """Run one process until it ends; return its exit code or the signal that ended it."""
         try:
             process = await self._start()
             if self._stopping.is_set():
-                self._terminate()
+                self._close_link()
             return _status(await self._wait(process))
         except OSError as error:
             return f"could not be started: {error.strerror}"
         finally:
             self._process = None
-            if self._link is not None:
-                self._link.close()
-                self._link = None
+            self._close_link()
 
     async def _start(self) -> Process:
         ours, theirs = socket.socketpair()
@@ -160,7 +158,10 @@ class _SupervisedWorker:
         try:
             return await process.wait()
         except asyncio.CancelledError:
-            self._terminate()
+            # Two signals end a worker at once.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(ProcessLookupError):
+                    process.send_signal(number)
             try:
                 async with asyncio.timeout(_ABORT_SECONDS):
                     await process.wait()

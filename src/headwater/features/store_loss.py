@@ -27,7 +27,7 @@ class StoreLoss:
     @property
     def is_check_due(self) -> bool:
         """Whether ``check`` has something to do; cheap, because every read asks."""
-        return self.known is not None or time.monotonic() >= self._ask_at
+        return time.monotonic() >= self._ask_at
 
     async def check(self) -> None:
         """Raise StoreLostError if the store lost its data, unless the settings prefer defaults."""
@@ -38,7 +38,7 @@ class StoreLoss:
         try:
             await self._lifecycle.check_values()
         except StoreLostError as error:
-            self.known = error
+            self.known, self._ask_at = error, 0.0
             if self._is_refusing:
                 raise
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.servers import restartable_postgres, valkey_node
@@ -20,6 +20,10 @@ def shop(settings: Settings) -> FeatureStore:
     @feature(entity=User, trigger="buy")
     async def total(user_id: str, event: ServiceEvent) -> int:
         return int(event.payload["amount"])
+
+    @context(store)
+    async def spending(user_id: str) -> str:
+        return f"{await store.get_feature('total', user_id)} spent"
 
     return store
 
@@ -61,6 +65,9 @@ async def test_a_redis_that_is_gone_is_a_503_and_readiness_says_so(production: S
         refused = await client.post("/ingest/buy", json={"entity_id": "u1", "payload": {}})
         assert refused.status_code == 503
         assert refused.headers["content-type"] == "application/problem+json"
+        read = await client.get("/v1/features/total", params={"entity_id": "u1"})
+        made = await client.post("/v1/contexts/spending", json={"params": {"user_id": "u1"}})
+        assert (read.status_code, made.status_code) == (503, 503), made.text
         ready = await client.get("/readyz")
         assert ready.status_code == 503
         parts = {part["name"]: part["ok"] for part in ready.json()["parts"]}
