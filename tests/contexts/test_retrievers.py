@@ -328,6 +328,9 @@ class BrokenCache:
     async def put(self, key: str, cached: Cached, ttl: object) -> None:
         raise BackendError("the server is away")
 
+    async def drop(self, prefix: str) -> None:
+        raise BackendError("the server is away")
+
 
 def away() -> Cached | None:
     raise BackendError("the server is away")

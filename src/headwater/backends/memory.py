@@ -40,6 +40,11 @@ class MemoryCache:
             heappush(self._expirations, (expires_at, key))
             self._evict(self._clock.micros())
 
+    async def drop(self, prefix: str) -> None:
+        with self._lock:
+            for key in [key for key in self._values if key.startswith(prefix)]:
+                self._drop(key)
+
     def _evict(self, now: int) -> None:
         """Drop expired values, and the next ones to expire while the cache is too large."""
         while self._expirations and (

@@ -1,6 +1,6 @@
 """`headwater context redact`: redact values of a record permanently."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from headwater.cli.options import AsJson, Ref, StoreOption, bare_store
 from headwater.cli.output import is_interactive, note, print_json
 from headwater.cli.runner import run
 from headwater.records.record import Record
-from headwater.records.redaction_search import also_disclosed
+from headwater.store.feature_store import FeatureStore
 
 
 def redact(
@@ -44,7 +44,8 @@ def redact(
         )
     # Only the record before the redaction shows where else the value occurs.
     store = bare_store(file)
-    others = also_disclosed(run(store, lambda store: store.get_record(ref)), *pointers)
+    copies, context_id = run(store, lambda store: _copies(store, ref, pointers))
+    others = copies.pop(context_id, [])
     redacted = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
     remaining = [] if everywhere else others
     if not yes:
@@ -65,13 +66,24 @@ def redact(
                 "record_hash": record.record_hash,
                 "redactions": record.redactions,
                 "also_disclosed": remaining,
+                "in_inner_contexts": copies,
             }
         )
     else:
-        _print_result(record, redacted, remaining)
+        _print_result(record, redacted, remaining, copies)
 
 
-def _print_result(record: Record, redacted: str, remaining: Sequence[str]) -> None:
+async def _copies(
+    store: FeatureStore, ref: str, pointers: Sequence[str]
+) -> tuple[dict[str, list[str]], str]:
+    """Return the other places of the values, and the id of the record itself."""
+    record = await store.get_record(ref)
+    return await store.records.copies(ref, *pointers), record.context_id
+
+
+def _print_result(
+    record: Record, redacted: str, remaining: Sequence[str], inner: Mapping[str, Sequence[str]]
+) -> None:
     typer.echo(f"Redacted {redacted} of {record.context_id}.")
     typer.echo(f"The record hash is unchanged: {record.record_hash}")
     if remaining:
@@ -79,3 +91,12 @@ def _print_result(record: Record, redacted: str, remaining: Sequence[str]) -> No
             f"The value also occurs at {' '.join(map(quote, remaining))}. Redact these pointers "
             "now: --everywhere can no longer find them, because the value is gone."
         )
+    for context_id, places in inner.items():
+        note(
+            f"The value also occurs in the inner context {context_id}, at "
+            f"{' '.join(map(quote, places))}. It has a record of its own; redact these, too."
+        )
+    note(
+        "Other records, events, dead letters and features are not searched; "
+        "`headwater context find` finds the contexts of an entity."
+    )

@@ -26,6 +26,9 @@ from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Raising
 from headwater.ports import Cached
 
+CACHED_SEARCHES = "search:"
+"""The beginning of the cache keys of all searches."""
+
 
 class _CachedResults(msgspec.Struct, frozen=True):
     """Search results in the cache; ``oldest`` is None if a read behind them has no moment."""
@@ -179,4 +182,4 @@ def _oldest(reads: Reads, searched_at: int) -> int | None:
 def _key(retriever: RetrieverDef, arguments: Mapping[str, Any]) -> str:
     """Return a cache key: equal for equal retrievers and arguments, in every process."""
     call = canonical([retriever.name, retriever.top_k, to_tagged(dict(arguments))])
-    return f"{retriever.name}:{sha256(call).hexdigest()}"
+    return f"{CACHED_SEARCHES}{retriever.name}:{sha256(call).hexdigest()}"

@@ -131,3 +131,6 @@ class Cache(Protocol):
 
     async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
         """Store a value, replacing an earlier one; its time to live starts at ``kept_at``."""
+
+    async def drop(self, prefix: str) -> None:
+        """Remove all values whose keys begin with a prefix, for good."""

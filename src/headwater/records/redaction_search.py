@@ -1,14 +1,15 @@
 """Search a record for other copies of values that are to be erased. Pure.
 
-A copy is an equal value, or a text that contains the value as a template writes it. Values are
-compared leaf by leaf, without decoding: a text with JSON escapes, another spelling of a number or
-a date, or a part of the value is not found. People choose among the pointers that are found.
+A copy is an equal value, or a text that contains the value as a template writes it. Of a list or a
+dict each leaf is searched for, too. Values are compared leaf by leaf, without decoding: a text with
+JSON escapes, another spelling of a number or a date, or a part of a text is not found. People
+choose among the pointers that are found.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -25,12 +26,26 @@ _ITEM_TEXT = re.compile(r"/items/(\d+)/(?:content|emitted)")
 _TRIVIAL: tuple[Any, ...] = (None, True, False, "", [], {}, {"$float": "0.0"}, {"$float": "1.0"})
 
 
+# The values of these tags are leaves of the value; other tags are leaves themselves.
+_CONTAINER_TAGS = ("$tuple", "$set", "$frozenset")
+_SHORTEST_LEAF = 3
+"""Characters of a leaf that is searched for; shorter ones occur almost everywhere."""
+
+
 class _Item(msgspec.Struct, frozen=True):
     decision: str
 
 
 class _Items(msgspec.Struct, frozen=True):
     items: tuple[_Item, ...]
+
+
+class _Nested(msgspec.Struct, frozen=True):
+    context_id: str
+
+
+class _Contexts(msgspec.Struct, frozen=True):
+    contexts: tuple[_Nested, ...]
 
 
 class _Needle(msgspec.Struct, frozen=True):
@@ -61,16 +76,35 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
     """
     values = {item.pointer: item.value for item in record.disclosures}
     chosen = [*pointers, *_parts(record, pointers)]
-    needles = [
-        _needle(values[pointer]) for pointer in chosen if values.get(pointer) not in _TRIVIAL
-    ]
-    found = {
-        pointer
-        for pointer, value in values.items()
-        if any(needle.is_in(value) for needle in needles)
-    }
-    found.update(chosen, _shortened(found | set(chosen), values))
+    found = {*chosen, *copies_in(record, record, pointers)}
+    found.update(_shortened(found, values))
     return [pointer for pointer in values if pointer in found and pointer not in pointers]
+
+
+def copies_in(other: Record, record: Record, pointers: Sequence[str]) -> list[str]:
+    """Return the pointers of a record that disclose values at these pointers of another one."""
+    values = {item.pointer: item.value for item in record.disclosures}
+    chosen = [*pointers, *_parts(record, pointers)]
+    needles = [
+        needle
+        for pointer in chosen
+        if values.get(pointer) not in _TRIVIAL
+        for needle in _needles(values[pointer])
+    ]
+    return [
+        item.pointer
+        for item in other.disclosures
+        if any(needle.is_in(item.value) for needle in needles)
+    ]
+
+
+def inner_contexts(record: Record) -> list[str]:
+    """Return the ids of the contexts that were assembled inside this one."""
+    try:
+        nested = msgspec.json.decode(record.core, type=_Contexts).contexts
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
+    return [each.context_id for each in nested]
 
 
 def _parts(record: Record, pointers: Iterable[str]) -> Iterator[str]:
@@ -103,6 +137,36 @@ def _shortened(found: Iterable[str], values: dict[str, Any]) -> Iterator[str]:
         emitted = pointer.removesuffix("content") + "emitted"
         if _ITEM_TEXT.fullmatch(pointer) and emitted in values:
             yield from (emitted, _OUTPUT)
+
+
+def _needles(tagged: Any) -> Iterator[_Needle]:
+    """Yield a value and, of a list or a dict, its leaves."""
+    yield _needle(tagged)
+    if isinstance(tagged, dict | list):
+        for leaf in _leaves(tagged):
+            if leaf not in _TRIVIAL and leaf != tagged:
+                needle = _needle(leaf)
+                if needle.text is None or len(needle.text) >= _SHORTEST_LEAF:
+                    yield needle
+
+
+def _leaves(tagged: Any) -> Iterator[Any]:
+    """Yield the leaves of a value, without the keys of dicts, which are mostly field names."""
+    if isinstance(tagged, list):
+        for item in tagged:
+            yield from _leaves(item)
+    elif not isinstance(tagged, dict):
+        yield tagged
+    elif len(tagged) == 1 and next(iter(tagged)).startswith("$"):
+        [(tag, content)] = tagged.items()
+        if tag in _CONTAINER_TAGS:
+            yield from _leaves(content)
+        elif tag == "$map":
+            yield from _leaves([item for _, item in content])
+        else:
+            yield tagged
+    else:
+        yield from _leaves(list(tagged.values()))
 
 
 def _needle(tagged: Any) -> _Needle:

@@ -233,6 +233,16 @@ class RecordVerbs:
         recorded = (await self._runtime.open()).recorded
         return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
+    async def copies(self, ref: str, *pointers: str) -> dict[str, list[str]]:
+        """Return where else values of a record occur: pointers by context id.
+
+        The record itself and the records of its inner contexts are searched, before a redaction.
+
+        >>> await store.records.copies(ctx.context_id, "/features/0/value")
+        {'...': [...]}
+        """
+        return await (await self._runtime.open()).recorded.copies(ref, pointers)
+
 
 class DeadLetterVerbs:
     """``store.dead_letters``: events that could not be handled."""
@@ -308,6 +318,7 @@ class SyncRecordVerbs(Blocking[RecordVerbs]):
     replay = blocking(RecordVerbs.replay)
     diff = blocking(RecordVerbs.diff)
     redact = blocking(RecordVerbs.redact)
+    copies = blocking(RecordVerbs.copies)
 
 
 class SyncDeadLetterVerbs(Blocking[DeadLetterVerbs]):

@@ -15,8 +15,16 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
-from headwater.errors import ReplayError
+from headwater import (
+    ContextItem,
+    FeatureStore,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
+from headwater.errors import RedactionError, ReplayError
 from headwater.records.redaction_search import also_disclosed
 from headwater.settings.schema import Settings
 
@@ -182,3 +190,64 @@ async def test_an_output_that_is_erased_everywhere_cannot_be_put_together_again(
     if everywhere:
         with pytest.raises(ReplayError, match="/items/0/content"):
             await own.replay(made.context_id, "reassemble")
+
+
+@pytest.mark.both_environments
+@pytest.mark.parametrize("include_content", [True, False])
+async def test_a_redaction_drops_cached_searches(
+    settings: Settings, *, include_content: bool
+) -> None:
+    texts = ["Zoë Müller is ill."]
+    chosen = settings.replace(record={"include_content": include_content})
+    async with FeatureStore(settings=chosen) as store:
+
+        @retriever(store, cache_ttl="1h")
+        async def search(query: str) -> list[str]:
+            return list(texts)
+
+        @context(store)
+        async def advice(query: str) -> list[ContextItem]:
+            return [ContextItem(chunk.text) for chunk in await search(query)]
+
+        made = await advice("ill")
+        await search("another question with the same result")
+        texts[:] = ["Nobody is ill."]
+        assert (await search("ill"))[0].text == "Zoë Müller is ill."
+        if include_content:
+            pointer = "/retrievals/0/results/0/content"
+            await store.records.redact(made.context_id, pointer, reason="asked", everywhere=True)
+        else:
+            with pytest.raises(RedactionError):
+                await store.records.redact(made.context_id, "/inputs/query", reason="asked")
+        for query in ("ill", "another question with the same result"):
+            assert (await search(query))[0].text == "Nobody is ill."
+
+
+@pytest.mark.both_environments
+async def test_copies_are_found_in_the_records_of_inner_contexts(settings: Settings) -> None:
+    async with FeatureStore(settings=settings) as store:
+
+        @context(store)
+        async def innermost(name: str) -> str:
+            return f"Dear {name},"
+
+        @context(store)
+        async def inner(name: str) -> str:
+            return (await innermost(name)).content
+
+        @context(store)
+        async def unrelated() -> str:
+            return "Be brief."
+
+        @context(store)
+        async def outer(people: list[str]) -> list[ContextItem]:
+            texts = [(await inner(person)).content for person in people]
+            return [ContextItem(text) for text in (*texts, (await unrelated()).content)]
+
+        made = await outer(["Zoë Müller"])
+        ids = {nested.name: nested.context_id for nested in made.lineage.contexts}
+        copies = await store.records.copies(made.context_id, "/inputs/people")
+    assert copies.pop(made.context_id) == ["/items/0/content", "/output/content"]
+    assert copies.pop(ids["inner"]) == ["/inputs/name", "/items/0/content", "/output/content"]
+    (innermost_copies,) = copies.values()
+    assert innermost_copies == ["/inputs/name", "/items/0/content", "/output/content"]

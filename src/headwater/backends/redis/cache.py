@@ -40,3 +40,7 @@ class RedisCache:
         packed = _TIMES.pack(cached.kept_at, expires_at) + cached.value
         lifetime = max(1, (expires_at - self._clock.micros()) // _MILLISECOND)
         await self._redis.call(command(name, "SET", name, packed, "PX", lifetime))
+
+    async def drop(self, prefix: str) -> None:
+        async for names in self._redis.scan(self._keys.cache + prefix):
+            await self._redis.calls([command(name, "UNLINK", name) for name in names])

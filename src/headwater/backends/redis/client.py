@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 from binascii import crc_hqx
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from importlib.resources import files
@@ -21,6 +21,9 @@ from headwater.backends.redis.shared_tasks import SharedTasks
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
+_GLOB = re.compile(r"[*?\[\]\\^]")
+_SCANNED = 1_000
+"""Keys that one SCAN looks at."""
 _SLOTS = 16_384
 # While slots move, two servers may redirect to each other until all agree.
 _REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -177,6 +180,22 @@ class Redis:
 
         await asyncio.gather(*(run_on(*each) for each in by_server.items()))
         return all_replies
+
+    async def scan(self, prefix: str) -> AsyncIterator[list[str]]:
+        """Yield the keys that begin with a prefix, from every master, some repeatedly."""
+        pattern = _GLOB.sub(r"\\\g<0>", prefix) + "*"
+        if self._changes != self._learned:
+            await self._learn_slots()
+        masters = [master for *_, master in self._slots] if self.clustered else [self._seed]
+        for address in dict.fromkeys(masters):
+            cursor = b"0"
+            while True:
+                words = ["SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED]
+                connection = await self._connection(address)
+                ((cursor, keys),) = await self._checked(connection, [words])
+                yield [key.decode() for key in keys]
+                if cursor == b"0":
+                    break
 
     async def subscribe(self, channel: str, on_push: Push) -> RedisConnection:
         """Open a separate connection that receives the messages of a channel from now on."""

@@ -25,6 +25,7 @@ _PRUNE = """
 DELETE FROM cache WHERE rowid IN (
     SELECT rowid FROM cache WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
 )"""
+_DROP = "DELETE FROM cache WHERE substr(key, 1, ?) = ?"
 # Values that expire first are removed first.
 _SHRINK = """
 DELETE FROM cache WHERE rowid IN (
@@ -64,6 +65,17 @@ class SqliteCache:
                 db.execute(_SHRINK, (self._largest,))
 
         await self._writer.run(job)
+
+    async def drop(self, prefix: str) -> None:
+        def job(db: sqlite3.Connection) -> None:
+            # Overwrite the values; SQLite would only mark their pages as free.
+            db.execute("PRAGMA secure_delete = ON")
+            try:
+                db.execute(_DROP, (len(prefix), prefix))
+            finally:
+                db.execute("PRAGMA secure_delete = OFF")
+
+        await self._writer.run(job, erases=True)
 
     async def prune(self) -> None:
         """Remove a bounded number of expired values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -12,6 +13,7 @@ from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextSearch, named
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
+from headwater.contexts.retrieval import CACHED_SEARCHES
 from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
 from headwater.features.frame import current_replay
@@ -23,7 +25,7 @@ from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context, ContextTrace, PastContext
 from headwater.records.record import Record, encode_disclosures, encode_redactions
 from headwater.records.redaction import redact
-from headwater.records.redaction_search import also_disclosed
+from headwater.records.redaction_search import also_disclosed, copies_in, inner_contexts
 from headwater.records.verify import VerificationReport
 
 
@@ -35,6 +37,7 @@ class RecordedContexts:
 
     def __init__(self, services: Services, reader: Reader, assembler: Assembler) -> None:
         self._records = services.backends.records
+        self._cache = services.backends.cache
         self._settings = services.settings
         self._clock = services.clock
         self._assembler = assembler
@@ -79,10 +82,14 @@ class RecordedContexts:
         """Erase values of a record, all or none; concurrent redactions all succeed."""
         if not pointers:
             raise InvalidInputError("say which value to redact, such as '/inputs/question'")
+        # A search may have returned the value, and would return it again from the cache.
+        await self._cache.drop(CACHED_SEARCHES)
         while True:
             stored = await self._stored(ref)
             record, now = decode_record(stored), self._clock.now()
-            others = also_disclosed(record, *pointers) if everywhere else ()
+            others = (
+                await asyncio.to_thread(also_disclosed, record, *pointers) if everywhere else ()
+            )
             redacted = redact(record, *pointers, *others, at=now, reason=reason, by=by)
             if await self._records.redact(
                 stored.context_id,
@@ -91,6 +98,20 @@ class RecordedContexts:
                 redactions=encode_redactions(redacted.redactions),
             ):
                 return redacted
+
+    async def copies(self, ref: str, pointers: Sequence[str]) -> dict[str, list[str]]:
+        """Return where else values occur: pointers by context, this one and those inside it."""
+        record = decode_record(await self._stored(ref))
+        found = {record.context_id: await asyncio.to_thread(also_disclosed, record, *pointers)}
+        waiting = inner_contexts(record)
+        while waiting:
+            context_id = waiting.pop()
+            stored = None if context_id in found else await self._records.get(context_id)
+            if stored is not None:
+                inner = decode_record(stored)
+                found[context_id] = await asyncio.to_thread(copies_in, inner, record, pointers)
+                waiting += inner_contexts(inner)
+        return {context_id: places for context_id, places in found.items() if places}
 
     async def diff(self, before: str, after: str) -> ContextDiff:
         """Compare two contexts."""

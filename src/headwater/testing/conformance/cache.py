@@ -29,6 +29,19 @@ class CacheConformance(Suite):
         assert await other.cache.get("a") == kept
         assert await other.cache.get("b") is None
 
+    async def test_values_whose_keys_begin_with_a_prefix_are_dropped(
+        self, store: Opened, other: Opened
+    ) -> None:
+        kept, dropped = ["a", "b:*", "B*:1", "xb*:1"], [f"b*:{n}" for n in range(300)]
+        for key in (*kept, *dropped):
+            await store.cache.put(key, cached(), MINUTE)
+        await other.cache.drop("b*:")
+        await other.cache.drop("nothing:")
+        for key in dropped:
+            assert await store.cache.get(key) is None
+        for key in kept:
+            assert await store.cache.get(key) is not None
+
     async def test_values_and_keys_may_be_anything(self, store: Opened) -> None:
         values = {
             key: cached(bytes(range(256)) * number)
