@@ -245,6 +245,8 @@ def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
                 args=[_, ast.Constant(str(level)), ast.Constant(str(name)), *_],
             ) if kind in kinds:
                 said[name, level] = kinds[kind]
+            case ast.Call(func=ast.Attribute(_, "_retry"), args=[_, ast.Constant(str(name)), *_]):
+                said[name, "error"] = {"error"}
             case ast.Call(func=ast.Name("PartitionTasks"), args=[_, ast.Constant(str(name)), *_]):
                 said[name, "warning"] = {"partition", "error"}
     listed = {

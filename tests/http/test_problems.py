@@ -167,6 +167,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "backlog": 503,
         "not-recorded": 503,
         "backend": 503,
+        "event-conflict": 409,
         "store-lost": 503,
         "too-many-connections": 503,
         "retriever-timeout": 504,
