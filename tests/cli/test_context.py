@@ -561,6 +561,71 @@ def test_the_verifier_of_a_bundle_checks_its_record(folder: Path, run: Run, made
     assert "BROKEN disclosures" in broken.stdout
 
 
+NESTED = """
+from headwater import FeatureStore, context
+
+store = FeatureStore()
+
+@context(store)
+async def innermost(name: str) -> str:
+    return f"Dear {name},"
+
+@context(store)
+async def inner(name: str) -> str:
+    return (await innermost(name)).content
+
+@context(store)
+async def outer(name: str) -> str:
+    return (await inner(name)).content + " hello"
+"""
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_bundle_holds_the_records_of_inner_contexts_and_each_verifies(
+    folder: Path, run: Run, *, private: bool
+) -> None:
+    (folder / "features.py").write_text(NESTED)
+    made = run("context", "assemble", "outer", "name=Ada", "--json").json
+    options = ["--private"] if private else []
+    run("context", "export", made["context_id"], "--bundle", "evidence.zip", *options)
+    with zipfile.ZipFile(folder / "evidence.zip") as archive:
+        archive.extractall(folder / "evidence")
+    inner = sorted((folder / "evidence" / "inner").iterdir())
+    assert len(inner) == 2
+    readme = (folder / "evidence" / "README.md").read_text(encoding="utf-8")
+    commands = [line.split() for line in readme.splitlines() if line.startswith("    node ")]
+    assert {command[2] for command in commands} == {
+        "record.json",
+        *(f"inner/{file.name}" for file in inner),
+    }
+    for _, verifier, record, *expected in commands:
+        evidence = folder / "evidence"
+        done = run_node(evidence / verifier, evidence / record, *expected)
+        assert done.returncode == 0, done.stdout
+    assert ("Ada" in "".join(file.read_text(encoding="utf-8") for file in inner)) is not private
+
+
+def test_a_bundle_names_an_inner_context_that_it_does_not_hold(folder: Path, run: Run) -> None:
+    (folder / "features.py").write_text(NESTED)
+    made = run("context", "assemble", "outer", "name=Ada", "--json").json
+    tamper(folder, "DELETE FROM records WHERE name = 'innermost'")
+    run("context", "export", made["context_id"], "--bundle", "evidence.zip")
+    readme = unpacked(folder / "evidence.zip")["README.md"].decode()
+    assert "(not in this folder)" in readme
+    assert "innermost" in readme
+
+
+def test_the_readme_of_a_bundle_claims_only_what_the_record_shows(
+    folder: Path, run: Run, made: Context
+) -> None:
+    run("context", "export", made.context_id, "--bundle", "evidence.zip")
+    readme = unpacked(folder / "evidence.zip")["README.md"].decode()
+    assert "does not show what was done with the text" in readme
+    assert "the sender could have made all of them" in " ".join(readme.split())
+    for claim in ("the model received", "do not have to trust"):
+        assert claim not in readme
+
+
 def test_a_private_bundle_has_no_text_and_says_so(folder: Path, run: Run, made: Context) -> None:
     run("context", "export", made.context_id, "--bundle", "private.zip", "--private")
     files = unpacked(folder / "private.zip")

@@ -183,10 +183,13 @@ def export(
         raise typer.BadParameter(
             "--json cannot be combined with --bundle -, because both write to stdout"
         )
-    record = run(bare_store(file), lambda store: store.get_record(ref))
+    store = bare_store(file)
+    record = run(store, lambda store: store.get_record(ref))
     exported = record.private() if private else record
     if bundled:
-        write(bundle(exported), bundled, force=force)
+        inner = run(store, lambda store: store.records.inner(ref))
+        copies = [each.private() if private else each for each in inner]
+        write(bundle(exported, copies), bundled, force=force)
         _note_bundle(bundled, exported, as_json=as_json)
         return
     document = to_document(exported)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 import msgspec
 
 from headwater.records.document import export
 from headwater.records.projection import withheld
-from headwater.records.record import Record
+from headwater.records.record import InnerContext, Record, inner_contexts
 
 _VERIFIER = ("verify.mjs", "cli.mjs", "README.md")
 _PACKAGE = files("headwater.cli")
@@ -21,11 +21,11 @@ _CODE_GOES_HERE = "      // verify.mjs\n"
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 
-def bundle(record: Record) -> bytes:
-    """Return a zip file with the record, its verifier and instructions."""
+def bundle(record: Record, inner: Sequence[Record] = ()) -> bytes:
+    """Return a zip file with a record, those of its inner contexts, a verifier and instructions."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        for name, content in _files(record):
+        for name, content in _files(record, inner):
             entry = zipfile.ZipInfo(name, _WRITTEN)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
@@ -39,10 +39,12 @@ def disclosed_text(record: Record) -> str | None:
     return values[0] if values and isinstance(values[0], str) else None
 
 
-def _files(record: Record) -> Iterator[tuple[str, bytes]]:
+def _files(record: Record, inner: Sequence[Record]) -> Iterator[tuple[str, bytes]]:
     text = disclosed_text(record)
-    yield "README.md", _readme(record, has_text=text is not None).encode()
+    yield "README.md", _readme(record, inner, has_text=text is not None).encode()
     yield "record.json", export(record)
+    for each in inner:
+        yield f"inner/{each.context_id}.json", export(each)
     yield "core.json", record.core
     sums = [(record.record_hash, "core.json")]
     if text is not None:
@@ -62,7 +64,9 @@ def verifier_page() -> str:
     return template.replace(_CODE_GOES_HERE, code)
 
 
-def _readme(record: Record, *, has_text: bool) -> str:
+def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
+    named = {each.context_id: each for whole in (record, *inner) for each in inner_contexts(whole)}
+    held = [named[each.context_id] for each in inner]
     template = (_PACKAGE / "bundle_readme.md").read_text(encoding="utf-8")
     return template.format(
         context_id=record.context_id,
@@ -72,8 +76,22 @@ def _readme(record: Record, *, has_text: bool) -> str:
         withheld=_withheld(record),
         erased=_erased(record),
         text=" `content.txt` is the text." if has_text else "",
-        content="    content.txt     the text that the model received\n" if has_text else "",
+        content="    content.txt     the text of the context\n" if has_text else "",
+        inner=_inner(named, held),
+        inner_commands="".join(
+            f"    node verifier/cli.mjs inner/{each.context_id}.json --expect {each.record_hash}\n"
+            for each in held
+        ),
+        inner_files="    inner/          the records of contexts inside this one\n" if held else "",
     )
+
+
+def _inner(named: Mapping[str, InnerContext], held: Sequence[InnerContext]) -> str:
+    """Return the contexts inside this one, and those whose records are not in the bundle."""
+    missing = [each for each in named.values() if each not in held]
+    words = [f"{each.name} {each.context_id}" for each in held]
+    words += [f"{each.name} {each.context_id} (not in this folder)" for each in missing]
+    return ", ".join(words) or "none"
 
 
 def _withheld(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -54,6 +55,26 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def private(self) -> Record:
         """Return the copy without disclosures: hashes and facts, without texts and values."""
         return msgspec.structs.replace(self, disclosures=())
+
+
+class InnerContext(msgspec.Struct, frozen=True):
+    """A context that was assembled inside another one, as the core of the other one names it."""
+
+    context_id: str
+    record_hash: str
+    name: str
+
+
+class _InnerContexts(msgspec.Struct, frozen=True):
+    contexts: tuple[InnerContext, ...]
+
+
+def inner_contexts(record: Record) -> Sequence[InnerContext]:
+    """Return the contexts that were assembled inside this one; none if its core is unreadable."""
+    try:
+        return msgspec.json.decode(record.core, type=_InnerContexts).contexts
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ()
 
 
 encode_disclosures = msgspec.json.Encoder().encode

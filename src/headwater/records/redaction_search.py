@@ -40,14 +40,6 @@ class _Items(msgspec.Struct, frozen=True):
     items: tuple[_Item, ...]
 
 
-class _Nested(msgspec.Struct, frozen=True):
-    context_id: str
-
-
-class _Contexts(msgspec.Struct, frozen=True):
-    contexts: tuple[_Nested, ...]
-
-
 class _Needle(msgspec.Struct, frozen=True):
     """A value to search for: as a part of another value, or as text."""
 
@@ -96,15 +88,6 @@ def copies_in(other: Record, record: Record, pointers: Sequence[str]) -> list[st
         for item in other.disclosures
         if any(needle.is_in(item.value) for needle in needles)
     ]
-
-
-def inner_contexts(record: Record) -> list[str]:
-    """Return the ids of the contexts that were assembled inside this one."""
-    try:
-        nested = msgspec.json.decode(record.core, type=_Contexts).contexts
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return []
-    return [each.context_id for each in nested]
 
 
 def _parts(record: Record, pointers: Iterable[str]) -> Iterator[str]:

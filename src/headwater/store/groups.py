@@ -233,6 +233,14 @@ class RecordVerbs:
         recorded = (await self._runtime.open()).recorded
         return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
+    async def inner(self, ref: str) -> list[Record]:
+        """Return the records of all contexts that were assembled inside this one, at any depth.
+
+        >>> await store.records.inner(ctx.context_id)
+        []
+        """
+        return await (await self._runtime.open()).recorded.inner(ref)
+
     async def copies(self, ref: str, *pointers: str) -> dict[str, list[str]]:
         """Return where else values of a record occur: pointers by context id.
 
@@ -319,6 +327,7 @@ class SyncRecordVerbs(Blocking[RecordVerbs]):
     diff = blocking(RecordVerbs.diff)
     redact = blocking(RecordVerbs.redact)
     copies = blocking(RecordVerbs.copies)
+    inner = blocking(RecordVerbs.inner)
 
 
 class SyncDeadLetterVerbs(Blocking[DeadLetterVerbs]):

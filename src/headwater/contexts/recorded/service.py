@@ -23,9 +23,14 @@ from headwater.records import projection
 from headwater.records.core import Core
 from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context, ContextTrace, PastContext
-from headwater.records.record import Record, encode_disclosures, encode_redactions
+from headwater.records.record import (
+    Record,
+    encode_disclosures,
+    encode_redactions,
+    inner_contexts,
+)
 from headwater.records.redaction import redact
-from headwater.records.redaction_search import also_disclosed, copies_in, inner_contexts
+from headwater.records.redaction_search import also_disclosed, copies_in
 from headwater.records.verify import VerificationReport
 
 
@@ -103,15 +108,24 @@ class RecordedContexts:
         """Return where else values occur: pointers by context, this one and those inside it."""
         record = decode_record(await self._stored(ref))
         found = {record.context_id: await asyncio.to_thread(also_disclosed, record, *pointers)}
-        waiting = inner_contexts(record)
+        for inner in await self._inner(record):
+            found[inner.context_id] = await asyncio.to_thread(copies_in, inner, record, pointers)
+        return {context_id: places for context_id, places in found.items() if places}
+
+    async def inner(self, ref: str) -> list[Record]:
+        """Return the stored records of all contexts inside this one, at any depth."""
+        return await self._inner(decode_record(await self._stored(ref)))
+
+    async def _inner(self, record: Record) -> list[Record]:
+        found: dict[str, Record] = {}
+        waiting = [*inner_contexts(record)]
         while waiting:
-            context_id = waiting.pop()
+            context_id = waiting.pop(0).context_id
             stored = None if context_id in found else await self._records.get(context_id)
             if stored is not None:
-                inner = decode_record(stored)
-                found[context_id] = await asyncio.to_thread(copies_in, inner, record, pointers)
-                waiting += inner_contexts(inner)
-        return {context_id: places for context_id, places in found.items() if places}
+                found[context_id] = decode_record(stored)
+                waiting += inner_contexts(found[context_id])
+        return list(found.values())
 
     async def diff(self, before: str, after: str) -> ContextDiff:
         """Compare two contexts."""
