@@ -25,10 +25,25 @@ class Effort:
     events: int  # a round of the worker
     server_events: int  # the same over servers, which is faster
     peer_events: int  # the same for Fabra, which is slower
+    past_events: int  # handled before the first round, for rows that need a filled store
 
 
-FULL = Effort(rounds=7, seconds=1.0, events=8_000, server_events=30_000, peer_events=1_500)
-QUICK = Effort(rounds=2, seconds=0.5, events=3_000, server_events=10_000, peer_events=500)
+FULL = Effort(
+    rounds=7,
+    seconds=1.0,
+    events=8_000,
+    server_events=30_000,
+    peer_events=1_500,
+    past_events=200_000,
+)
+QUICK = Effort(
+    rounds=2,
+    seconds=0.5,
+    events=3_000,
+    server_events=10_000,
+    peer_events=500,
+    past_events=20_000,
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Our features file: a read-modify-write total, and ten features of one entity."""
+"""Our features file: totals, one or two for each event, and ten features of one entity."""
 
 from collections.abc import Callable
 
@@ -17,6 +17,30 @@ class User:
 @feature(entity=User, trigger="purchase")
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
     before: float = await store.get_feature("total_spend", user_id) or 0.0
+    return before + float(event.payload["amount"])
+
+
+@feature(entity=User, trigger="two_async")
+async def first_total(user_id: str, event: ServiceEvent) -> float:
+    before: float = await store.get_feature("first_total", user_id) or 0.0
+    return before + float(event.payload["amount"])
+
+
+@feature(entity=User, trigger="two_async")
+async def second_total(user_id: str, event: ServiceEvent) -> float:
+    before: float = await store.get_feature("second_total", user_id) or 0.0
+    return before + float(event.payload["amount"])
+
+
+@feature(entity=User, trigger="async_and_sync")
+async def async_total(user_id: str, event: ServiceEvent) -> float:
+    before: float = await store.get_feature("async_total", user_id) or 0.0
+    return before + float(event.payload["amount"])
+
+
+@feature(entity=User, trigger="async_and_sync")
+def sync_total(user_id: str, event: ServiceEvent) -> float:
+    before: float = store.sync.get_feature("sync_total", user_id) or 0.0
     return before + float(event.payload["amount"])
 
 

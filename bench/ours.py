@@ -16,14 +16,15 @@ from headwater.cli.runner import long_runner
 
 PUBLISHERS = 64
 AT_ONCE = 500  # publishes in flight while a round is prepared
+FILLED_AT_ONCE = 1_000  # events, the most that one call may publish
 
 Call = Callable[[], Awaitable[object]]
 Taken = TypeVar("Taken", float, Figure)
 
 
-def purchase(number: int) -> ServiceEvent:
+def purchase(number: int, event_type: str = "purchase", entities: int = ENTITIES) -> ServiceEvent:
     return ServiceEvent(
-        event_type="purchase", entity_id=f"u{number % ENTITIES}", payload={"amount": 1.5}
+        event_type=event_type, entity_id=f"u{number % entities}", payload={"amount": 1.5}
     )
 
 
@@ -39,15 +40,58 @@ async def publish_all(events: list[ServiceEvent]) -> None:
 @contextmanager
 def worker(where: str, effort: Effort) -> Iterator[Rate]:
     """Events per second through a read-modify-write handler, durable, one log record each."""
+    with _working(effort, "purchase") as measure:
+        yield measure
+
+
+@contextmanager
+def worker_two_async(where: str, effort: Effort) -> Iterator[Rate]:
+    """The same with two async handlers for each event."""
+    with _working(effort, "two_async") as measure:
+        yield measure
+
+
+@contextmanager
+def worker_async_and_sync(where: str, effort: Effort) -> Iterator[Rate]:
+    """The same with an async and a sync handler for each event."""
+    with _working(effort, "async_and_sync") as measure:
+        yield measure
+
+
+@contextmanager
+def worker_many_entities(where: str, effort: Effort) -> Iterator[Rate]:
+    """The same in a store with many entities, of which a round meets few twice."""
+    with _working(effort, "async_and_sync", effort.past_events) as measure:
+        yield measure
+
+
+@contextmanager
+def _working(effort: Effort, event_type: str, entities: int = ENTITIES) -> Iterator[Rate]:
+    numbers = itertools.count()
+
+    def next_events(count: int) -> list[ServiceEvent]:
+        chosen = itertools.islice(numbers, count)
+        return [purchase(number, event_type, entities) for number in chosen]
+
+    async def prepare() -> None:
+        if entities > ENTITIES:
+            await fill_up(entities, next_events)
 
     async def rate() -> float:
-        await publish_all([purchase(number) for number in range(effort.events)])
+        await publish_all(next_events(effort.events))
         start = time.perf_counter()
         await store.drain()
         return effort.events / (time.perf_counter() - start)
 
-    with one_loop(rate) as measure:
+    with one_loop(rate, prepare) as measure:
         yield measure
+
+
+async def fill_up(count: int, next_events: Callable[[int], list[ServiceEvent]]) -> None:
+    """Publish and handle many events, a part at a time."""
+    for _ in range(0, count, FILLED_AT_ONCE):
+        await store.bus.publish_many(next_events(FILLED_AT_ONCE), dedup=False)
+        await store.drain()
 
 
 @contextmanager
@@ -124,11 +168,19 @@ def read_hundred(where: str, effort: Effort) -> Iterator[Rate]:
 
 
 @contextmanager
-def _reading(effort: Effort, *, ids: int) -> Iterator[Rate]:
+def read_after_many_events(where: str, effort: Effort) -> Iterator[Rate]:
+    """get_features of one entity with ten features, after many events of the entities."""
+    with _reading(effort, ids=1, past_events=effort.past_events) as measure:
+        yield measure
+
+
+@contextmanager
+def _reading(effort: Effort, *, ids: int, past_events: int = 0) -> Iterator[Rate]:
     wanted = [f"u{number}" for number in range(ids)]
 
     async def prepare() -> None:
         await publish_all([profile(number) for number in range(ENTITIES)])
+        await fill_up(past_events, lambda count: [purchase(number) for number in range(count)])
         await store.drain()
 
     async def rate() -> float:
@@ -194,12 +246,16 @@ def one_loop(
 
 MEASURES: dict[str, Measuring] = {
     "worker": worker,
+    "worker_two_async": worker_two_async,
+    "worker_async_and_sync": worker_async_and_sync,
+    "worker_many_entities": worker_many_entities,
     "fill": fill,
     "drain": drain,
     "ping": ping,
     "watch": watch,
     "read_one": read_one,
     "read_hundred": read_hundred,
+    "read_after_many_events": read_after_many_events,
     "publish": publish,
     "publish_concurrently": publish_concurrently,
 }

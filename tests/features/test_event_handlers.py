@@ -302,3 +302,29 @@ async def test_a_worker_that_joins_gets_its_share_also_while_events_wait(
     for worker in (first, second):
         worker.stop()
     await asyncio.gather(*running)
+
+
+@pytest.mark.both_environments
+async def test_a_sync_handler_reads_entities_of_its_batch_in_its_own_thread(
+    store: FeatureStore, user: type
+) -> None:
+    seen: list[Any] = []
+
+    @feature(entity=user, trigger="buy", default=0)
+    def total(user_id: str, event: ServiceEvent) -> int:
+        before = store.sync.get_feature("total", user_id)
+        store.sync.set_feature("total", user_id, before + 100)
+        seen.append((before, store.sync.get_feature("total", user_id)))
+        seen.append(store.sync.get_feature(total, "stranger"))
+        return int(before) + 1
+
+    @feature(entity=user, trigger="buy", ttl="1h")
+    def doubled(user_id: str, event: ServiceEvent) -> int:
+        return 2 * int(store.sync.get_feature("total", user_id))
+
+    for _ in range(2):
+        await store.publish("buy", "u1")
+    await store.drain()
+    assert seen == [(0, 100), 0, (1, 101), 0]
+    rows = await store.get_features(["total", "doubled"], ["u1"])
+    assert rows == {"u1": {"total": 2, "doubled": 4}}

@@ -20,20 +20,14 @@ class Slot:
 
     __slots__ = ("_is_overdue", "_started", "label", "loop", "task")
 
-    def __init__(self) -> None:
-        self.bind()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.task: asyncio.Task[Any] | None = None
+        """The task of the call; None if the next call may run in another task."""
         self.label: tuple[object, ...] = ()
         """The function of the call, and its arguments."""
         self._started: float | None = None
         self._is_overdue = False
-
-    def bind(self) -> None:
-        """Let the slot belong to the current task, which is cancelled if a call is overdue."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a deadline needs a running task to cancel")
-        self.task: asyncio.Task[Any] = task
-        self.loop = task.get_loop()
 
     @property
     def is_used(self) -> bool:
@@ -41,17 +35,20 @@ class Slot:
         return self._started is not None
 
     def __enter__(self) -> None:
+        if self.task is None:
+            self.task = asyncio.current_task()
         self._started = time.monotonic()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._started = None
         if self._is_overdue:
             self._is_overdue = False
-            if self.task.uncancel() == 0 and kind is asyncio.CancelledError:
+            if self.task and self.task.uncancel() == 0 and kind is asyncio.CancelledError:
                 raise DeadlineError
 
     def cancel_if_started_by(self, moment: float) -> None:
-        if self._started is not None and self._started <= moment and not self._is_overdue:
+        is_late = self._started is not None and self._started <= moment
+        if self.task and is_late and not self._is_overdue:
             self._is_overdue = True
             self.task.cancel()
 
@@ -61,11 +58,11 @@ class _SlotInUse:
 
     __slots__ = ("_slot", "_slots")
 
-    def __init__(self, slots: set[Slot]) -> None:
+    def __init__(self, slots: set[Slot], loop: asyncio.AbstractEventLoop) -> None:
         self._slots = slots
+        self._slot = Slot(loop)
 
     def __enter__(self) -> Slot:
-        self._slot = Slot()
         self._slots.add(self._slot)
         return self._slot
 
@@ -109,7 +106,7 @@ class Deadline:
         if loop not in self._watched:
             self._watched.add(loop)
             loop.call_later(self.seconds / 4, self._check, loop)
-        return _SlotInUse(self.slots)
+        return _SlotInUse(self.slots, loop)
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         slots = [slot for slot in tuple(self.slots) if slot.loop is loop]

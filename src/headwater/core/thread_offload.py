@@ -33,7 +33,7 @@ _SLOW_PART = 8
 _COLLECT_SECONDS = 0.0005
 
 
-class ThreadsExhaustedError(Exception):
+class ThreadsExhaustedError(DeadlineError):
     """A function was not called: too many threads hang, and some of them in this function."""
 
 
@@ -88,8 +88,8 @@ class Call(Generic[T]):
         self.seconds = seconds
         self.inbox: _Inbox
         self.is_abandoned = False
-        self.started = 0.0
-        self.thread = 0
+        self.started: float
+        self.thread: int
         self.waits_for: Future[Any] | None = None
         """The verb of the store that the function waits for."""
 

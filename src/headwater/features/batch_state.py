@@ -96,7 +96,8 @@ class HandlerTransaction:
             return cells
         written = {
             name: change.cell
-            for (changed, name), change in self._staged.items()
+            # A copy: a sync handler reads in its thread, and other threads of its may write.
+            for (changed, name), change in tuple(self._staged.items())
             if changed is entity and change.online
         }
         return {**cells, **written}

@@ -114,6 +114,26 @@ enter = _frame.set
 leave = _frame.reset
 
 
+def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
+    """Return a stored value that the running handler can read without the store, or UNSET.
+
+    It needs no event loop, so that a sync handler reads the entities of its batch in its thread.
+    """
+    frame = _frame.get()
+    transaction = frame.transaction
+    if transaction is None or frame.reads is not None or not feature.stored:
+        return msgspec.UNSET
+    entity = feature.entity
+    try:
+        cells = transaction.loaded((entity.name, entity.text_id(entity_id)))
+    except KeyError:
+        return msgspec.UNSET
+    cell = cells.get(feature.name)
+    if cell is None or cell.expired(transaction.now):
+        return feature.fallback()
+    return feature.codec.decode(cell.value)
+
+
 class _Replaced:
     """A context manager that replaces fields of the frame for the code inside."""
 

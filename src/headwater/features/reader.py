@@ -33,6 +33,7 @@ from headwater.features.frame import (
     calling,
     current_frame,
     current_reads,
+    loaded_value,
     tracking,
 )
 from headwater.features.read_plan import Plan, Plans, live_cell
@@ -69,22 +70,11 @@ class Reader:
 
         Handlers call nothing more often: a stored value of a loaded entity needs no plan.
         """
-        feature = self._registry.feature(name)
-        frame = current_frame()
-        transaction = frame.transaction
-        if transaction is None or frame.reads is not None or not feature.stored:
+        value = loaded_value(self._registry.feature(name), entity_id)
+        if value is msgspec.UNSET:
             (values,) = await self.values((name,), (entity_id,))
             return values[name]
-        entity = feature.entity
-        key = (entity.name, entity.text_id(entity_id))
-        try:
-            cells = transaction.loaded(key)
-        except KeyError:
-            cells = await transaction.cells(key)
-        cell = cells.get(name)
-        if cell is None or cell.expired(transaction.now):
-            return feature.fallback()
-        return feature.codec.decode(cell.value)
+        return value
 
     async def values(
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import Any
 
 from headwater.core.deadlines import Deadline, DeadlineError, Slot
-from headwater.core.thread_offload import Offload, ThreadsExhaustedError
+from headwater.core.thread_offload import Call, Offload, ThreadsExhaustedError
 from headwater.declarations import ContextDef, RetrieverDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
@@ -54,10 +54,9 @@ class FeatureCalls:
         native_id = feature.entity.native_id(entity_id)
         try:
             if not feature.is_async:
-                try:
-                    return await self._call_in_thread(frame, feature, entity_id, native_id, *rest)
-                finally:
-                    slot.bind()  # another task may have resumed this coroutine
+                slot.task = None  # another task may resume this coroutine
+                call = self._prepare(frame, feature, native_id, *rest)
+                return await (self._offload.call(call) if frame is None else call)
             slot.label = (feature, entity_id, *rest)
             token = enter(frame or current_frame())
             try:
@@ -66,7 +65,7 @@ class FeatureCalls:
             finally:
                 leave(token)
         except DeadlineError as error:
-            raise HandlerTimeoutError(feature.name, entity_id, self.deadline.seconds) from error
+            raise self._timed_out(feature.name, entity_id, error) from error
         except (asyncio.CancelledError, SystemExit) as error:
             if _is_cancelled_by_owner(error):
                 raise
@@ -77,20 +76,20 @@ class FeatureCalls:
                 raise
             raise FunctionRaisedError(feature.name, entity_id, error) from error
 
-    async def _call_in_thread(
-        self, frame: Frame | None, feature: FeatureDef, entity_id: str, *arguments: object
-    ) -> object:
+    def _prepare(
+        self, frame: Frame | None, feature: FeatureDef, *arguments: object
+    ) -> Call[object]:
         context = copy_context()
         if frame is not None:
             context.run(enter, frame)
         seconds, function = self.deadline.seconds, feature.function
-        call = self._offload.prepare(feature, seconds, context, function, *arguments)
-        try:
-            return await (self._offload.call(call) if frame is None else call)
-        except ThreadsExhaustedError as error:
+        return self._offload.prepare(feature, seconds, context, function, *arguments)
+
+    def _timed_out(self, name: str, entity_id: str, error: DeadlineError) -> FeatureFailedError:
+        if isinstance(error, ThreadsExhaustedError):
             hung = self._offload.hung()
-            own = hung.count(feature.name)
-            raise HungHandlerError(feature.name, entity_id, own, len(hung)) from error
+            return HungHandlerError(name, entity_id, hung.count(name), len(hung))
+        return HandlerTimeoutError(name, entity_id, self.deadline.seconds)
 
 
 def _is_cancelled_by_owner(error: BaseException) -> bool:
@@ -146,7 +145,7 @@ class ContextCalls:
         deadline = self._deadline(declared)
         try:
             return await self._run(deadline, declared, bound, convert)
-        except (DeadlineError, ThreadsExhaustedError) as error:
+        except DeadlineError as error:
             raise timeout_error(declared.name, deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:
             if _is_cancelled_by_owner(error):

@@ -20,7 +20,7 @@ from headwater.declarations import (
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
-from headwater.features.frame import check_not_replaying
+from headwater.features.frame import check_not_replaying, loaded_value
 from headwater.records.lineage import Context, PastContext
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
@@ -333,6 +333,11 @@ class FeatureStore:
         return await self.records.replay(ref, mode)
 
 
+def _loaded_value(store: FeatureStore, name: FeatureRef, entity_id: str | int) -> Any:
+    """Return a value that the running handler has loaded, or UNSET."""
+    return loaded_value(runtime_of(store).registry.feature(feature_name(name)), entity_id)
+
+
 class SyncStore(Blocking[FeatureStore]):
     """``store.sync``: every verb of the store, run to its end before it returns.
 
@@ -347,7 +352,7 @@ class SyncStore(Blocking[FeatureStore]):
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
         self.admin = SyncAdminVerbs(store.admin, loop)
 
-    get_feature = blocking(FeatureStore.get_feature)
+    get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     get_features = blocking(FeatureStore.get_features)
     get_feature_values = blocking(FeatureStore.get_feature_values)
     set_feature = blocking(FeatureStore.set_feature)

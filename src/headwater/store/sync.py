@@ -9,7 +9,9 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from headwater.core.thread_offload import caller
+import msgspec
+
+from headwater.core.thread_offload import Call, caller
 from headwater.errors import ClosedError, InvalidInputError
 
 P = ParamSpec("P")
@@ -81,14 +83,26 @@ class Blocking(Generic[V]):
 
 def blocking(
     verb: Callable[Concatenate[V, P], Coroutine[Any, Any, T]],
+    at_once: Callable[Concatenate[V, P], T | msgspec.UnsetType] | None = None,
 ) -> Callable[Concatenate[Blocking[V], P], T]:
-    """Return the blocking form of an async verb, with the same signature and docstring."""
+    """Return the blocking form of an async verb, with the same signature and docstring.
+
+    In a sync handler ``at_once`` is tried first: two hops between threads cost more than a read.
+    """
 
     @wraps(verb)
     def call(self: Blocking[V], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if at_once is not None and _is_active(caller.get()):
+            result = at_once(self._verbs, *args, **kwargs)
+            if not isinstance(result, msgspec.UnsetType):
+                return result
         return self._loop.run(verb(self._verbs, *args, **kwargs))
 
     return call
+
+
+def _is_active(inside: Call[Any] | None) -> bool:
+    return inside is not None and not inside.is_abandoned
 
 
 def _in_event_loop() -> bool:
