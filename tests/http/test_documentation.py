@@ -25,6 +25,7 @@ VOLATILE = {
     "assembly_ms",
     "context_id",
     "created_at",
+    "current_at",
     "event_id",
     "latency_ms",
     "record_hash",
