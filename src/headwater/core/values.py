@@ -6,7 +6,7 @@ worker creates so many that the garbage collector would take a tenth of its time
 
 from __future__ import annotations
 
-from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta, timezone
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -48,22 +48,21 @@ def new_id() -> str:
     return str(uuid7())
 
 
-_ASSIGNED = timezone(timedelta(0), "UTC")
-"""UTC, told apart by its identity: the time zone of timestamps that the sender did not give."""
-
-
 def assigned(moment: datetime) -> datetime:
-    """Return a UTC time as the timestamp of an event whose sender gave none."""
-    return moment.replace(tzinfo=_ASSIGNED)
+    """Return a UTC time as the timestamp of an event whose sender gave none.
+
+    It is marked by ``fold``, which has no meaning in UTC and does not count in comparisons.
+    """
+    return moment.replace(fold=1)
 
 
 def is_assigned(timestamp: datetime) -> bool:
     """Return whether the sender of an event gave no timestamp, so that it got the current time."""
-    return timestamp.tzinfo is _ASSIGNED
+    return timestamp.fold == 1
 
 
 def _now() -> datetime:
-    return datetime.now(_ASSIGNED)
+    return datetime.now(UTC).replace(fold=1)
 
 
 class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +86,7 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             and text.isprintable()
             and type(self.payload) is dict
             and type(at) is datetime
-            and ((zone := at.tzinfo) is UTC or zone is _ASSIGNED)
+            and at.tzinfo is UTC
             and MINYEAR < at.year < MAXYEAR
         ):
             return
@@ -102,7 +101,7 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
             )
         if not has_supported_year(at):
             raise EventError(f"timestamp {at.isoformat()} is {OUT_OF_RANGE}")
-        if at.tzinfo is not UTC and at.tzinfo is not _ASSIGNED:
+        if at.tzinfo is not UTC:
             # Handlers see the same time in every environment, not the sender's time zone.
             msgspec.structs.force_setattr(self, "timestamp", at.astimezone(UTC))
 

@@ -58,7 +58,7 @@ _REMEMBER = (
 )
 _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
-_SeenRow = tuple[str, str, int, bytes]
+_SeenRow = tuple[str, str, int, bytes, int]
 _EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
 
 
@@ -116,10 +116,8 @@ class SqliteBus:
             accepted: list[bytes | None] = [None] * len(rows)
         else:
             expires = now + dedup_window // MICROSECOND
-            seen = [(e.event_id, e.entity_id, expires, event_content(e)) for e in events]
-            accepted = await self._writer.run(
-                lambda db: _insert_once(db, rows, seen, now), wake=True
-            )
+            seen = [(e.event_id, e.entity_id, expires, event_content(e), now) for e in events]
+            accepted = await self._writer.run(lambda db: _insert_once(db, rows, seen), wake=True)
         return [
             publish_result(event, content) for event, content in zip(events, accepted, strict=True)
         ]
@@ -243,14 +241,17 @@ class SqliteBus:
 
 
 def _insert_once(
-    db: sqlite3.Connection, rows: Sequence[_EventRow], seen: Sequence[_SeenRow], now: int
+    db: sqlite3.Connection, rows: Sequence[_EventRow], seen: Sequence[_SeenRow]
 ) -> list[bytes | None]:
     """Insert the events that are new; return the content with which the others were accepted."""
     accepted: list[bytes | None] = []
-    for entry in seen:
-        is_new = db.execute(_REMEMBER, (*entry, now)).rowcount
-        accepted.append(None if is_new else db.execute(_ACCEPTED, entry[:2]).fetchone()[0])
-    new = [row for row, content in zip(rows, accepted, strict=True) if content is None]
+    new: list[_EventRow] = []
+    for row, entry in zip(rows, seen, strict=True):
+        if db.execute(_REMEMBER, entry).rowcount:
+            accepted.append(None)
+            new.append(row)
+        else:
+            accepted.append(db.execute(_ACCEPTED, entry[:2]).fetchone()[0])
     bulk.insert(db, _EVENTS, new)
     return accepted
 
