@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from headwater.records.lineage import PastContext as PastContext
     from headwater.records.lineage import RetrieverLineage as RetrieverLineage
     from headwater.records.record import Record as Record
-    from headwater.records.verify import VerificationReport as VerificationReport
+    from headwater.records.verification_report import VerificationReport as VerificationReport
     from headwater.records.verify import verify_record as verify_record
     from headwater.settings.schema import Settings as Settings
     from headwater.store.feature_store import FeatureStore as FeatureStore
@@ -89,7 +89,8 @@ _PUBLIC = {
         "RetrieverLineage",
     ),
     "records.record": ("Record",),
-    "records.verify": ("VerificationReport", "verify_record"),
+    "records.verification_report": ("VerificationReport",),
+    "records.verify": ("verify_record",),
     "settings.schema": ("Settings",),
     "store.feature_store": ("FeatureStore",),
 }

@@ -12,7 +12,7 @@ from headwater.ports import RecordSummary
 from headwater.records.diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
 from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
-from headwater.records.verify import VerificationReport
+from headwater.records.verification_report import VerificationReport
 
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
 _SHORT = 60

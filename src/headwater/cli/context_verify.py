@@ -11,7 +11,8 @@ from headwater.cli.output import STANDARD_STREAM, print_json
 from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
 from headwater.records.document import load as from_document
-from headwater.records.verify import VerificationReport, verify_record
+from headwater.records.verification_report import VerificationReport
+from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
 
 _ZIP = b"PK\x03\x04"

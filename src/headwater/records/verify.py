@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -37,76 +37,20 @@ from headwater.records.signing import (
     parse_keyring,
     statement_of,
 )
+from headwater.records.verification_report import (
+    Check,
+    Fault,
+    VerificationReport,
+    broken,
+    holds,
+    unchecked,
+)
 
-CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
-Fault = Literal["altered", "another", "unsigned", "unchecked"]
 CLOCKS_DIFFER = timedelta(minutes=10)
 """Tolerated difference between the clocks of the recording and the redacting host."""
 MOST_NAMED = 20
 """Missing values that a report names; their pointers may be as long as the core."""
 _UNOPENED = "the disclosed value does not open its commitment"
-# The sentences for a record that is intact but does not meet a requirement of the caller.
-_UNMET: dict[Fault, str] = {
-    "another": "It is not the record that was expected.",
-    "unsigned": "It is not signed.",
-    "unchecked": "Its signature could not be checked.",
-}
-
-
-class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one check: `ok` is None if it could not be made; `detail` gives the reason.
-
-    A failed check has a `fault`: the record was altered, or a requirement of the caller is not met.
-    """
-
-    check: CheckName
-    ok: bool | None
-    detail: str
-    fault: Fault | None = None
-
-
-class VerificationReport(msgspec.Struct, frozen=True):
-    """The results of all checks; `signed` is True if the record has a signature, checked or not."""
-
-    checks: tuple[Check, ...]
-    signed: bool
-
-    def __repr__(self) -> str:
-        return f"<VerificationReport {'ok' if self.ok else 'failed'}: {self.verdict}>"
-
-    @property
-    def ok(self) -> bool:
-        """True if no check failed."""
-        return all(check.ok is not False for check in self.checks)
-
-    @property
-    def verdict(self) -> str:
-        """The result in one or two sentences."""
-        faults = {check.fault for check in self.checks if check.ok is False}
-        if faults - _UNMET.keys():
-            return "This record is broken."
-        if faults:
-            return " ".join(text for fault, text in _UNMET.items() if fault in faults)
-        if self.of("signature").ok:
-            return "Nothing is broken."
-        unproved = "its signature was not checked" if self.signed else "it is not signed"
-        return f"Nothing is broken, but {unproved}."
-
-    def of(self, name: CheckName) -> Check:
-        """Return one check by name."""
-        return next(check for check in self.checks if check.check == name)
-
-
-def _holds(name: CheckName, detail: str) -> Check:
-    return Check(name, ok=True, detail=detail)
-
-
-def _broken(name: CheckName, detail: str, fault: Fault = "altered") -> Check:
-    return Check(name, ok=False, detail=detail, fault=fault)
-
-
-def _unchecked(name: CheckName, detail: str) -> Check:
-    return Check(name, ok=None, detail=detail)
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -197,13 +141,13 @@ def _read(core: bytes) -> _Reading:
 
 
 def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
-    broken = list(_hash_problems(record, reading))
+    problems = list(_hash_problems(record, reading))
     if _is_another(reading, expect):
-        fault: Fault = "altered" if broken else "another"
-        return _broken("hash", "; ".join([*broken, f"it is another record than {expect}"]), fault)
-    if broken:
-        return _broken("hash", "; ".join(broken))
-    return _holds("hash", f"the core hashes to {reading.record_hash}")
+        fault: Fault = "altered" if problems else "another"
+        return broken("hash", "; ".join([*problems, f"it is another record than {expect}"]), fault)
+    if problems:
+        return broken("hash", "; ".join(problems))
+    return holds("hash", f"the core hashes to {reading.record_hash}")
 
 
 def _is_another(reading: _Reading, expect: str | None) -> bool:
@@ -242,10 +186,10 @@ def _check_signature(
     try:
         statement = statement_of(signature)
     except SignatureError as error:
-        return _broken("signature", str(error))
+        return broken("signature", str(error))
     problem = _statement_problem(statement, reading)
     if problem is not None:
-        return _broken("signature", problem)
+        return broken("signature", problem)
     key = keyring.find(statement.key_id)
     if key is None:
         return _unverified(_unknown(statement.key_id, keyring), "unchecked", required=required)
@@ -261,7 +205,7 @@ def _unknown(key_id: str, keyring: Keyring) -> str:
 
 def _unverified(detail: str, fault: Fault, *, required: bool) -> Check:
     """Return a failed check if a signature is required, otherwise an unchecked one."""
-    return _broken("signature", detail, fault) if required else _unchecked("signature", detail)
+    return broken("signature", detail, fault) if required else unchecked("signature", detail)
 
 
 def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
@@ -277,15 +221,15 @@ def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
 def _check_key(statement: Statement, signature: Signature, key: Key) -> Check:
     if key.algorithm != statement.algorithm:
         problem = f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
-        return _broken("signature", problem)
+        return broken("signature", problem)
     try:
         is_valid = key.verifies(signature.statement.encode(), from_base64(signature.signature))
     except ValueError:
         is_valid = False
     if is_valid:
         by = f"key {statement.key_id!r} ({statement.algorithm})"
-        return _holds("signature", f"signed by {by} at {statement.signed_at}")
-    return _broken(
+        return holds("signature", f"signed by {by} at {statement.signed_at}")
+    return broken(
         "signature",
         f"key {key.key_id!r} did not sign this statement: the signature, or the statement's key "
         "id, time or algorithm, was altered",
@@ -295,28 +239,28 @@ def _check_key(statement: Statement, signature: Signature, key: Key) -> Check:
 def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any], Check]:
     """Return the values that open their commitments, and the check of all disclosures."""
     if reading.outline is None:
-        return {}, _unchecked("disclosures", "the core cannot be read")
+        return {}, unchecked("disclosures", "the core cannot be read")
     opened: dict[str, Any] = {}
-    broken: list[str] = []
+    problems: list[str] = []
     for disclosure in record.disclosures:
         problem = _disclosure_problem(disclosure, reading.commitments, opened)
         if problem is None:
             opened[disclosure.pointer] = disclosure.value
         else:
-            broken.append(f"{disclosure.pointer} {problem}")
-    broken += _gaps(record, reading.commitments)
-    broken += _invalid_notes(record.redactions, reading.outline.created_at)
-    if broken:
-        return opened, _broken("disclosures", "; ".join(broken))
+            problems.append(f"{disclosure.pointer} {problem}")
+    problems += _gaps(record, reading.commitments)
+    problems += _invalid_notes(record.redactions, reading.outline.created_at)
+    if problems:
+        return opened, broken("disclosures", "; ".join(problems))
     return opened, _disclosed(record, len(opened), len(reading.commitments))
 
 
 def _disclosed(record: Record, opened: int, of: int) -> Check:
     if not record.disclosures:
-        return _unchecked("disclosures", f"a private copy: all {of} values are withheld")
+        return unchecked("disclosures", f"a private copy: all {of} values are withheld")
     redacted = ", ".join(note.pointer for note in record.redactions)
     note = f"; redacted: {redacted}" if redacted else ""
-    return _holds("disclosures", f"{opened} of {of} values open their commitments{note}")
+    return holds("disclosures", f"{opened} of {of} values open their commitments{note}")
 
 
 def _disclosure_problem(
@@ -392,24 +336,24 @@ def _texts(
 
 def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
     if reading.outline is None:
-        return _unchecked("content", "the core cannot be read")
+        return unchecked("content", "the core cannot be read")
     texts, missing = _texts(record, opened, ["/output/content"])
     if missing:
-        return _unchecked("content", missing)
+        return unchecked("content", missing)
     expected = reading.outline.output.content_hash
     actual = content_hash(texts[0])
     if actual != expected:
-        return _broken("content", f"/output/content hashes to {actual}, the core says {expected}")
-    return _holds("content", f"the text hashes to {actual}")
+        return broken("content", f"/output/content hashes to {actual}, the core says {expected}")
+    return holds("content", f"the text hashes to {actual}")
 
 
 def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
     """Check that the texts of the kept items, joined, are the output; empty ones add nothing."""
     outline = reading.outline
     if outline is None:
-        return _unchecked("reassembly", "the core cannot be read")
+        return unchecked("reassembly", "the core cannot be read")
     if not outline.items:
-        return _unchecked("reassembly", "the record has no items")
+        return unchecked("reassembly", "the record has no items")
     pointers = [
         f"/items/{at}/{'content' if item.emitted is None else 'emitted'}"
         for at, item in enumerate(outline.items)
@@ -417,10 +361,10 @@ def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any])
     ]
     texts, missing = _texts(record, opened, pointers)
     if missing:
-        return _unchecked("reassembly", missing)
+        return unchecked("reassembly", missing)
     if (
         content_hash(outline.policy.separator.join(filter(None, texts)))
         != outline.output.content_hash
     ):
-        return _broken("reassembly", "the kept items do not make up the text of content_hash")
-    return _holds("reassembly", f"{len(texts)} kept items make up the text")
+        return broken("reassembly", "the kept items do not make up the text of content_hash")
+    return holds("reassembly", f"{len(texts)} kept items make up the text")

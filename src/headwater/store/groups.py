@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.contexts.recorded.replay import Mode, Replay
     from headwater.records.diff import ContextDiff
     from headwater.records.record import Record
-    from headwater.records.verify import VerificationReport
+    from headwater.records.verification_report import VerificationReport
 
 
 _MAX_CHECKED_TYPES = 1_000

@@ -31,7 +31,7 @@ from headwater.records.record import (
 )
 from headwater.records.redaction import redact
 from headwater.records.redaction_search import also_disclosed, copies_in
-from headwater.records.verify import VerificationReport
+from headwater.records.verification_report import VerificationReport
 
 
 class RecordedContexts:

@@ -22,7 +22,8 @@ from headwater.records.record import (
 )
 from headwater.records.sealing import open_core
 from headwater.records.signing import parse_keyring, statement_of
-from headwater.records.verify import Check, VerificationReport, verify_record
+from headwater.records.verification_report import Check, VerificationReport
+from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
 
 _decode_signature = msgspec.json.Decoder(Signature).decode
