@@ -10,6 +10,7 @@ from headwater import FeatureStore
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.declarations.runtime import runtime_of
+from headwater.errors import ConfigError
 from headwater.ports import Lease
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -119,3 +120,14 @@ async def test_old_sets_of_features_are_forgotten(
         await leases.heartbeat("stays", [])
         assert await client.call(command(keys.declared, "HLEN", keys.declared)) <= 24
         assert await leases.current_set("stays") == {"first"}
+
+
+@pytest.mark.parametrize(
+    "section", [{"redis": {"prefix": "a{b}"}}, {"worker": {"consumer_group": "a{b}"}}]
+)
+async def test_a_name_that_would_choose_the_slot_of_its_keys_is_refused(
+    settings: Settings, section: dict[str, dict[str, str]]
+) -> None:
+    store = FeatureStore(settings=settings.replace(**section))
+    with pytest.raises(ConfigError, match="may have letters, digits"):
+        await store.open()

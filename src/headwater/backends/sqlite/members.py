@@ -73,7 +73,7 @@ class DeclaredSet(NamedTuple):
 
 
 def current_of(declared: Collection[DeclaredSet]) -> DeclaredSet | None:
-    """Return the set that was first registered last among those that no other contains."""
+    """Return the set, first registered last, that no other contains."""
     maximal = [one for one in declared if not any(one.features < two.features for two in declared)]
     return max(maximal, default=None, key=lambda one: one.number)
 
