@@ -46,7 +46,7 @@ def version(settings: Settings, clock: ManualClock, *names: str) -> FeatureStore
 
 def empty(settings: Settings, clock: ManualClock) -> tuple[FeatureStore, type]:
     """Return a store without features, and its entity."""
-    store = FeatureStore(settings=settings.replace(worker={"lease_ttl": 2.0}), clock=clock)
+    store = FeatureStore(settings=settings, clock=clock)
 
     @entity(store)
     class User:
@@ -120,18 +120,27 @@ async def test_an_event_that_the_old_worker_is_running_is_run_again_with_the_new
             }
 
 
-async def test_the_old_worker_continues_when_the_new_one_dies_or_is_rolled_back(
-    old: FeatureStore, new: FeatureStore
+async def test_the_old_worker_continues_when_the_new_one_dies(
+    settings: Settings, clock: ManualClock
 ) -> None:
-    leases = (await runtime_of(new).open()).backends.leases
+    short = settings.replace(worker={"lease_ttl": 1.0})
+    old, new = version(short, clock, "counted"), version(short, clock, "counted", "added")
     async with old, new, started(old):
-        # A worker that dies: it is registered and sends no further heartbeat.
+        # It claims all partitions and sends no further heartbeat.
+        leases = (await runtime_of(new).open()).backends.leases
         await leases.register("dying", runtime_of(new).registry.runs())
-        await leases.claim("dying", range(5))
+        await leases.claim("dying", range(settings.partitions + 1))
         await publish(old)
         await until(lambda: is_done(old))
+        assert await handled(old, "counted") == EVENTS
+
+
+async def test_the_old_worker_continues_when_the_new_one_is_rolled_back(
+    old: FeatureStore, new: FeatureStore
+) -> None:
+    async with old, new, started(old):
         async with started(new):
-            await publish(old, EVENTS)
+            await publish(old)
             await until(lambda: is_done(old))
             assert await handled(new, "added") == EVENTS
         await old.publish("buy", "u1", {"number": 1_000})
