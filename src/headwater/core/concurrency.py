@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
-from headwater.core.thread_offload import Call
+from headwater.core.thread_calls import Call
 from headwater.errors import BackendError
 
 T = TypeVar("T")

@@ -7,14 +7,15 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from headwater.core import thread_calls
 from headwater.core.deadlines import DeadlineError
 from headwater.core.logging import log
 from headwater.core.stacks import stack_of
+from headwater.core.thread_calls import Call, Inbox, Named, ThreadsExhaustedError
 
 T = TypeVar("T")
 
@@ -31,166 +32,6 @@ _BUSY_PATIENCE_SECONDS = 0.02
 _SLOW_PART = 8
 # Results of quick calls are returned together, at the latest with the loop's next check.
 _COLLECT_SECONDS = 0.0005
-
-
-class ThreadsExhaustedError(DeadlineError):
-    """A function was not called: too many threads hang, and some of them in this function."""
-
-
-class Named(Protocol):
-    """The declaration of a function."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Call(Generic[T]):
-    """A call of a sync function in a thread.
-
-    Its caller is an event loop. The caller may abandon the call; the function then runs on, but has
-    no effect: its result is dropped, and verbs of the store refuse it.
-    """
-
-    __slots__ = (
-        "_arguments",
-        "_context",
-        "_error",
-        "_function",
-        "_offload",
-        "_on_done",
-        "_result",
-        "declared",
-        "inbox",
-        "is_abandoned",
-        "seconds",
-        "started",
-        "thread",
-        "waits_for",
-    )
-
-    def __init__(
-        self,
-        offload: Offload,
-        declared: Named,
-        seconds: float,
-        context: contextvars.Context,
-        function: Callable[..., T],
-        *arguments: Any,
-    ) -> None:
-        self._offload = offload
-        self._context = context
-        self._function = function
-        self._arguments = arguments
-        self._result: T
-        self._error: BaseException | None = None
-        self._on_done: Callable[[Call[T]], None]
-        self.declared = declared
-        self.seconds = seconds
-        self.inbox: _Inbox
-        self.is_abandoned = False
-        self.started: float
-        self.thread: int
-        self.waits_for: Future[Any] | None = None
-        """The verb of the store that the function waits for."""
-
-    def __await__(self) -> Generator[Call[T], None, T]:
-        """Return the result; only for a coroutine of `run_concurrently`, which starts the call."""
-        yield self
-        return self.result()
-
-    def start(self, on_done: Callable[[Call[T]], None]) -> None:
-        """Run the function as soon as a thread is free; then call ``on_done`` in this loop."""
-        self._on_done = on_done
-        self._offload.submit(self)
-
-    def cancel(self) -> None:
-        """Abandon the call: if it has not begun, it will not."""
-        self.is_abandoned = True
-        if self.waits_for is not None:
-            self.waits_for.cancel()
-
-    def fail(self, error: BaseException) -> None:
-        self._error = error
-
-    def perform(self) -> None:
-        """Call the function, in a thread, unless the call has failed."""
-        if self._error is not None:
-            return
-        context = self._context
-        del self._context  # it will refer to this call: a cycle for the garbage collector
-        try:
-            self._result = context.run(self._run)
-        except StopIteration as error:
-            # Raised again, it would end the coroutine that awaits the result.
-            self.fail(RuntimeError(f"the function raised StopIteration: {error}"))
-        except BaseException as error:  # noqa: BLE001 - user code may raise anything; its caller gets it
-            self.fail(error)
-
-    def _run(self) -> T:
-        caller.set(self)
-        return self._function(*self._arguments)
-
-    def deliver(self) -> None:
-        self._on_done(self)
-
-    def result(self) -> T:
-        error, self._error = self._error, None
-        if error is None:
-            return self._result
-        try:
-            raise error
-        finally:
-            del error  # its traceback refers to this frame
-
-    @contextmanager
-    def waiting_for(self, verb: Future[Any]) -> Iterator[None]:
-        """Do not count the thread as working while it waits for something that may need one."""
-        self.waits_for = verb
-        if self.is_abandoned:
-            verb.cancel()
-        try:
-            with self._offload.waiting(self):
-                yield
-        finally:
-            self.waits_for = None
-
-
-caller: contextvars.ContextVar[Call[Any] | None] = contextvars.ContextVar(
-    "headwater_caller", default=None
-)
-"""Set in worker threads, and in threads started from them with a copy of their context.
-
-It is not part of a feature's frame: it says where blocking calls are run, not what they see.
-"""
-
-
-class _Inbox:
-    """The results for one event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.done: deque[Call[Any]] = deque()
-        self.is_starting = False
-        """Whether the loop will soon start a thread if none works."""
-        self.is_checking = False
-        """Whether the loop checks waiting calls and time limits periodically."""
-        self._is_notified = False
-
-    def notify(self) -> None:
-        """Let the loop deliver the results; called in a thread."""
-        if not self._is_notified:
-            self._is_notified = True
-            try:
-                self.loop.call_soon_threadsafe(self.deliver)
-            except RuntimeError:
-                return  # the loop was closed, and its waiters with it
-
-    def deliver(self) -> None:
-        self._is_notified = False
-        while self.done:
-            call = self.done.popleft()
-            if not call.is_abandoned:
-                call.deliver()
 
 
 class _Progress:
@@ -237,7 +78,7 @@ class Offload:
         self._idle = 0
         self._is_closed = False
         self._progress = _Progress()
-        self._inboxes: dict[asyncio.AbstractEventLoop, _Inbox] = {}
+        self._inboxes: dict[asyncio.AbstractEventLoop, Inbox] = {}
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
 
@@ -280,7 +121,8 @@ class Offload:
         """Queue a call of the running event loop."""
         if self._is_closed:
             raise RuntimeError("the store is closed")
-        inbox = call.inbox = self._inbox(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        inbox = call.inbox = self._inboxes.get(loop) or self._new_inbox(loop)
         self._calls.append(call)
         if not inbox.is_starting:
             inbox.is_starting = True
@@ -308,16 +150,14 @@ class Offload:
             self._is_closed = True
             self._wake.notify_all()
 
-    def _inbox(self, loop: asyncio.AbstractEventLoop) -> _Inbox:
-        inbox = self._inboxes.get(loop)
-        if inbox is None:
-            with self._lock:
-                alive = {k: each for k, each in self._inboxes.items() if not k.is_closed()}
-                inbox = _Inbox(loop)
-                self._inboxes = {**alive, loop: inbox}
+    def _new_inbox(self, loop: asyncio.AbstractEventLoop) -> Inbox:
+        with self._lock:
+            alive = {k: each for k, each in self._inboxes.items() if not k.is_closed()}
+            inbox = Inbox(loop)
+            self._inboxes = {**alive, loop: inbox}
         return inbox
 
-    def _start(self, inbox: _Inbox) -> None:
+    def _start(self, inbox: Inbox) -> None:
         """Start a thread if calls wait and none works; from then on, check them periodically."""
         inbox.is_starting = False
         with self._lock:
@@ -329,7 +169,7 @@ class Offload:
             inbox.is_checking = True
             inbox.loop.call_later(_CHECK_SECONDS, self._check, inbox)
 
-    def _check(self, inbox: _Inbox) -> None:
+    def _check(self, inbox: Inbox) -> None:
         """Deliver results, abandon calls that take too long, and add threads for blocking ones."""
         inbox.deliver()
         running = [call for call in tuple(self._running.values()) if call.inbox is inbox]
@@ -360,14 +200,14 @@ class Offload:
             function=call.declared.name,
             seconds=call.seconds,
             hung_threads=len(self._hung),
-            stack=stack_of(call.thread, __file__),
+            stack=stack_of(call.thread, thread_calls.__file__),
         )
         if len(self._hung) == self._max_hung:
             log.error("too many hung threads; their functions are refused", functions=self.hung())
         was_abandoned = call.is_abandoned
+        call.fail(DeadlineError())
         call.cancel()
         if not was_abandoned:
-            call.fail(DeadlineError())
             call.deliver()
 
     def _add_threads(self, count: int) -> None:
@@ -399,7 +239,7 @@ class Offload:
     def _drain(self) -> None:
         """Run waiting calls until none is left."""
         thread = threading.get_ident()
-        inboxes: set[_Inbox] = set()
+        inboxes: set[Inbox] = set()
         since = time.perf_counter()
         while (call := self._next(thread)) is not None:
             call.perform()

@@ -9,7 +9,8 @@ from contextvars import copy_context
 from typing import Any
 
 from headwater.core.deadlines import Deadline, DeadlineError, Slot
-from headwater.core.thread_offload import Call, Offload, ThreadsExhaustedError
+from headwater.core.thread_calls import Call, ThreadsExhaustedError
+from headwater.core.thread_offload import Offload
 from headwater.declarations import ContextDef, RetrieverDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from headwater.core.thread_offload import Call, caller
+from headwater.core.thread_calls import Call, caller
 from headwater.errors import ClosedError, InvalidInputError
 
 P = ParamSpec("P")
