@@ -74,6 +74,8 @@ async def serve_worker(
 
     While a server of the store is unavailable, it waits: a worker has nothing else to do.
     """
+    if port is not None:
+        check_address(store.settings, host)
     await worker.open()
     if port is not None:
         await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
