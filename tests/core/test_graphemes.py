@@ -12,7 +12,7 @@ from headwater.core.graphemes import grapheme_start
     [
         "\r\n",
         "e\u0301",
-        "\u0e01\u0e33",  # Thai, with a vowel that is a letter of its own
+        "\u0e01\u0e33",  # Thai, with a vowel that is also a letter
         "\u0e01\u0e35\u0e49",  # Thai, with a vowel and a tone
         "\u0915\u094d\u0937\u093f",  # a Hindi conjunct
         "\u1112\u1161\u11ab",  # a Korean syllable in parts

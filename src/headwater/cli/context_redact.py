@@ -94,7 +94,7 @@ def _print_result(
     for context_id, places in inner.items():
         note(
             f"The value also occurs in the inner context {context_id}, at "
-            f"{' '.join(map(quote, places))}. It has a record of its own; redact these, too."
+            f"{' '.join(map(quote, places))}. It has a separate record; redact these, too."
         )
     note(
         "Other records, events, dead letters and features are not searched; "
