@@ -52,22 +52,16 @@ def age_ms(moment: datetime | None, now: datetime) -> int | None:
     return None if moment is None else max(0, -((moment - now) // _MILLISECOND))
 
 
-def is_fresh(read: TrackedFeature, sla_ms: int | None, now: datetime) -> bool:
-    """Return whether a value and its inputs meet their SLAs."""
-    if not read.value.inputs:
-        sla_ms = sla_ms if read.sla_ms is None else read.sla_ms
-        return _value_reason(read.value, sla_ms, now) is None
-    return all(_value_reason(each.value, sla, now) is None for each, sla in judged(read, sla_ms))
+def judge(read: TrackedFeature, sla_ms: int | None, now: datetime) -> tuple[datetime | None, bool]:
+    """Return the moment from which the age of a value counts, and whether the value is fresh.
 
-
-def moment_of(read: TrackedFeature) -> datetime | None:
-    """Return the moment from which the age of a value counts, by its rule; None if it has none."""
-    if not read.value.inputs:
-        return read.value.moment
-    moments = Moments()
-    for each, _ in judged(read):
+    The moment is None if the value, or an input that decides about it, has none.
+    """
+    moments, fresh = Moments(), True
+    for each, sla in judged(read, sla_ms):
         moments.add(each.value.moment)
-    return None if moments.incomplete else moments.oldest
+        fresh = fresh and _value_reason(each.value, sla, now) is None
+    return None if moments.incomplete else moments.oldest, fresh
 
 
 def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> ViolationReason | None:

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
-from headwater.contexts.freshness import age_ms, is_fresh, moment_of, reason
+from headwater.contexts.freshness import age_ms, judge, reason
 from headwater.contexts.tokens import Tokenizer
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
@@ -173,7 +173,7 @@ def _input_facts(
 
 def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dict[str, Any]:
     """Return the fields that a value has in a record, read by the context or as an input."""
-    value, current_at = read.value, moment_of(read)
+    value, (current_at, fresh) = read.value, judge(read, sla_ms, now)
     return {
         "feature": read.feature,
         "entity": read.entity,
@@ -186,7 +186,7 @@ def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dic
         "current_at": None if current_at == value.as_of else current_at,
         "age_ms": age_ms(current_at, now),
         "sla_ms": sla_ms if read.sla_ms is None else read.sla_ms,
-        "fresh": is_fresh(read, sla_ms, now),
+        "fresh": fresh,
     }
 
 
