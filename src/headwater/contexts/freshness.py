@@ -25,7 +25,7 @@ def check_freshness(
 ) -> Freshness:
     """Compare everything that was used with its SLA; without an SLA everything is fresh.
 
-    What was read of a store that lost its data is never fresh.
+    Values of a store that lost its data are never fresh.
     """
     violations = (
         *(() if loss is None else (_lost(loss, sla_ms),)),
