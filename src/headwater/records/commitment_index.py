@@ -19,7 +19,7 @@ _Path = tuple[str | int, "_Path"] | None
 
 
 class CommitmentIndex:
-    """Finds commitments by their pointers, and names those that nothing points to."""
+    """Finds commitments by their pointers, and names the ones at which nothing points."""
 
     def __init__(self, tree: Any) -> None:
         self._tree = tree

@@ -63,7 +63,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     freshness_sla_ms: Exact | None
     freshness_strict: bool
     set_by_call: tuple[str, ...] = ()
-    """The limits that the call set, in place of those that the context declares."""
+    """The limits that the call set, in place of the declared ones."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
