@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from headwater import (
     retriever,
 )
 from headwater.declarations import ContextFunction
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 from tests.engine.support import metric
@@ -375,3 +377,33 @@ async def test_a_handler_that_assembles_a_context_is_behind_by_the_event_it_hand
     clock.advance("1h")
     await store.drain()
     assert [ctx.freshness_status for ctx in told] == ["guaranteed", "degraded"]
+
+
+async def test_events_wait_for_the_consumer_group_of_the_reader(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with AsyncExitStack() as closing:
+        one, two = [
+            FeatureStore(settings=settings.replace(worker={"consumer_group": name}), clock=clock)
+            for name in ("one", "two")
+        ]
+        made = {}
+        for store in (one, two):
+            closing.push_async_callback(store.close)
+
+            @entity(store)
+            class User:
+                user_id: str
+
+            @feature(entity=User, trigger="order", default=0, freshness="caught_up")
+            async def orders(user_id: str, event: ServiceEvent) -> int:
+                return 1
+
+            made[store] = telling(store, "{orders}")
+        await order(one)
+        await one.drain()
+        clock.advance("1h")
+        assert violations(await made[one]("u1")) == []
+        assert violations(await made[two]("u1")) == [("orders", "stale")]
+        await two.drain()
+        assert violations(await made[two]("u1")) == []
