@@ -37,6 +37,9 @@ class Threads(Protocol):
 class Call(Generic[T]):
     """A call of a sync function in a thread.
 
+    Its result raises DeadlineError if the function takes longer than the seconds, and
+    ThreadsExhaustedError if too many threads hang, some of them in this function.
+
     Its caller is an event loop. The caller may abandon the call; the function then runs on, but has
     no effect: its result is dropped, and verbs of the store refuse it.
     """

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ from headwater.core import thread_calls
 from headwater.core.deadlines import DeadlineError
 from headwater.core.logging import log
 from headwater.core.stacks import stack_of
-from headwater.core.thread_calls import Call, Inbox, Named, ThreadsExhaustedError
+from headwater.core.thread_calls import Call, Inbox, ThreadsExhaustedError
 
 T = TypeVar("T")
 
@@ -90,21 +89,6 @@ class Offload:
     def hung(self) -> list[str]:
         """Return the name of the function in which each hung thread is."""
         return [call.declared.name for call in tuple(self._hung.values())]
-
-    def prepare(
-        self,
-        declared: Named,
-        seconds: float,
-        context: contextvars.Context,
-        function: Callable[..., T],
-        *arguments: Any,
-    ) -> Call[T]:
-        """Return a call that has not started.
-
-        Its result raises DeadlineError if the function takes longer than the seconds, and
-        ThreadsExhaustedError if too many threads hang, some of them in this function.
-        """
-        return Call(self, declared, seconds, context, function, *arguments)
 
     async def call(self, call: Call[T]) -> T:
         """Start a call and return its result, in any coroutine."""

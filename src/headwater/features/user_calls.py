@@ -84,7 +84,7 @@ class FeatureCalls:
         if frame is not None:
             context.run(enter, frame)
         seconds, function = self.deadline.seconds, feature.function
-        return self._offload.prepare(feature, seconds, context, function, *arguments)
+        return Call(self._offload, feature, seconds, context, function, *arguments)
 
     def _timed_out(self, name: str, entity_id: str, error: DeadlineError) -> FeatureFailedError:
         if isinstance(error, ThreadsExhaustedError):
@@ -174,7 +174,7 @@ class ContextCalls:
             return convert(declared.function(*bound.args, **bound.kwargs))
 
         if not declared.is_async:
-            call = self._offload.prepare(declared, deadline.seconds, copy_context(), run)
+            call = Call(self._offload, declared, deadline.seconds, copy_context(), run)
             result = await self._offload.call(call)
         with deadline.slot() as slot, slot:
             slot.label = (declared,)
