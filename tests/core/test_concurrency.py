@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
 from headwater.core.concurrency import run_concurrently
+from headwater.core.thread_calls import Call
+from headwater.core.thread_offload import Offload
 from headwater.errors import BackendError
+from tests.engine.support import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -37,3 +42,50 @@ async def test_a_run_may_fail_while_the_next_one_starts(turns: int) -> None:
         await run_concurrently(range(10), run, 8)
     await answering
     assert strange == []
+
+
+class Declared:
+    name = "function"
+
+
+async def test_a_parked_coroutine_is_resumed_while_all_others_wait() -> None:
+    offload = Offload(threads=2, max_hung=2)
+    is_resumed = asyncio.Event()
+
+    async def take(items: Iterator[int]) -> None:
+        for number in items:
+            if number:
+                await is_resumed.wait()
+            else:
+                await Call(offload, Declared(), 60.0, copy_context(), int)
+                is_resumed.set()
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await run_concurrently(range(4), take, 8)
+    offload.close()
+
+
+async def test_a_failure_cancels_the_calls_that_have_not_begun() -> None:
+    offload = Offload(threads=1, max_hung=2)
+    has_begun, is_released = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    def block(number: int) -> None:
+        ran.append(number)
+        has_begun.set()
+        is_released.wait()
+
+    async def take(items: Iterator[int]) -> None:
+        for number in items:
+            if number == 2:
+                await asyncio.to_thread(has_begun.wait)
+                raise BackendError("away")
+            await Call(offload, Declared(), 60.0, copy_context(), block, number)
+
+    with pytest.raises(BackendError, match="away"):
+        await run_concurrently(range(3), take, 8)
+    is_released.set()
+    last = Call(offload, Declared(), 60.0, copy_context(), ran.append, 9)
+    await offload.call(last)
+    assert ran == [0, 9]
+    offload.close()
