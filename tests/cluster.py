@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from tests.servers import READY_WITHIN_SECONDS, Machine, free_port, valkey_machine
+from tests.servers import READY_WITHIN_SECONDS, Machine, quiet_port, valkey_machine
 
 MASTERS = 3
 SLOTS = 16_384
@@ -28,7 +28,7 @@ def cluster_machines(*options: str, replicas: int = 0) -> Iterator[list[Machine]
     """Yield three masters that share the slots, and the replicas of the first one."""
     with ExitStack() as running:
         # The masters' own talk would otherwise be ten thousand ports higher, where none may be.
-        talks = [str(free_port()) for _ in range(MASTERS + replicas)]
+        talks = [str(quiet_port()) for _ in range(MASTERS + replicas)]
         machines = [
             running.enter_context(
                 valkey_machine("--cluster-enabled", "yes", "--cluster-port", talk, *options)

@@ -174,15 +174,15 @@ def valkey_node(*options: str) -> Iterator[int]:
 
 @contextmanager
 def valkey_machine(*options: str) -> Iterator[Machine]:
-    """Yield a new Valkey server that has these additional options."""
-    with _valkey(free_port, *options) as machine:
+    """Yield a new Valkey server that has these additional options, and can be started again."""
+    with _valkey(quiet_port, *options) as machine:
         yield machine
 
 
 @contextmanager
 def restartable_valkey() -> Iterator[tuple[str, Machine]]:
     """Yield the URL of a durable Valkey server, and the machine that stops and starts it."""
-    with _valkey(_quiet_port, "--appendonly", "yes", "--appendfsync", "always") as machine:
+    with _valkey(quiet_port, "--appendonly", "yes", "--appendfsync", "always") as machine:
         yield f"redis://127.0.0.1:{machine.port}/0", machine
 
 
@@ -200,7 +200,7 @@ def postgres() -> Iterator[str]:
 @contextmanager
 def restartable_postgres() -> Iterator[tuple[str, Machine]]:
     """Yield the URL of a new Postgres server, and the machine that stops and starts it."""
-    with _postgres(_quiet_port) as started:
+    with _postgres(quiet_port) as started:
         yield started
 
 
@@ -448,7 +448,7 @@ def free_port() -> int:
         return port
 
 
-def _quiet_port() -> int:
+def quiet_port() -> int:
     """Return a free port that stays free while the server on it is down."""
     while True:
         port = random.choice(QUIET_PORTS)
