@@ -15,12 +15,13 @@ from chaos import report
 from chaos.run import Order, run
 
 _EVENTS_PER_SECOND = 800
+_FEWEST_EVENTS = 1_000
 
 
 def main() -> int:
     given = arguments()
     seconds = given.seconds or given.events / _EVENTS_PER_SECOND
-    order = Order(given.seed, given.events, given.workers, seconds)
+    order = Order(given.seed, given.events, given.workers, seconds, given.cluster)
     folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
     passed = False
     try:
@@ -41,7 +42,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7, help="seed of the plan")
     parser.add_argument("--workers", type=int, default=3, help="number of worker processes")
     parser.add_argument("--seconds", type=float, help="duration of publishing")
-    return parser.parse_args()
+    parser.add_argument(
+        "--cluster", action="store_true", help="run on a Redis Cluster, with failovers"
+    )
+    given = parser.parse_args()
+    if given.events < _FEWEST_EVENTS:
+        parser.error(
+            f"--events must be at least {_FEWEST_EVENTS:,}, or there is no place for faults"
+        )
+    return given
 
 
 if __name__ == "__main__":

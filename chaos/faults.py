@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 import redis.asyncio
 
+from chaos.deployment import Deployment
+from chaos.failover import Failover
 from chaos.fleet import Fleet
 from chaos.plan import Fault, Planned
 from chaos.producer import Ledger
-from headwater.settings.schema import Settings
-from tests.servers import Machine
+from chaos.servers import Servers
+from headwater import FeatureStore
 
 _AT_WORK_WITHIN_SECONDS = 5.0
 _CUTS = 8
@@ -22,30 +25,40 @@ _CUT_PAUSE_SECONDS = 0.05
 class Faults:
     """Injects faults into workers and servers when enough events have been published."""
 
-    def __init__(self, settings: Settings, redis: Machine, postgres: Machine, fleet: Fleet) -> None:
-        self._settings = settings
-        self._redis = redis
-        self._postgres = postgres
+    def __init__(
+        self, servers: Servers, store: FeatureStore, fleet: Fleet, deployment: Deployment
+    ) -> None:
+        self._servers = servers
+        self._store = store
         self._fleet = fleet
+        self._deployment = deployment
+        self._failover = Failover(servers.redis)
         self._frozen: set[asyncio.Task[None]] = set()
         self._ways: dict[Fault, Callable[[Planned], Awaitable[None]]] = {
             "worker killed": self._kill_worker,
             "worker stopped past its lease": self._freeze_worker,
             "workers restarted one by one": self._restart_workers,
+            "new feature deployed": self._deploy,
             "Redis killed": self._kill_redis,
+            "Redis master killed, replica promoted": self._kill_master,
+            "Redis master and replica exchanged": self._exchange_master,
             "connections cut": self._cut_connections,
             "Postgres stopped": self._stop_postgres,
         }
         self.done: Counter[str] = Counter()
+        self.next_after: float = 0
+        """Number of published events after which the next fault is due."""
 
     async def run(self, planned: Sequence[Planned], ledger: Ledger) -> None:
         """Inject all faults; when it returns, every server is up again."""
         for fault in planned:
+            self.next_after = fault.after
             await ledger.reach(fault.after)
             if fault.all_at_work:
-                await self._fleet.at_work(_AT_WORK_WITHIN_SECONDS)
+                await self._fleet.at_work(self._store, _AT_WORK_WITHIN_SECONDS)
             await self._ways[fault.fault](fault)
             self.done[fault.fault] += 1
+        self.next_after = math.inf
         if self._frozen:
             await asyncio.wait(self._frozen)
 
@@ -53,7 +66,7 @@ class Faults:
         self._fleet.kill(planned.worker)
 
     async def _freeze_worker(self, planned: Planned) -> None:
-        seconds = self._settings.worker.lease_ttl + planned.seconds
+        seconds = self._servers.settings.worker.lease_ttl + planned.seconds
         task = asyncio.create_task(self._fleet.freeze(planned.worker, seconds))
         self._frozen.add(task)
 
@@ -61,19 +74,30 @@ class Faults:
         for worker in range(len(self._fleet)):
             await self._fleet.restart(worker)
 
+    async def _deploy(self, planned: Planned) -> None:
+        await self._deployment.run()
+
     async def _kill_redis(self, planned: Planned) -> None:
-        await asyncio.to_thread(self._redis.kill)
+        (machine,) = self._servers.redis
+        await asyncio.to_thread(machine.kill)
         await asyncio.sleep(planned.seconds)
-        await asyncio.to_thread(self._redis.start)
+        await asyncio.to_thread(machine.start)
+
+    async def _kill_master(self, planned: Planned) -> None:
+        await self._failover.kill_master(planned.seconds)
+
+    async def _exchange_master(self, planned: Planned) -> None:
+        await self._failover.exchange()
 
     async def _cut_connections(self, planned: Planned) -> None:
-        async with redis.asyncio.Redis.from_url(self._settings.redis.url) as client:
-            for _ in range(_CUTS):
-                for kind in ("normal", "pubsub"):
-                    await client.client_kill_filter(_type=kind, skipme=True)
-                await asyncio.sleep(_CUT_PAUSE_SECONDS)
+        for _ in range(_CUTS):
+            for machine in self._servers.redis:
+                async with redis.asyncio.Redis(port=machine.port) as client:
+                    for kind in ("normal", "pubsub"):
+                        await client.client_kill_filter(_type=kind, skipme=True)
+            await asyncio.sleep(_CUT_PAUSE_SECONDS)
 
     async def _stop_postgres(self, planned: Planned) -> None:
-        await asyncio.to_thread(self._postgres.stop)
+        await asyncio.to_thread(self._servers.postgres.stop)
         await asyncio.sleep(planned.seconds)
-        await asyncio.to_thread(self._postgres.start)
+        await asyncio.to_thread(self._servers.postgres.start)

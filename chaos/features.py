@@ -9,6 +9,7 @@ import signal
 import threading
 from pathlib import Path
 
+from chaos.plan import CHAINED, SPAN
 from headwater import FeatureStore, ServiceEvent, entity, feature
 
 Chain = tuple[int, int, str]
@@ -37,7 +38,7 @@ class Pot:
     pot_id: str
 
 
-@feature(entity=Account, trigger=["step", "slow", "flaky", "raise", "hang"], max_retries=5)
+@feature(entity=Account, trigger=CHAINED, max_retries=5)
 async def chain(account_id: str, event: ServiceEvent) -> Chain:
     before = await store.get_feature("chain", account_id) or EMPTY
     after = extended(before, event.payload["number"], event.event_id)
@@ -61,6 +62,14 @@ async def raises(account_id: str, event: ServiceEvent) -> int:
     raise ValueError(f"no value for event {event.event_id}")
 
 
+@feature(entity=Account, trigger=SPAN, max_retries=1)
+async def breaks(account_id: str, event: ServiceEvent) -> int:
+    """Fail for so many events in a row that the circuit breaker opens."""
+    if event.event_type != "mended":
+        raise ConnectionError("the service behind this feature is unavailable")
+    return int(event.payload["number"])
+
+
 @feature(entity=Account, trigger="hang", max_retries=0)
 async def hangs(account_id: str, event: ServiceEvent) -> int:
     await asyncio.Event().wait()
@@ -69,6 +78,13 @@ async def hangs(account_id: str, event: ServiceEvent) -> int:
 
 @feature(entity=Account, trigger="stick", max_retries=0)
 def sticks(account_id: str, event: ServiceEvent) -> int:
+    threading.Event().wait()
+    return 0
+
+
+@feature(entity=Account, trigger="block", max_retries=0)
+async def blocks(account_id: str, event: ServiceEvent) -> int:
+    """Block the event loop, so that the watchdog ends the worker."""
     threading.Event().wait()
     return 0
 

@@ -6,20 +6,22 @@ import asyncio
 import signal
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import redis.asyncio
-from redis.exceptions import RedisError
-
 from chaos.waiting import until
-from headwater.backends.redis.keys import Keys
+from headwater import FeatureStore
+from headwater.errors import BackendError
 from headwater.settings.loading import environment_without_settings
 from headwater.settings.schema import SETTINGS, Settings
 
 FEATURES = Path(__file__).with_name("features.py")
+NEXT_FEATURES = Path(__file__).with_name("next_features.py")
+SECOND_FEATURES = Path(__file__).with_name("second_group.py")
+SECOND_GROUP = "second"
 
 _PAUSE_SECONDS = 0.2
 # Longer than a worker's own limit for a clean stop.
@@ -46,15 +48,42 @@ def environment(settings: Settings) -> dict[str, str]:
     return plain | given
 
 
-class Fleet:
-    """A number of `headwater worker` processes; one that exits is replaced."""
+class Place:
+    """The place of one worker process, which is replaced when it exits."""
 
-    def __init__(self, settings: Settings, folder: Path, workers: int) -> None:
+    def __init__(self, number: int, features: Path, settings: Settings) -> None:
+        self.log = f"worker-{number}.log"
+        self.features = features
+        self.environment = environment(settings)
+        self.process: asyncio.subprocess.Process | None = None
+        self.is_retired = False
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process else 0
+
+
+class Fleet:
+    """A number of `headwater worker` processes; one that exits is replaced.
+
+    The last ``second`` of them are the workers of a second consumer group.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, workers: int, second: int = 0) -> None:
         self._settings = settings
-        self._environment = environment(settings)
         self._folder = folder
-        self._workers = workers
-        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        other = settings.replace(worker={"consumer_group": SECOND_GROUP})
+        self._places = [
+            *(Place(number, FEATURES, settings) for number in range(workers)),
+            *(Place(workers + number, SECOND_FEATURES, other) for number in range(second)),
+        ]
+        self._first_group = workers
+        self._started = len(self._places)
         self._keepers: list[asyncio.Task[None]] = []
         self._guard: asyncio.subprocess.Process | None = None
         self._ending = False
@@ -68,9 +97,7 @@ class Fleet:
         self._guard = await asyncio.create_subprocess_exec(
             *("sh", "-c", _GUARD), stdin=asyncio.subprocess.PIPE, process_group=0
         )
-        for worker in range(self._workers):
-            self._processes[worker] = await self._spawn(worker)
-            self._keepers.append(asyncio.create_task(self._keep(worker)))
+        await self._start(self._places)
         return self
 
     async def __aexit__(
@@ -80,32 +107,33 @@ class Fleet:
         trace: TracebackType | None,
     ) -> None:
         await self._replace_no_more()
-        for worker in self._processes:
-            self.kill(worker)
+        for place in self._places:
+            place.signal(signal.SIGKILL)
         await asyncio.gather(*self._keepers)
         if self._guard is not None:
             self._guard.kill()
             await self._guard.wait()
 
-    async def at_work(self, seconds: float) -> bool:
+    async def _start(self, places: Sequence[Place]) -> None:
+        for place in places:
+            place.process = await self._spawn(place)
+            self._keepers.append(asyncio.create_task(self._keep(place)))
+
+    async def at_work(self, store: FeatureStore, seconds: float) -> bool:
         """Wait until all workers send heartbeats; return False after the time limit."""
-        worker = self._settings.worker
-        keys = Keys(self._settings.redis.prefix, self._settings.partitions, worker.consumer_group)
-        async with redis.asyncio.Redis.from_url(self._settings.redis.url) as client:
 
-            async def joined() -> bool:
-                try:
-                    return bool(await client.zcard(keys.workers) == self._workers)
-                except RedisError:
-                    return False
+        async def joined() -> bool:
+            return {place.pid for place in self._places} <= await pids_at_work(store)
 
-            return await until(joined, seconds)
+        return await until(joined, seconds)
 
     async def stop(self) -> list[int]:
         """Stop the running processes with SIGTERM; return their exit codes."""
         await self._replace_no_more()
-        running = [w for w, process in self._processes.items() if process.returncode is None]
-        return [await self._end(worker) for worker in running]
+        running = [
+            each for each in self._places if each.process and each.process.returncode is None
+        ]
+        return [await self._end(place) for place in running]
 
     async def _replace_no_more(self) -> None:
         async with self._spawning:
@@ -113,11 +141,31 @@ class Fleet:
 
     async def restart(self, worker: int) -> None:
         """Stop a process with SIGTERM; return when it has exited and is being replaced."""
-        await self._end(worker)
+        await self._end(self._places[worker])
 
-    async def _end(self, worker: int) -> int:
-        process = self._processes[worker]
-        self._signal(worker, signal.SIGTERM)
+    async def deploy(
+        self, features: Path, is_at_work: Callable[[Collection[int]], Awaitable[None]]
+    ) -> None:
+        """Replace the workers of the first group by workers of another features file.
+
+        All new ones are started first; when ``is_at_work``, which gets their process ids, returns,
+        the old ones are stopped one after the other.
+        """
+        old, others = self._places[: self._first_group], self._places[self._first_group :]
+        new = [Place(self._started + n, features, self._settings) for n in range(len(old))]
+        self._started += len(new)
+        self._places = [*new, *others, *old]
+        await self._start(new)
+        await is_at_work([place.pid for place in new])
+        for place in old:
+            place.is_retired = True
+            await self._end(place)
+        self._places = [*new, *others]
+
+    async def _end(self, place: Place) -> int:
+        process = place.process
+        assert process
+        place.signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(_STOPPED_WITHIN_SECONDS):
                 return await process.wait()
@@ -126,38 +174,37 @@ class Fleet:
             process.kill()
             return await process.wait()
 
-    async def _spawn(self, worker: int) -> asyncio.subprocess.Process:
-        with (self._folder / f"worker-{worker}.log").open("ab") as log:
+    async def _spawn(self, place: Place) -> asyncio.subprocess.Process:
+        with (self._folder / place.log).open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headwater", "worker", str(FEATURES), "--json"),
+                *(sys.executable, "-m", "headwater", "worker", str(place.features), "--json"),
                 cwd=self._folder,
-                env=self._environment,
+                env=place.environment,
                 stdout=log,
                 stderr=log,
                 process_group=self._guard.pid if self._guard else None,
             )
 
-    async def _keep(self, worker: int) -> None:
-        while True:
-            code = await self._processes[worker].wait()
+    async def _keep(self, place: Place) -> None:
+        while place.process:
+            code = await place.process.wait()
             if not self._ending and code not in (0, -signal.SIGKILL):
                 await asyncio.sleep(_PAUSE_SECONDS)
             async with self._spawning:
                 if self._ending:
                     return
                 self.exits[code] += 1
-                self._processes[worker] = await self._spawn(worker)
-
-    def _signal(self, worker: int, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            self._processes[worker].send_signal(number)
+                if place.is_retired:
+                    return
+                place.process = await self._spawn(place)
 
     def kill(self, worker: int) -> None:
-        self._signal(worker, signal.SIGKILL)
+        self._places[worker].signal(signal.SIGKILL)
 
     async def freeze(self, worker: int, seconds: float) -> None:
         """Stop a process (SIGSTOP) for a number of seconds."""
-        process = self._processes[worker]
+        process = self._places[worker].process
+        assert process
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(seconds)
@@ -166,7 +213,21 @@ class Fleet:
     @property
     def pids(self) -> list[int]:
         """The process ids of the fleet."""
-        return [process.pid for process in self._processes.values()]
+        return [place.pid for place in self._places]
 
     def __len__(self) -> int:
-        return self._workers
+        return len(self._places)
+
+
+async def pids_at_work(store: FeatureStore) -> set[int]:
+    """Return the processes of the live workers of all groups; none while Redis is unavailable."""
+    try:
+        groups = await store.admin.groups()
+    except BackendError:
+        return set()
+    return {pid_of(worker) for group in groups for worker in group.workers}
+
+
+def pid_of(worker: str) -> int:
+    """Return the process id of a worker."""
+    return int(worker.rsplit("-", 2)[1])

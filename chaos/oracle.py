@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from chaos.features import EMPTY, Chain, extended
+from chaos.fleet import SECOND_GROUP
+from chaos.next_features import Run
 from chaos.plan import CHAINED, Step
 from chaos.producer import Intruder
 from headwater import FeatureStore
@@ -17,18 +19,30 @@ from headwater.core.values import MALFORMED
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.batch import NO_FEATURE
 from headwater.ports import DeadLetter
+from headwater.settings.schema import Settings
 
-Letter = tuple[str, str]
-"""An event id, or the token of a malformed entry, and the feature that failed."""
+FIRST_GROUP = Settings().worker.consumer_group
 
-_DOOMED = {"raise": "raises", "hang": "hangs", "stick": "sticks", "exit": "exits", "kill": "kills"}
+Letter = tuple[str, str, str]
+"""A consumer group, an event id or the token of a malformed entry, and the feature that failed."""
+
+_DOOMED = {
+    "raise": "raises",
+    "broken": "breaks",
+    "relapse": "breaks",
+    "hang": "hangs",
+    "stick": "sticks",
+    "block": "blocks",
+    "exit": "exits",
+    "kill": "kills",
+}
 _MOST_LETTERS = 1_000_000
 
 _CAUSES = """
-SELECT cause, count(*) FROM feature_history WHERE feature IN ('chain', 'given')
+SELECT cause, count(*) FROM feature_history WHERE feature = '{feature}'
 GROUP BY cause HAVING count(*) > 1
 """
-_CAUSE_COUNT = "SELECT count(*) FROM feature_history WHERE feature IN ('chain', 'given')"
+_CAUSE_COUNT = "SELECT count(*) FROM feature_history WHERE feature = '{feature}'"
 _EVENTS = "SELECT event_id, count(*) FROM events GROUP BY event_id HAVING count(*) > 1"
 _EVENT_COUNT = "SELECT count(*) FROM events"
 
@@ -38,119 +52,208 @@ class Expected:
 
     def __init__(self) -> None:
         self.events = 0
-        self.causes = 0
         self.chains: dict[str, Chain] = {}
         self.given: Counter[str] = Counter()
         self.filled: Counter[str] = Counter()
         self.letters: Counter[Letter] = Counter()
+        self.types: dict[str, str] = {}
+        """The types of the events that must fail."""
 
     def take(self, step: Step) -> None:
         self.events += 1
         if step.event_type in CHAINED:
             before = self.chains.get(step.entity_id, EMPTY)
             self.chains[step.entity_id] = extended(before, step.payload["number"], step.event_id)
-            self.causes += 1
         elif step.event_type == "gift":
             self.given[step.entity_id] += 1
             self.filled[step.payload["pot"]] += 1
-            self.causes += 1
         elif step.event_type == "coin":
             self.filled[step.entity_id] += 1
         if step.event_type in _DOOMED:
-            self.letters[step.event_id, _DOOMED[step.event_type]] += 1
+            self.letters[FIRST_GROUP, step.event_id, _DOOMED[step.event_type]] += 1
+            self.types[step.event_id] = step.event_type
+
+
+class Tally(msgspec.Struct):
+    """The differences of one feature, in events."""
+
+    lost: int = 0
+    doubled: int = 0
+    reordered: int = 0
+
+
+class Breaker(msgspec.Struct, frozen=True):
+    """Failed events by the state of the circuit breaker, which their attempts show."""
+
+    opened: int
+    """Events that got one attempt, because the breaker was open."""
+    closed: int
+    """Events that were retried again after the feature had recovered."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """The result of a comparison; ``violations`` describes each difference."""
 
-    lost: int
-    doubled: int
-    reordered: int
+    tallies: Mapping[str, Tally]
+    """By consumer group and feature."""
     letters_expected: int
     letters_found: int
+    breaker: Breaker
     differences: int
     violations: list[str]
 
 
 class Oracle:
-    """Compares the content of a store with the expected state."""
+    """Compares the content of a store, as both consumer groups see it, with the expected state."""
 
-    def __init__(self, store: FeatureStore, expected: Expected) -> None:
-        self._store = store
+    def __init__(
+        self,
+        first: FeatureStore,
+        second: FeatureStore,
+        expected: Expected,
+        required: Mapping[str, int],
+        *,
+        is_cluster: bool,
+    ) -> None:
+        self._first = first
+        self._second = second
         self._expected = expected
+        self._required = required
+        self._is_cluster = is_cluster
+        self._tallies: dict[str, Tally] = {}
         self._violations: list[str] = []
-        self._lost = self._doubled = self._reordered = 0
 
     async def judge(self, intruder: Intruder) -> Verdict:
         """Compare everything; call it when no event is pending."""
-        expected = self._expected
-        self._compare_chains(await self._values("chain", expected.chains))
-        for feature, counts in (("given", expected.given), ("filled", expected.filled)):
-            self._compare_counts(feature, counts, await self._values(feature, counts))
-        await self._compare_log("history", expected.causes, _CAUSE_COUNT, _CAUSES)
-        await self._compare_log("the event log", expected.events, _EVENT_COUNT, _EVENTS)
-        letters = Counter(map(_named, await self._store.dead_letters.list(limit=_MOST_LETTERS)))
-        arrived = {token for token in intruder.unsure if (token, NO_FEATURE) in letters}
-        malformed = Counter((token, NO_FEATURE) for token in intruder.sent | arrived)
-        self._compare_letters(letters, expected.letters + malformed)
-        audit = await self._store.admin.audit()
-        for difference in audit.differences:
-            self._violations.append(f"online and history differ: {difference}")
+        expected, first, second = self._expected, self._first, self._second
+        for store, group, feature in (
+            (first, FIRST_GROUP, "chain"),
+            (second, SECOND_GROUP, "seen"),
+        ):
+            tally = self._tally(group, feature)
+            found = await _values(store, feature, expected.chains)
+            self._compare_chains(tally, f"the {feature} of", found)
+        for feature, counts in self._counted():
+            tally = self._tally(FIRST_GROUP, feature)
+            found = await _values(first, feature, counts)
+            for entity_id, count in counts.items():
+                self._count(tally, f"{feature} of {entity_id}", count, found[entity_id] or 0)
+        self._compare_runs(await _values(first, "deployed", self._required))
+        await self._compare_history()
+        letters = await first.dead_letters.list(limit=_MOST_LETTERS)
+        wanted = self._compare_letters(Counter(map(_named, letters)), intruder)
+        differences = [*await _differences(first), *await _differences(second)]
+        self._violations += [f"online and history differ: {each}" for each in differences]
         return Verdict(
-            self._lost,
-            self._doubled,
-            self._reordered,
-            expected.letters.total() + malformed.total(),
-            letters.total(),
-            len(audit.differences),
+            self._tallies,
+            wanted,
+            len(letters),
+            self._breaker(letters),
+            len(differences),
             self._violations,
         )
 
-    async def _values(self, feature: str, entity_ids: Collection[str]) -> dict[str, Any]:
-        rows = await self._store.get_features([feature], list(entity_ids))
-        return {entity_id: row[feature] for entity_id, row in rows.items()}
+    def _counted(self) -> Iterator[tuple[str, Mapping[str, int]]]:
+        yield "given", self._expected.given
+        if not self._is_cluster:
+            # On a cluster, writes to another partition do not check the version of the entity.
+            yield "filled", self._expected.filled
 
-    def _compare_chains(self, found: Mapping[str, Chain | None]) -> None:
+    def _tally(self, group: str, feature: str) -> Tally:
+        return self._tallies.setdefault(f"{group}: {feature}", Tally())
+
+    def _compare_chains(self, tally: Tally, what: str, found: Mapping[str, Chain | None]) -> None:
         for account, wanted in self._expected.chains.items():
             own = found[account] or EMPTY
             if own[0] != wanted[0]:
-                self._count(f"the chain of {account}", wanted[0], own[0])
+                self._count(tally, f"{what} {account}", wanted[0], own[0])
             elif own != wanted:
-                self._reordered += 1
-                self._violations.append(f"the chain of {account} is {own}, not {wanted}")
+                tally.reordered += 1
+                self._violations.append(f"{what} {account} is {own}, not {wanted}")
 
-    def _compare_counts(
-        self, feature: str, wanted: Mapping[str, int], found: Mapping[str, int | None]
-    ) -> None:
-        for entity_id, count in wanted.items():
-            self._count(f"{feature} of {entity_id}", count, found[entity_id] or 0)
+    def _compare_runs(self, found: Mapping[str, Run | None]) -> None:
+        """Compare the events that the deployed feature handled in a row with the required ones."""
+        tally = self._tally(FIRST_GROUP, "deployed")
+        for account, required in self._required.items():
+            newest = self._expected.chains[account][1]
+            first, last = found[account] or (newest + 1, newest)
+            if first > required or last != newest:
+                tally.lost += max(0, first - required) + abs(newest - last)
+                self._violations.append(
+                    f"deployed of {account} has the events from {first} to {last} in a row, "
+                    f"not from {required} to {newest}"
+                )
 
-    def _count(self, what: str, wanted: int, found: int) -> None:
-        self._lost += max(0, wanted - found)
-        self._doubled += max(0, found - wanted)
+    def _count(self, tally: Tally, what: str, wanted: int, found: int) -> None:
+        tally.lost += max(0, wanted - found)
+        tally.doubled += max(0, found - wanted)
         if found != wanted:
             self._violations.append(f"{what} has {found} events, not {wanted}")
 
-    async def _compare_log(self, what: str, wanted: int, count: str, repeated: str) -> None:
-        offline = (await runtime_of(self._store).open()).backends.offline
+    async def _compare_history(self) -> None:
+        expected = self._expected
+        chained = sum(count for count, _, _ in expected.chains.values())
+        await self._compare_log("the event log", expected.events, _EVENT_COUNT, _EVENTS)
+        for feature, wanted in (
+            ("chain", chained),
+            ("seen", chained),
+            ("given", expected.given.total()),
+            ("deployed", None),
+        ):
+            queries = (query.format(feature=feature) for query in (_CAUSE_COUNT, _CAUSES))
+            await self._compare_log(f"the history of {feature}", wanted, *queries)
+
+    async def _compare_log(self, what: str, wanted: int | None, count: str, repeated: str) -> None:
+        offline = (await runtime_of(self._first).open()).backends.offline
         twice = (await offline.query(repeated, {})).rows
         ((found,),) = (await offline.query(count, {})).rows
         self._violations += [f"{what} has {event_id} {times} times" for event_id, times in twice]
-        if found != wanted:
+        if wanted is not None and found != wanted:
             self._violations.append(f"{what} has {found} events, not {wanted}")
 
-    def _compare_letters(self, found: Counter[Letter], wanted: Counter[Letter]) -> None:
-        for token, feature in found - wanted:
-            self._violations.append(f"unexpected dead letter of {token} for {feature}")
-        for token, feature in wanted - found:
-            self._violations.append(f"no dead letter of {token} for {feature}")
+    def _compare_letters(self, found: Counter[Letter], intruder: Intruder) -> int:
+        """Compare the dead letters; return how many there should be."""
+        names = {token for _, token, feature in found if feature == NO_FEATURE}
+        malformed = Counter(
+            (group, token, NO_FEATURE)
+            for token in intruder.sent | (intruder.unsure & names)
+            for group in (FIRST_GROUP, SECOND_GROUP)
+        )
+        wanted = self._expected.letters + malformed
+        for group, token, feature in found - wanted:
+            self._violations.append(f"unexpected dead letter of {token} for {feature} in {group}")
+        for group, token, feature in wanted - found:
+            self._violations.append(f"no dead letter of {token} for {feature} in {group}")
+        return wanted.total()
+
+    def _breaker(self, letters: Sequence[DeadLetter]) -> Breaker:
+        attempts = Counter(
+            (self._expected.types.get(letter.event.event_id), letter.attempts)
+            for letter in letters
+            if letter.feature == "breaks"
+        )
+        breaker = Breaker(opened=attempts["broken", 1], closed=attempts["relapse", 2])
+        if not breaker.opened:
+            self._violations.append("the circuit breaker of breaks did not open")
+        if not breaker.closed:
+            self._violations.append("the circuit breaker of breaks did not close")
+        return breaker
+
+
+async def _values(store: FeatureStore, feature: str, entity_ids: Iterable[str]) -> dict[str, Any]:
+    rows = await store.get_features([feature], list(entity_ids))
+    return {entity_id: row[feature] for entity_id, row in rows.items()}
+
+
+async def _differences(store: FeatureStore) -> Sequence[object]:
+    return (await store.admin.audit()).differences
 
 
 def _named(letter: DeadLetter) -> Letter:
     if letter.event.event_type != MALFORMED:
-        return letter.event.event_id, letter.feature
+        return letter.group, letter.event.event_id, letter.feature
     token = re.search(r"malformed-\d+", str(letter.event.payload["fields"]))
-    return token[0] if token else "?", letter.feature
+    return letter.group, token[0] if token else "?", letter.feature
 
 
 def expect(steps: Iterable[Step]) -> Expected:

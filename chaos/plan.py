@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 ACCOUNTS = 400
 HOT_ACCOUNTS = 8
@@ -24,21 +24,52 @@ _RARE_PER_100_000 = {
     "hang": 50,
     "gift": 1_000,
     "coin": 500,
-    "stick": 5,
+    "stick": 20,
+    "block": 2,
     "exit": 5,
     "kill": 5,
 }
+
+# A feature fails long enough for its circuit breaker to open, recovers, and fails a little again.
+_SPAN = ["broken"] * 40 + ["mended"] * 5 + ["relapse"] * 3
+_EVENTS_PER_SPAN = 5_000
+
+SPAN = tuple(dict.fromkeys(_SPAN))
+"""The event types of a feature that fails for a span of events; one account has all of a span."""
+
+CHAINED = ("step", "slow", "flaky", "raise", "hang", "stick", *SPAN)
+"""The event types that extend an account's chain."""
 
 Fault = Literal[
     "worker killed",
     "worker stopped past its lease",
     "workers restarted one by one",
+    "new feature deployed",
     "Redis killed",
+    "Redis master killed, replica promoted",
+    "Redis master and replica exchanged",
     "connections cut",
     "Postgres stopped",
 ]
-FAULTS: tuple[Fault, ...] = get_args(Fault)
-_FAULTS_PER_20_000 = dict(zip(FAULTS, (5, 4, 1, 3, 3, 2), strict=True))
+
+_ON_BOTH: Mapping[Fault, int] = {
+    "worker killed": 5,
+    "worker stopped past its lease": 4,
+    "workers restarted one by one": 1,
+    "connections cut": 3,
+    "Postgres stopped": 2,
+}
+_DEPLOY: Fault = "new feature deployed"
+
+ON_SERVER: Mapping[Fault, int] = {**_ON_BOTH, "Redis killed": 3}
+"""The faults of a run on one Redis, each with its number in 20,000 events."""
+
+ON_CLUSTER: Mapping[Fault, int] = {
+    **_ON_BOTH,
+    "Redis master killed, replica promoted": 3,
+    "Redis master and replica exchanged": 2,
+}
+"""The faults of a run on a cluster, each with its number in 20,000 events."""
 
 
 class Step(NamedTuple):
@@ -76,7 +107,7 @@ def _steps(random: Random, types: Sequence[str], lane: int, folder: Path) -> Ite
     numbers: Counter[str] = Counter()
     for place, event_type in enumerate(types):
         event_id = f"{lane}-{place}"
-        entity_id = _pot(random) if event_type == "coin" else _account(random, lane)
+        entity_id = _entity(random, event_type, lane)
         payload: dict[str, Any] = {}
         if event_type == "gift":
             payload["pot"] = _pot(random)
@@ -88,18 +119,31 @@ def _steps(random: Random, types: Sequence[str], lane: int, folder: Path) -> Ite
         yield Step(event_id, event_type, entity_id, payload)
 
 
-CHAINED = ("step", "slow", "flaky", "raise", "hang")
-"""The event types that extend an account's chain."""
-
-
 def _types(random: Random, events: int) -> list[str]:
-    """Return the types of all events: mostly steps, with rare types at random places."""
+    """Return the types of all events: mostly steps, with spans and rare types at random places."""
     types = ["step"] * events
-    for event_type, per_100_000 in _RARE_PER_100_000.items():
-        count = max(1, round(events * per_100_000 / 100_000))
-        for place in random.sample(range(events), count):
+    spans = max(2, events // _EVENTS_PER_SPAN)
+    for number in range(spans):
+        first, end = (events * part // spans for part in (number, number + 1))
+        length = LANES * len(_SPAN)
+        start = random.randrange(first, max(first + 1, end - length))
+        types[start : start + length : LANES] = _SPAN
+    free = [place for place, event_type in enumerate(types) if event_type == "step"]
+    counts = {
+        event_type: max(1, round(events * per_100_000 / 100_000))
+        for event_type, per_100_000 in _RARE_PER_100_000.items()
+    }
+    places = iter(random.sample(free, sum(counts.values())))
+    for event_type, count in counts.items():
+        for place in islice(places, count):
             types[place] = event_type
     return types
+
+
+def _entity(random: Random, event_type: str, lane: int) -> str:
+    if event_type == "coin":
+        return _pot(random)
+    return f"account-{lane}" if event_type in SPAN else _account(random, lane)
 
 
 def _pot(random: Random) -> str:
@@ -111,16 +155,20 @@ def _account(random: Random, lane: int) -> str:
     return f"account-{random.randrange(lane, own, LANES)}"
 
 
-def faults(seed: int, events: int, workers: int) -> list[Planned]:
-    """Return the faults of a run in order: each kind at least once, none at the very end."""
+def faults(
+    seed: int, events: int, workers: int, kinds: Mapping[Fault, int] = ON_SERVER
+) -> list[Planned]:
+    """Return the faults of a run in order: each kind at least once, none at the very end.
+
+    The deploy is among those in the middle, so that many events come before and after it.
+    """
     random = Random(f"{seed}/faults")
-    kinds = [
-        fault
-        for fault, each in _FAULTS_PER_20_000.items()
-        for _ in range(max(1, round(each * events / 20_000)))
+    drawn: list[Fault] = [
+        fault for fault, each in kinds.items() for _ in range(max(1, round(each * events / 20_000)))
     ]
-    random.shuffle(kinds)
-    moments = sorted(random.sample(range(events // 50, events - events // 50), len(kinds)))
+    random.shuffle(drawn)
+    drawn.insert(random.randint(len(drawn) // 3, len(drawn) * 2 // 3), _DEPLOY)
+    moments = sorted(random.sample(range(events // 50, events - events // 50), len(drawn)))
     return [
         Planned(
             after,
@@ -129,5 +177,5 @@ def faults(seed: int, events: int, workers: int) -> list[Planned]:
             seconds=random.uniform(0.1, 1.5),
             all_at_work=random.random() < 0.5,
         )
-        for after, fault in zip(moments, kinds, strict=True)
+        for after, fault in zip(moments, drawn, strict=True)
     ]

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
 
 import msgspec
-import redis.asyncio
-from redis.exceptions import RedisError
-from redis.typing import EncodableT, FieldT
 
+from chaos.deployment import Deployment
 from chaos.plan import LANES, Step
 from headwater import FeatureStore, ServiceEvent
-from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.client import command
+from headwater.backends.redis.environment import open_redis
 from headwater.errors import BackendError
-from headwater.settings.schema import Settings
 
 _PAUSE_SECONDS = 0.05
 _GIVE_UP_SECONDS = 60.0
@@ -71,10 +69,14 @@ class Ledger:
 
 
 class Brake:
-    """Pauses the publishers while the backlog is large, so that faults hit workers that keep up."""
+    """Pauses the publishers while the backlog is large or a fault is overdue.
 
-    def __init__(self, store: FeatureStore) -> None:
+    So faults hit workers that keep up, and events are published before and after each of them.
+    """
+
+    def __init__(self, store: FeatureStore, is_fault_overdue: Callable[[], bool]) -> None:
         self._store = store
+        self._is_fault_overdue = is_fault_overdue
         self._free = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -94,10 +96,11 @@ class Brake:
         """Poll the backlog until cancelled."""
         while True:
             try:
-                waiting = sum(lag.waiting for lag in await self._store.admin.lag())
+                waiting = max(group.waiting for group in await self._store.admin.groups())
             except BackendError:
                 waiting = 0  # the publishers retry until Redis is back
-            (self._free.set if waiting < _MOST_WAITING else self._free.clear)()
+            is_free = waiting < _MOST_WAITING and not self._is_fault_overdue()
+            (self._free.set if is_free else self._free.clear)()
             await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
 
     async def released(self) -> None:
@@ -108,12 +111,18 @@ class Producer:
     """Publishes batches in order, each until it is acknowledged, and repeats some events."""
 
     def __init__(
-        self, store: FeatureStore, ledger: Ledger, brake: Brake, seed: int, lane: int
+        self,
+        store: FeatureStore,
+        ledger: Ledger,
+        brake: Brake,
+        deployment: Deployment,
+        random: Random,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._brake = brake
-        self._random = Random(f"{seed}/{lane}/duplicates")
+        self._deployment = deployment
+        self._random = random
         self.duplicates = 0
         self.taken_twice = 0
 
@@ -123,6 +132,7 @@ class Producer:
         for batch in batches:
             await asyncio.sleep(began + published / rate - time.monotonic())
             await self._brake.released()
+            self._deployment.sending(batch)
             await self._publish(batch)
             await self._ledger.add(batch)
             published += len(batch)
@@ -153,11 +163,8 @@ class Producer:
 class Intruder:
     """Writes malformed entries directly into the streams of partitions."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, seed: int) -> None:
-        self._keys = Keys(
-            settings.redis.prefix, settings.partitions, settings.worker.consumer_group
-        )
-        self._url = settings.redis.url
+    def __init__(self, store: FeatureStore, ledger: Ledger, seed: int) -> None:
+        self._store = store
         self._ledger = ledger
         self._random = Random(f"{seed}/malformed")
         self.sent: set[str] = set()
@@ -171,29 +178,34 @@ class Intruder:
             await self._send(f"malformed-{number}")
 
     async def _send(self, token: str) -> None:
-        stream = self._random.choice(self._keys.parts[:-1]).events
         fields = self._random.choice(_malformed(token))
-        async with redis.asyncio.Redis.from_url(self._url) as client:
-            try:
-                await client.xadd(stream, fields)
-            except (RedisError, OSError):
-                self.unsure.add(token)
-            else:
-                self.sent.add(token)
+        try:
+            redis = await open_redis(self._store.settings, self._store.clock)
+        except BackendError:
+            return
+        stream = self._random.choice(redis.keys.parts[:-1]).events
+        try:
+            await redis.redis.call(command(stream, "XADD", stream, "*", *fields))
+        except BackendError:
+            self.unsure.add(token)
+        else:
+            self.sent.add(token)
+        finally:
+            await redis.close()
 
 
-def _malformed(token: str) -> list[dict[FieldT, EncodableT]]:
+def _malformed(token: str) -> list[Sequence[str | bytes]]:
     """Return entries that no publisher of ours writes; each contains the token."""
     event = _encode(ServiceEvent("step", "account-1", {"number": 0}, event_id=token))
     return [
-        {"what": token},
-        {b"\xff\x00": token.encode() + b"\xfe"},
-        {"t": "step", "k": "account-1", "e": f"{{{token}"},
-        {"t": "step", "k": "account-1", "e": f'{{"event_type": "{token}"}}'},
-        {"t": "step", "k": "account-2", "e": event},
-        {"t": "raise", "k": "account-1", "e": event},
-        {"e": event, "k": "account-1", "t": "step"},
-        {"t": "step", "k": "account-1", "e": event, "x": "1"},
+        ("what", token),
+        (b"\xff\x00", token.encode() + b"\xfe"),
+        ("t", "step", "k", "account-1", "e", f"{{{token}"),
+        ("t", "step", "k", "account-1", "e", f'{{"event_type": "{token}"}}'),
+        ("t", "step", "k", "account-2", "e", event),
+        ("t", "raise", "k", "account-1", "e", event),
+        ("e", event, "k", "account-1", "t", "step"),
+        ("t", "step", "k", "account-1", "e", event, "x", "1"),
     ]
 
 

@@ -41,9 +41,17 @@ def _rows(report: ChaosReport) -> Iterator[tuple[str, str]]:
         "malformed entries": report.malformed,
         **report.faults,
         **{f"workers that ended with {code}": n for code, n in sorted(report.exits.items())},
-        "lost": verdict.lost,
-        "doubled": verdict.doubled,
-        "reordered": verdict.reordered,
+    }
+    for what, number in numbers.items():
+        yield what, f"{number:,}"
+    for feature, tally in verdict.tallies.items():
+        counts = f"{tally.lost:,} / {tally.doubled:,} / {tally.reordered:,}"
+        yield f"{feature}: lost / doubled / reordered", counts
+    numbers = {
+        "accounts with events after the deploy": report.deployed,
+        "deploys in which old workers resumed": report.fallbacks,
+        "events with one attempt, circuit breaker open": verdict.breaker.opened,
+        "events retried again, circuit breaker closed": verdict.breaker.closed,
         "dead letters expected": verdict.letters_expected,
         "dead letters found": verdict.letters_found,
         "pending": report.pending,

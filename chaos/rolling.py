@@ -44,14 +44,14 @@ async def rolling_restart(settings: Settings, folder: Path, workers: int = 4) ->
     async with opened(settings) as store, Fleet(settings, folder, workers) as fleet:
         watch = Watch(store)
         async with asyncio.timeout(_PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-            await fleet.at_work(_PATIENCE_SECONDS)
+            await fleet.at_work(store, _PATIENCE_SECONDS)
             helpers = [group.create_task(watch.publish()), group.create_task(watch.look())]
             await watch.everything_visible(_WARM_UP_EVENTS)
             before = [wait for waits in watch.taken().values() for wait in waits]
             gaps: list[float] = []
             for worker in range(workers):
                 await fleet.restart(worker)
-                await fleet.at_work(_PATIENCE_SECONDS)
+                await fleet.at_work(store, _PATIENCE_SECONDS)
                 await watch.everything_visible()
                 gaps += map(max, watch.taken().values())
             for helper in helpers:

@@ -7,28 +7,30 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import msgspec
 
-from chaos import features, plan
+from chaos import features, plan, second_group
+from chaos.deployment import Deployment
 from chaos.faults import Faults
-from chaos.fleet import Fleet
+from chaos.fleet import SECOND_GROUP, Fleet
 from chaos.oracle import Oracle, Verdict, expect
 from chaos.producer import Brake, Intruder, Ledger, Producer, rate_of
+from chaos.servers import Servers, servers
 from chaos.waiting import until
 from headwater import FeatureStore
-from headwater.backends.connect import migrate
 from headwater.backends.redis.environment import open_redis
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
-from tests.servers import Machine, restartable_postgres, restartable_valkey
 
 _AT_WORK_WITHIN_SECONDS = 60.0
 _SETTLED_WITHIN_SECONDS = 180.0
+_MOST_AHEAD = 2_000
 
 WORKER = {
     "lease_ttl": 1.0,
@@ -37,6 +39,8 @@ WORKER = {
     "max_deliveries": 4,
     "batch_size": 50,
     "poll_interval": 0.5,
+    # Low enough that some worker loses so many, and is replaced.
+    "max_hung_threads": 2,
 }
 
 
@@ -47,14 +51,7 @@ class Order(NamedTuple):
     events: int
     workers: int
     seconds: float
-
-
-class Servers(NamedTuple):
-    """The two servers of a run and the settings of a store on them."""
-
-    redis: Machine
-    postgres: Machine
-    settings: Settings
+    cluster: bool = False
 
 
 class ChaosReport(msgspec.Struct, frozen=True):
@@ -66,6 +63,8 @@ class ChaosReport(msgspec.Struct, frozen=True):
     malformed: int
     faults: Mapping[str, int]
     exits: Mapping[int, int]
+    deployed: int
+    fallbacks: int
     pending: int
     verdict: Verdict
     violations: list[str]
@@ -74,36 +73,20 @@ class ChaosReport(msgspec.Struct, frozen=True):
 
 async def run(order: Order, folder: Path) -> ChaosReport:
     """Run the whole plan; write the logs to the folder."""
-    async with servers(WORKER) as started:
+    async with servers(WORKER, cluster=order.cluster) as started:
         try:
             return await _run(order, started, folder)
         finally:
-            for name, machine in (("redis", started.redis), ("postgres", started.postgres)):
-                shutil.copy(machine.log, folder / f"{name}.log")
+            for number, machine in enumerate(started.redis):
+                shutil.copy(machine.log, folder / f"redis-{number}.log")
+            shutil.copy(started.postgres.log, folder / "postgres.log")
 
 
 @asynccontextmanager
-async def servers(worker: Mapping[str, float]) -> AsyncIterator[Servers]:
-    """Start both servers and create the tables of a store on them."""
-    with ExitStack() as stack:
-        redis_url, redis = stack.enter_context(restartable_valkey())
-        postgres_url, postgres = stack.enter_context(restartable_postgres())
-        settings = Settings().replace(
-            env="production",
-            partitions=8,
-            redis={"url": redis_url},
-            postgres={"url": postgres_url},
-            worker=worker,
-            log={"level": "warning", "format": "json"},
-        )
-        await migrate(settings)
-        yield Servers(redis, postgres, settings)
-
-
-@asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
-    """Open the store of the features file in this process."""
-    store = features.store
+async def opened(
+    settings: Settings, store: FeatureStore = features.store
+) -> AsyncIterator[FeatureStore]:
+    """Open the store of a features file in this process."""
     await runtime_of(store).rebind(settings, SystemClock())
     async with store:
         yield store
@@ -117,38 +100,52 @@ class Attack:
     ) -> None:
         self._order = order
         self._ledger = ledger
-        self._brake = Brake(store)
+        self._targets = len(fleet)
+        self.deployment = Deployment(store, fleet)
+        self.faults = Faults(servers, store, fleet, self.deployment)
+        self._brake = Brake(store, self._is_fault_overdue)
+        randoms = [Random(f"{order.seed}/{lane}/duplicates") for lane in range(plan.LANES)]
         self.producers = [
-            Producer(store, ledger, self._brake, order.seed, lane) for lane in range(plan.LANES)
+            Producer(store, ledger, self._brake, self.deployment, random) for random in randoms
         ]
-        self.intruder = Intruder(servers.settings, ledger, order.seed)
-        self.faults = Faults(servers.settings, servers.redis, servers.postgres, fleet)
+        self.intruder = Intruder(store, ledger, order.seed)
+
+    def _is_fault_overdue(self) -> bool:
+        leeway = min(_MOST_AHEAD, self._order.events // 10)
+        return self._ledger.count > self.faults.next_after + leeway
 
     async def run(self, folder: Path) -> None:
         """Publish all events and inject the faults between them."""
-        seed, events, workers, seconds = self._order
+        seed, events, _, seconds, cluster = self._order
         rate = rate_of(events, seconds)
+        kinds = plan.ON_CLUSTER if cluster else plan.ON_SERVER
+        faults = plan.faults(seed, events, self._targets, kinds)
         async with self._brake, asyncio.TaskGroup() as group:
             for lane, producer in enumerate(self.producers):
                 batches = plan.batches(seed, events, lane, folder)
                 group.create_task(producer.run(batches, rate))
             group.create_task(self.intruder.run(events))
-            group.create_task(self.faults.run(plan.faults(seed, events, workers), self._ledger))
+            group.create_task(self.faults.run(faults, self._ledger))
 
 
 async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
     began = time.monotonic()
+    other = servers.settings.replace(worker={"consumer_group": SECOND_GROUP})
     with Ledger(folder / "acknowledged.jsonl") as ledger:
         async with (
             opened(servers.settings) as store,
-            Fleet(servers.settings, folder, order.workers) as fleet,
+            opened(other, second_group.store) as second,
+            Fleet(servers.settings, folder, order.workers, second=1) as fleet,
         ):
-            await fleet.at_work(_AT_WORK_WITHIN_SECONDS)
+            await fleet.at_work(store, _AT_WORK_WITHIN_SECONDS)
             attack = Attack(order, servers, store, fleet, ledger)
             await attack.run(folder)
             pending = await _settle(store)
             codes = await fleet.stop()
-            verdict = await Oracle(store, expect(ledger.steps())).judge(attack.intruder)
+            required = attack.deployment.required
+            expected = expect(ledger.steps())
+            oracle = Oracle(store, second, expected, required, is_cluster=order.cluster)
+            verdict = await oracle.judge(attack.intruder)
         return ChaosReport(
             order,
             ledger.count,
@@ -156,6 +153,8 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
             len(attack.intruder.sent),
             attack.faults.done,
             fleet.exits,
+            len(required),
+            attack.deployment.fallbacks,
             pending,
             verdict,
             _violations(attack, fleet, codes, pending),
@@ -175,7 +174,7 @@ async def _settle(store: FeatureStore) -> int:
 async def _pending(store: FeatureStore) -> int:
     """Return the number of waiting events or, without any, of partitions not yet in Postgres."""
     backends = (await runtime_of(store).open()).backends
-    waiting = await backends.bus.backlog()
+    waiting = sum(group.waiting for group in await backends.groups.groups())
     if waiting:
         return waiting
     await backends.offline.maintain()

@@ -16,10 +16,22 @@ from chaos.run import Order, run
 async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_crashes(
     tmp_path: Path,
 ) -> None:
-    report = await run(Order(seed=7, events=20_000, workers=3, seconds=25), tmp_path)
+    report = await run(Order(seed=7, events=12_000, workers=3, seconds=15), tmp_path)
     assert violations(report) == []
-    assert report.acknowledged == 20_000
-    assert report.faults.keys() == set(plan.FAULTS)
+    assert report.acknowledged == 12_000
+    assert report.faults.keys() == {*plan.ON_SERVER, "new feature deployed"}
+    assert report.deployed > 0
+
+
+@pytest.mark.timeout(300)
+async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_failovers(
+    tmp_path: Path,
+) -> None:
+    order = Order(seed=7, events=2_000, workers=2, seconds=5, cluster=True)
+    report = await run(order, tmp_path)
+    assert violations(report) == []
+    assert report.acknowledged == 2_000
+    assert report.faults.keys() == {*plan.ON_CLUSTER, "new feature deployed"}
 
 
 def test_a_seed_gives_the_same_plan_again(tmp_path: Path) -> None:
@@ -40,6 +52,6 @@ def test_a_plan_has_every_kind_of_event_and_each_account_in_one_lane(tmp_path: P
     steps = [step for lane in lanes for step in lane]
     assert len({step.event_id for step in steps}) == len(steps) == 20_000
     assert {step.event_type for step in steps} >= {"slow", "flaky", "raise", "hang", "gift", "coin"}
-    assert {step.event_type for step in steps} >= {"stick", "exit", "kill"}
+    assert {step.event_type for step in steps} >= {"stick", "block", "exit", "kill", *plan.SPAN}
     accounts = [{step.entity_id for step in lane if "number" in step.payload} for lane in lanes]
     assert sum(map(len, accounts)) == len(set().union(*accounts))

@@ -1,0 +1,92 @@
+"""Failover of the first master of a cluster to its replica, without the loss of a write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from chaos.waiting import until
+from tests.cluster import MASTERS
+from tests.servers import Machine
+
+_DONE_WITHIN_SECONDS = 60.0
+_PAUSE_MILLISECONDS = 60_000
+# Masters vote for the replica of one master at most once in two node timeouts.
+_VOTE_SECONDS = 6.0
+
+
+class FailoverError(Exception):
+    """A failover that did not happen."""
+
+
+class Failover:
+    """Kills or exchanges the master that has a replica.
+
+    A cluster replicates asynchronously: a master that dies may take acknowledged writes with it. To
+    tell such a loss from one of Headwater's, writes are held until the replica has them all.
+    """
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._master, *rest = machines
+        self._replica = rest[MASTERS - 1] if len(machines) > MASTERS else self._master
+
+    async def kill_master(self, seconds: float) -> None:
+        """Kill the master, promote its replica, and start the killed one as the new replica."""
+        await _ask(self._master, "CLIENT PAUSE", _PAUSE_MILLISECONDS, "WRITE")
+        await _within_limit(self._has_all_writes, "the replica did not get all writes")
+        await asyncio.to_thread(self._master.kill)
+        await self._promote("FORCE")
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(self._replica.start)
+        await _within_limit(self._is_replicating, "the killed master did not become a replica")
+
+    async def exchange(self) -> None:
+        """Promote the replica with the consent of the master, which becomes its replica."""
+        await self._promote()
+        await _within_limit(self._is_replicating, "the old master did not become a replica")
+
+    async def _promote(self, *how: str) -> None:
+        """Promote the replica; ask again if the other masters have not voted for it in time."""
+
+        async def is_master() -> bool:
+            role: bytes = (await _ask(self._replica, "ROLE"))[0]
+            return role == b"master"
+
+        async def is_promoted() -> bool:
+            await _ask(self._replica, "CLUSTER FAILOVER", *how)
+            return await until(is_master, _VOTE_SECONDS)
+
+        await _within_limit(is_promoted, "the replica was not promoted")
+        self._master, self._replica = self._replica, self._master
+
+    async def _has_all_writes(self) -> bool:
+        master, replica = [
+            await _ask(machine, "INFO", "replication") for machine in (self._master, self._replica)
+        ]
+        return bool(master["master_repl_offset"] == replica["slave_repl_offset"])
+
+    async def _is_replicating(self) -> bool:
+        role = await _ask(self._replica, "ROLE")
+        return bool(role[0] == b"slave" and role[3] == b"connected")
+
+
+async def _within_limit(condition: Callable[[], Awaitable[bool]], problem: str) -> None:
+    """Wait for the condition; raise FailoverError after the time limit."""
+
+    async def holds() -> bool:
+        try:
+            return await condition()
+        except (RedisError, OSError):
+            return False
+
+    if not await until(holds, _DONE_WITHIN_SECONDS):
+        raise FailoverError(problem)
+
+
+async def _ask(machine: Machine, *words: object) -> Any:
+    async with redis.asyncio.Redis(port=machine.port) as client:
+        return await client.execute_command(*words)  # type: ignore[no-untyped-call]
