@@ -12,6 +12,7 @@ from headwater.cli.output import note, print_json, write
 from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import ContextDef, annotations_of, overrides
+from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.runtime import runtime_of
 from headwater.http.context_bodies import assembled
 from headwater.http.json_values import plain
@@ -51,7 +52,13 @@ def assemble(
         msgspec.UNSET if max_tokens is None else max_tokens,
         msgspec.UNSET if freshness_sla is None else freshness_sla,
     )
-    context = run(store, lambda store: store.assemble(name, values, options), create=True)
+    # Before a store is created for nothing.
+    bound, options = bind_parameters(definition, values, options)
+    context = run(
+        store,
+        lambda store: runtime_of(store).assemble(definition, bound.args, bound.kwargs, options),
+        create=True,
+    )
     if as_json:
         print_json(plain(assembled(context)))
         return
