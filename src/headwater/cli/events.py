@@ -108,7 +108,8 @@ def publish(
         print_json(results if batch else results[0])
     else:
         _print_results(results)
-    hint_at_unknown_events(file, store, [event.event_type for event in events])
+    if file is None:  # the store of a features file knows its event types, and logs the others
+        hint_at_unknown_events(file, store, [event.event_type for event in events])
 
 
 @app.command("list")

@@ -102,7 +102,7 @@ class Worker:
         >>> worker.stop()
         >>> await running
         """
-        engine = await self.open()
+        engine = await self._open()
         if not self._draining:
             await engine.refresh.check_queries()
         scheduler = Scheduler(engine, self._outage)
@@ -147,11 +147,14 @@ class Worker:
         self._draining = True
         await self.run()
 
-    async def open(self) -> Engine:
+    async def open(self) -> None:
         """Open the store; while one of its servers is unavailable, wait and try again.
 
-        >>> engine = await Worker(store).open()
+        >>> await Worker(store).open()
         """
+        await self._open()
+
+    async def _open(self) -> Engine:
         return await self._retry(
             self._runtime.open, "opening the store failed; retrying", BackendUnavailableError
         )

@@ -2,6 +2,7 @@
 
 events       Bus            the durable log of events, read by workers that hold leases
              Leases         the live workers, and the partitions that each of them holds
+             ConsumerGroups the groups of workers, each of which gets every event
              DeadLetters    events that a feature could not handle
 values       OnlineStore    the current values of every entity
 history      OfflineStore   the history of every value, and the log of every event

@@ -69,7 +69,7 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
     values = {item.pointer: item.value for item in record.disclosures}
     chosen = [*pointers, *_parts(record, pointers)]
     found = {*chosen, *copies_in(record, record, pointers)}
-    found.update(_shortened(found, values))
+    found.update(_shortened(tuple(found), values))
     return [pointer for pointer in values if pointer in found and pointer not in pointers]
 
 

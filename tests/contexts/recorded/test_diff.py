@@ -142,7 +142,10 @@ async def test_decisions_flip_under_another_budget(shop: Shop) -> None:
     assert "retrieval d2" in flipped
     assert "You are a support agent." not in flipped
     assert diff.tokens_delta == two.tokens - one.tokens
-    assert [(rule.name, rule.before, rule.after) for rule in diff.rules] == [("max_tokens", 60, 20)]
+    assert [(rule.name, rule.before, rule.after) for rule in diff.rules] == [
+        ("max_tokens", 60, 20),
+        ("set_by_call", (), ("max_tokens",)),
+    ]
 
 
 async def test_other_inputs_are_named(shop: Shop) -> None:
