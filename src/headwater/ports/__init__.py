@@ -1,16 +1,16 @@
 """The interfaces of backends, with the promises that a signature cannot express.
 
-events       Bus            the durable log of events, read by workers that hold leases
-             Leases         the live workers, and the partitions that each of them holds
-             ConsumerGroups the groups of workers, each of which gets every event
-             DeadLetters    events that a feature could not handle
-values       OnlineStore    the current values of every entity
-history      OfflineStore   the history of every value, and the log of every event
-             RecentHistory  the newest rows of history in an embedded home, and its segment files
-             Outbox         the newest history in Redis, until Postgres has stored it
-records      RecordLog      the immutable records of all contexts
-             Cache          values that may be lost at any time
-environment  Lifecycle      health and shutdown of all backends of a store (``Backends``)
+events       Bus             the durable log of events, read by workers that hold leases
+             Leases          the live workers, and the partitions that each of them holds
+             ConsumerGroups  the groups of workers, each of which gets every event
+             DeadLetters     events that a feature could not handle
+values       OnlineStore     the current values of every entity
+history      OfflineStore    the history of every value, and the log of every event
+             RecentHistory   the newest rows of history in an embedded home, and its segment files
+             Outbox          the newest history in Redis, until Postgres has stored it
+records      RecordLog       the immutable records of all contexts
+             Cache           values that may be lost at any time
+environment  Lifecycle       health and shutdown of all backends of a store (``Backends``)
 
 ``headwater.testing.conformance`` has a test for each promise, in the same words. All methods take
 batches; a single item is a batch of one.
