@@ -66,19 +66,21 @@ class EventBus:
         check_not_replaying("publish")
         ingest, clock = self._runtime.settings.ingest, self._runtime.clock
         check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
-        engine = await self._runtime.open()
+        engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
         results = await engine.backends.bus.publish(events, dedup_window=window)
-        _raise_conflicts(events, results)
+        if dedup:
+            _raise_conflicts(events, results)
         self._warn_of_unknown(events)
         return results
 
     def _warn_of_unknown(self, events: Sequence[ServiceEvent]) -> None:
         """Log each event type once that is probably a misspelled trigger."""
         registry = self._runtime.registry
+        triggers, checked = registry.triggers, self._checked_types
         for event in events:
             event_type = event.event_type
-            if event_type in registry.triggers or event_type in self._checked_types:
+            if event_type in triggers or event_type in checked:
                 continue
             if len(self._checked_types) < _MAX_CHECKED_TYPES:
                 self._checked_types.add(event_type)

@@ -23,6 +23,8 @@ def insert(db: sqlite3.Connection, table: str, rows: Sequence[Row], *, conflict:
     """Insert rows into ``table``, a name with columns; return the number of rows written."""
     if not rows:
         return 0
+    if len(rows) == 1:  # the most frequent case
+        return db.execute(_statement(table, len(rows[0]), 1, conflict), rows[0]).rowcount
     written = 0
     for part in _parts(rows):
         sql = _statement(table, len(rows[0]), len(part), conflict)

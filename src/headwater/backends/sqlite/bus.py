@@ -113,11 +113,10 @@ class SqliteBus:
             await self._writer.run(
                 lambda db: bulk.insert(db, _EVENTS, rows), wake=True, single=len(rows) == 1
             )
-            accepted: list[bytes | None] = [None] * len(rows)
-        else:
-            expires = now + dedup_window // MICROSECOND
-            seen = [(e.event_id, e.entity_id, expires, event_content(e), now) for e in events]
-            accepted = await self._writer.run(lambda db: _insert_once(db, rows, seen), wake=True)
+            return [PublishResult(event.event_id, duplicate=False) for event in events]
+        expires = now + dedup_window // MICROSECOND
+        seen = [(e.event_id, e.entity_id, expires, event_content(e), now) for e in events]
+        accepted = await self._writer.run(lambda db: _insert_once(db, rows, seen), wake=True)
         return [
             publish_result(event, content) for event, content in zip(events, accepted, strict=True)
         ]

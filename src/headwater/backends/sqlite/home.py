@@ -48,7 +48,7 @@ _PROBLEMS = (
 )
 
 
-def _file_id(file: Path) -> tuple[int, int] | None:
+def _file_id(file: str) -> tuple[int, int] | None:
     """Return the device and the inode of a file, or None if it does not exist."""
     try:
         found = os.stat(file)
@@ -92,6 +92,7 @@ class Home:
         self.path = path
         self.partitions = partitions
         self.database = path / "headwater.db"
+        self._database = str(self.database)  # every write stats it, and a Path costs more
         self.segments = path / "segments"
         self.workers = path / "workers"
         self.scratch = path / "scratch"
@@ -119,7 +120,7 @@ class Home:
         ):
             self._ensure_schema(connection)
             self._check_partitions(connection)
-        self._opened = _file_id(self.database)
+        self._opened = _file_id(self._database)
 
     def _ensure_schema(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -172,7 +173,7 @@ class Home:
 
     def check_not_replaced(self) -> None:
         """Raise StoreLostError if the database was deleted or replaced while it was open."""
-        if _file_id(self.database) != self._opened:
+        if _file_id(self._database) != self._opened:
             raise StoreLostError(
                 "SQLite",
                 "the database of the embedded store was deleted or replaced while it was open, so "

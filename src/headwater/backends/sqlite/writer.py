@@ -126,23 +126,32 @@ class Writer:
             with self._lock:
                 answers = self._transact(connection, batch)
                 self._commits += 1
-                if any(queued.erases for queued in batch):
+                if any([queued.erases for queued in batch]):
                     self._erase(connection, _ERASE_SECONDS)
                 elif self._commits % _COMMITS_PER_CHECKPOINT == 0:
                     self._checkpoint(connection)
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Settlement(queued.future, error=failure) for queued in batch]
+        wakes = any([queued.wake for queued in batch])
+        reads = [pair for pair in zip(batch, answers, strict=True) if pair[0].then is not None]
         # The event loop is ready to run now and competes for the interpreter lock: do little here.
-        settle(a for queued, a in zip(batch, answers, strict=True) if queued.then is None)
-        for queued, answer in zip(batch, answers, strict=True):
-            if queued.then is not None:
-                # One by one: the loop handles the first result while the next one is read.
-                if answer.error is None:
-                    self._run_then(connection, queued.then)
-                settle([answer])
-        if any(queued.wake for queued in batch):
+        if reads:
+            settle(a for queued, a in zip(batch, answers, strict=True) if queued.then is None)
+            self._settle_after_reads(connection, reads)
+        else:
+            settle(answers)
+        if wakes:
             self._wake()
+
+    def _settle_after_reads(
+        self, connection: sqlite3.Connection, reads: list[tuple[_Queued, Settlement]]
+    ) -> None:
+        """Run the reads one by one: the loop handles the first result while the next is read."""
+        for queued, answer in reads:
+            if answer.error is None and queued.then is not None:
+                self._run_then(connection, queued.then)
+            settle([answer])
 
     def _next_batch(self) -> list[_Queued]:
         first = self._queue.get()
