@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -107,6 +108,22 @@ async def test_reads_and_contexts_of_a_lost_store_are_a_503_with_the_reason(
         await store.get_feature("visits", "u1")
     with pytest.raises(StoreLostError, match=reason):
         await store.assemble("greeting", {"user_id": "u1"})
+
+
+async def test_concurrent_reads_and_contexts_of_a_lost_store_are_all_refused(
+    lost: Opened, settings: Settings
+) -> None:
+    store, client = await lost(settings)
+
+    async def is_refused() -> bool:
+        return (await client.get(READ)).status_code == 503
+
+    await until(is_refused)
+    reads = [store.get_feature("visits", "u1") for _ in range(8)]
+    outcomes = await asyncio.gather(*reads, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreLostError] * 8
+    contexts = [client.post("/api/context/assemble", json=ASSEMBLE) for _ in range(8)]
+    assert [made.status_code for made in await asyncio.gather(*contexts)] == [503] * 8
 
 
 async def test_those_who_prefer_defaults_get_them_but_never_guaranteed(

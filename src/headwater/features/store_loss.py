@@ -12,9 +12,10 @@ _ASK_SECONDS = 1.0
 
 
 class StoreLoss:
-    """Asks the store at most once a second whether it lost its data, before values are read.
+    """Asks the store whether it lost its data before values are read, once a second.
 
-    Every value of such a store is missing, so a read would return defaults that look like facts.
+    Every value of a lost store is missing, so a read would return defaults that look like facts;
+    while it is lost, every read asks.
     """
 
     def __init__(self, lifecycle: Lifecycle, settings: Settings) -> None:
@@ -33,8 +34,6 @@ class StoreLoss:
         """Raise StoreLostError if the store lost its data, unless the settings prefer defaults."""
         if not self.is_check_due:
             return
-        # Set first: concurrent reads go on with the last answer.
-        self._ask_at = time.monotonic() + _ASK_SECONDS
         try:
             await self._lifecycle.check_values()
         except StoreLostError as error:
@@ -42,4 +41,6 @@ class StoreLoss:
             if self._is_refusing:
                 raise
         else:
-            self.known = None
+            # Set after the answer: until then concurrent reads ask too, and no read goes ahead
+            # of the answer.
+            self.known, self._ask_at = None, time.monotonic() + _ASK_SECONDS
