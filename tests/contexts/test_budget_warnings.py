@@ -33,8 +33,8 @@ async def test_an_oversized_optional_item_that_empties_a_context_is_a_warning(
     (warning,) = made.meta["warnings"]
     assert warning == (
         "3 of 100 tokens are used: item 1 did not fit with its 241 tokens, so 3 of lower priority "
-        "were dropped too; shorten the item, give it truncate=True, or declare the context with "
-        "backfill=True"
+        "were dropped too; shorten the item, give it truncate=True, declare the context with "
+        "backfill=True, or raise max_tokens"
     )
     (logged,) = records(capsys.readouterr().err, "context budget mostly unused")
     assert (logged["context"], logged["context_id"]) == ("emptied", made.context_id)
@@ -44,20 +44,45 @@ async def test_an_oversized_optional_item_that_empties_a_context_is_a_warning(
     assert past.meta["warnings"] == list(trace.warnings) == [warning]
 
 
-@pytest.mark.parametrize(("backfill", "truncate"), [(True, False), (False, True)])
-async def test_backfill_or_truncate_fills_the_context_without_a_warning(
-    store: FeatureStore, *, backfill: bool, truncate: bool
+@pytest.mark.parametrize("required", [[], ["Be brief."]])
+async def test_a_single_oversized_item_is_a_warning_that_names_it(
+    store: FeatureStore, required: list[str]
 ) -> None:
-    @context(store, name="filled", model="gpt-4o", max_tokens=100, backfill=backfill)
+    @context(store, name="emptied", model="gpt-4o", max_tokens=100)
+    async def emptied() -> list[ContextItem]:
+        return [*(ContextItem(text, required=True) for text in required), ContextItem(OVERSIZED)]
+
+    made = await emptied()
+    assert made.content == "".join(required)
+    (warning,) = made.meta["warnings"]
+    assert warning == (
+        f"{made.tokens} of 100 tokens are used: item {len(required)} did not fit with its 241 "
+        "tokens; shorten the item, give it truncate=True, or raise max_tokens"
+    )
+
+
+async def test_backfill_keeps_the_other_items_and_names_the_first_that_did_not_fit(
+    store: FeatureStore,
+) -> None:
+    @context(store, name="filled", model="gpt-4o", max_tokens=100, backfill=True)
     async def filled() -> list[ContextItem]:
-        return items(truncate=truncate)
+        return [*items(), ContextItem(OVERSIZED, priority=8)]
+
+    made = await filled()
+    assert made.content == "\n\n".join(SMALL)
+    (warning,) = made.meta["warnings"]
+    assert "item 0 did not fit with its 241 tokens, and neither did 1 more; shorten" in warning
+    assert "backfill=True" not in warning
+
+
+async def test_truncate_fills_the_context_without_a_warning(store: FeatureStore) -> None:
+    @context(store, name="filled", model="gpt-4o", max_tokens=100)
+    async def filled() -> list[ContextItem]:
+        return items(truncate=True)
 
     made = await filled()
     assert made.meta["warnings"] == []
-    if backfill:
-        assert made.content == "\n\n".join(SMALL)
-    else:
-        assert made.tokens > 90
+    assert made.tokens > 90
 
 
 async def test_a_well_filled_context_has_no_warning(store: FeatureStore) -> None:

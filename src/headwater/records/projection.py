@@ -85,20 +85,28 @@ def violations_of(core: Core) -> list[FreshnessViolation]:
 
 
 def warnings_of(core: Core) -> list[str]:
-    """Return a warning if one item that did not fit left most of the budget unused."""
+    """Return a warning if an item that did not fit left most of the budget unused."""
     output, budget = core.output, core.policy.max_tokens
-    if not output.items_dropped or budget is None or core.policy.backfill:
+    if not output.items_dropped or budget is None:
         return []
-    is_half_used = 2 * output.tokens * (100 + core.tokenizer.margin_percent) > 100 * budget
-    dropped = [(place, i) for place, i in enumerate(core.items) if i.decision == "dropped"]
-    if is_half_used or len(dropped) < 2:
+    if 2 * output.tokens * (100 + core.tokenizer.margin_percent) > 100 * budget:
         return []
+    dropped = [place for place, item in enumerate(core.items) if item.decision == "dropped"]
+    first = next((place for place in dropped if core.items[place].reason == "over_budget"), None)
+    if first is None:  # another item was shortened to the rest of the budget
+        return []
+    item, others, remedies = core.items[first], len(dropped) - 1, ["shorten the item"]
+    consequence = ""
+    if not item.truncate:
+        remedies.append("give it truncate=True")
+    if others and core.policy.backfill:
+        consequence = f", and neither did {others} more"
+    elif others:
+        consequence = f", so {others} of lower priority were dropped too"
+        remedies.append("declare the context with backfill=True")
     return [
-        f"{output.tokens} of {budget} tokens are used: item {place} did not fit with its "
-        f"{item.tokens} tokens, so {len(dropped) - 1} of lower priority were dropped too; shorten "
-        "the item, give it truncate=True, or declare the context with backfill=True"
-        for place, item in dropped
-        if item.reason == "over_budget"
+        f"{output.tokens} of {budget} tokens are used: item {first} did not fit with its "
+        f"{item.tokens} tokens{consequence}; {', '.join(remedies)}, or raise max_tokens"
     ]
 
 
