@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.core.clock import MICROSECOND, to_micros
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -204,7 +205,68 @@ async def test_one_events_retries_delay_the_rest_of_its_partition_by_at_most_the
     assert handled_at is not None
     assert handled_at - began <= BUDGET
     (letter,) = await one_lane.dead_letters.list()
-    assert letter.attempts == 21
+    assert 1 < letter.attempts < 21
+
+
+@pytest.mark.both_environments
+async def test_the_run_time_of_retries_counts_so_they_end_one_run_after_the_budget_is_spent(
+    one_lane: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    run, handled_at = timedelta(seconds=4), None
+
+    @feature(entity=user, trigger="buy")
+    async def healthy(user_id: str, event: ServiceEvent) -> int:
+        nonlocal handled_at
+        handled_at = clock.now()
+        return 1
+
+    @feature(entity=user, trigger="break", max_retries=20)
+    async def hopeless(user_id: str, event: ServiceEvent) -> int:
+        clock.advance(run)
+        raise ConnectionError("never")
+
+    began = clock.now()
+    await one_lane.bus.publish_many([ServiceEvent("break", "u1"), ServiceEvent("buy", "u2")])
+    await one_lane.drain()
+    assert handled_at is not None
+    first_attempt, last_retry = run, run
+    assert handled_at - began <= first_attempt + BUDGET + last_retry
+    (letter,) = await one_lane.dead_letters.list()
+    assert letter.attempts == 3
+    assert letter.dead_at == handled_at
+
+
+class SetBackClock(ManualClock):
+    """A clock whose time of day can be set back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_back_by = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() - self.set_back_by
+
+    def micros(self) -> int:
+        return to_micros(self.now())
+
+
+@pytest.mark.both_environments
+async def test_a_clock_that_is_set_back_does_not_make_pauses_free(
+    one_lane: FeatureStore, user: type
+) -> None:
+    clock = SetBackClock()
+
+    @feature(entity=user, trigger="buy", max_retries=20)
+    async def hopeless(user_id: str, event: ServiceEvent) -> int:
+        clock.set_back_by = timedelta(hours=1)
+        raise ConnectionError("never")
+
+    await runtime_of(one_lane).rebind(one_lane.settings, clock)
+    began = clock.monotonic()
+    await one_lane.bus.publish_many(purchases(THRESHOLD - 1))
+    await one_lane.drain()
+    assert clock.monotonic() - began <= BUDGET // MICROSECOND
+    assert len(await one_lane.dead_letters.list()) == THRESHOLD - 1
 
 
 @pytest.mark.both_environments

@@ -19,6 +19,9 @@ class Clock(Protocol):
     def micros(self) -> int:
         """Return the current time as microseconds since the epoch, the unit of the stores."""
 
+    def monotonic(self) -> int:
+        """Return microseconds since an arbitrary start; setting the clock does not change them."""
+
     async def sleep(self, seconds: float) -> None: ...
 
 
@@ -30,6 +33,9 @@ class SystemClock:
 
     def micros(self) -> int:
         return time.time_ns() // 1000
+
+    def monotonic(self) -> int:
+        return time.monotonic_ns() // 1000
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -72,11 +72,14 @@ class EventHandlers:
         slot: Slot,
         error: Exception,
     ) -> tuple[int, StagedChanges | Failure]:
-        """Run a failed handler again, with pauses; return the attempts, and changes or failure."""
-        first_failed_at = self._clock.now()
-        attempts = 1
-        while attempts <= feature.max_retries and self._may_retry(feature, error):
-            await self._wait(state.partition, attempts)
+        """Run a failed handler again, with pauses; return the attempts, and changes or failure.
+
+        No retry begins later than the retry budget after the first failure.
+        """
+        first_failed_at, attempts = self._clock.now(), 1
+        retry_until = self._clock.monotonic() + self._budget_micros
+        while attempts <= feature.max_retries and self._may_retry(feature, error, retry_until):
+            await self._wait(state.partition, attempts, retry_until)
             result = await self._attempt(state, feature, event, moment, slot)
             attempts += 1
             if not isinstance(result, Exception):
@@ -92,13 +95,16 @@ class EventHandlers:
             first_failed_at,
         )
 
-    def _may_retry(self, feature: FeatureDef, error: Exception) -> bool:
-        return not (is_permanent(error) or self._breakers.is_open(feature.name))
+    def _may_retry(self, feature: FeatureDef, error: Exception, retry_until: int) -> bool:
+        if is_permanent(error) or self._breakers.is_open(feature.name):
+            return False
+        return self._clock.monotonic() < retry_until
 
-    async def _wait(self, partition: int, attempts: int) -> None:
+    async def _wait(self, partition: int, attempts: int, retry_until: int) -> None:
         """Wait before the next attempt, as long as the partition's retry budget allows."""
         budget = self._budgets.setdefault(partition, RetryBudget(self._budget_micros))
-        micros = budget.spend(backoff(attempts - 1), self._clock.micros())
+        now = self._clock.monotonic()
+        micros = budget.spend(min(backoff(attempts - 1), retry_until - now), now)
         await self._clock.sleep(micros / 1_000_000)
 
     async def _attempt(

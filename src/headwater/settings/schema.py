@@ -100,7 +100,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         Count, "attempts at an event that crashes workers before it is a dead letter"
     ] = 5
     retry_budget: Annotated[
-        Seconds, "seconds that a partition may wait before retries; other time refills them"
+        Seconds,
+        "seconds after its first failure in which an event is retried, and that a partition pauses "
+        "at once",
     ] = 5.0
     breaker_threshold: Annotated[
         Limit, "consecutive failures until a feature's events get one attempt each; 0 for never"

@@ -31,6 +31,10 @@ class ManualClock:
         """Return the current time in microseconds since the epoch."""
         return to_micros(self._now)
 
+    def monotonic(self) -> int:
+        """Return microseconds that pass only by ``advance`` and ``sleep``."""
+        return to_micros(self._now)
+
     def advance(self, duration: Duration) -> None:
         """Move the clock forward; scheduled features that become due run with the next drain.
 

@@ -126,6 +126,9 @@ class _StoppedClock:
     def micros(self) -> int:
         return to_micros(self._moment)
 
+    def monotonic(self) -> int:
+        return to_micros(self._moment)
+
     async def sleep(self, seconds: float) -> None:
         """Return at once."""
 
