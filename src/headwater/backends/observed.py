@@ -188,17 +188,14 @@ class ObservedBus:
 
 def _count_events(events: Sequence[Handled]) -> None:
     EVENT_SECONDS.observe_all([handled.duration for handled in events])
-    for label, count in Tally(map(_label, events)).items():
+    labels = [each.event.event_type if each.triggered else UNTRIGGERED for each in events]
+    for label, count in Tally(labels).items():
         EVENTS_PROCESSED.labels(label).inc(count)
-    for handled in events:
+    for handled, label in zip(events, labels, strict=True):
         if handled.failures:
-            EVENTS_FAILED.labels(_label(handled)).inc()
+            EVENTS_FAILED.labels(label).inc()
         if handled.retries:
             EVENT_RETRIES.inc(handled.retries)
-
-
-def _label(handled: Handled) -> str:
-    return handled.event.event_type if handled.triggered else UNTRIGGERED
 
 
 class _Processed(LogRecord, frozen=True, gc=False):
@@ -215,12 +212,15 @@ class _Failed(_Processed, frozen=True, gc=False):
 
 def _record(handled: Handled, now: str) -> _Processed:
     """Return the log record of a processed event."""
-    event, took = handled.event, round(handled.duration * 1000, 3)
-    fields = (event.event_type, event.entity_id, event.event_id, took, handled.updated)
+    event = handled.event
+    kind, entity_id, event_id = event.event_type, event.entity_id, event.event_id
+    took, updated = round(handled.duration * 1000, 3), handled.updated
     if handled.failures:
         failed = [failure.feature for failure in handled.failures]
-        return _Failed(now, "info", "event failed", *fields, failed)
-    return _Processed(now, "info", "event processed", *fields)
+        return _Failed(
+            now, "info", "event failed", kind, entity_id, event_id, took, updated, failed
+        )
+    return _Processed(now, "info", "event processed", kind, entity_id, event_id, took, updated)
 
 
 def _count_refresh(handled: Handled) -> None:

@@ -43,7 +43,8 @@ class SystemClock:
 
 def to_micros(moment: datetime) -> int:
     """Return the exact number of microseconds since the epoch."""
-    return (moment - EPOCH) // MICROSECOND
+    since = moment - EPOCH
+    return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
 
 
 def from_micros(micros: int) -> datetime:

@@ -39,7 +39,7 @@ class Slot:
             self.task = asyncio.current_task()
         self._started = time.monotonic()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         self._started = None
         if self._is_overdue:
             self._is_overdue = False

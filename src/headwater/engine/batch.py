@@ -36,7 +36,7 @@ class _Running:
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []
         self._superseded = _superseded(batch)
-        self._groups = ("", engine.settings.worker.consumer_group)
+        self._group = engine.settings.worker.consumer_group
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
         """Handle chains of events until none is left."""
@@ -45,7 +45,7 @@ class _Running:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
-                elif delivery.group not in self._groups:
+                elif delivery.group and delivery.group != self._group:
                     handled = _skipped(delivery)
                 else:
                     handled = await handlers.handle(state, delivery, slot)

@@ -94,8 +94,9 @@ class Watchdog:
         task = asyncio.current_task(self._loop)
         for slot in tuple(self._deadline.slots):
             if slot.task is task and slot.is_used:
-                feature, entity_id, *rest = slot.label
+                feature, entity_id, rest = slot.label
                 assert isinstance(feature, FeatureDef)
+                assert isinstance(rest, tuple)
                 events = [each.event_id for each in rest if isinstance(each, ServiceEvent)]
                 event = {"event_id": events[0]} if events else {}
                 return {"feature": feature.name, "entity_id": str(entity_id), **event}

@@ -41,27 +41,27 @@ class EventHandlers:
         """Run every feature that the event triggers, one after the other, in declared order."""
         event, began = delivery.event, time.perf_counter()
         moment = to_micros(event.timestamp)
-        updated: list[str] = []
+        updated: dict[str, None] = {}
         failures: list[Failure] = []
         retries = 0
         features = self._registry.touched_by(event.event_type, delivery.only)
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:
-            result: StagedChanges | Exception | Failure
-            result = await self._attempt(state, feature, event, moment, slot)
-            if isinstance(result, Exception):
-                attempts, result = await self._retry(state, feature, event, moment, slot, result)
+            changes = await self._attempt(state, feature, event, moment, slot)
+            if isinstance(changes, Exception):
+                attempts, result = await self._retry(state, feature, event, moment, slot, changes)
                 retries += attempts - 1
-            if isinstance(result, Failure):
-                failures.append(result)
-                continue
+                if isinstance(result, Failure):
+                    failures.append(result)
+                    continue
+                changes = result
             if self._breakers.failures:
                 self._breakers.record_success(feature.name)
-            updated += [name for _, name in result]
+            for _, name in changes:
+                updated[name] = None
         took = time.perf_counter() - began
-        names = list(dict.fromkeys(updated))
-        return Handled(event, took, names, failures, retries, triggered=bool(features))
+        return Handled(event, took, tuple(updated), failures, retries, bool(features))
 
     async def _retry(
         self,

@@ -124,12 +124,14 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     if transaction is None or frame.reads is not None or not feature.stored:
         return msgspec.UNSET
     entity = feature.entity
+    # The id of a loaded entity is valid, so that text needs no check.
+    is_text = type(entity_id) is str and entity.id_type is str
+    key: Any = (entity.name, entity_id if is_text else entity.text_id(entity_id))
     try:
-        cells = transaction.loaded((entity.name, entity.text_id(entity_id)))
+        cell = transaction.loaded(key).get(feature.name)
     except KeyError:
         return msgspec.UNSET
-    cell = cells.get(feature.name)
-    if cell is None or cell.expired(transaction.now):
+    if cell is None or (cell.expires_at is not None and cell.expired(transaction.now)):
         return feature.fallback()
     return feature.codec.decode(cell.value)
 

@@ -58,7 +58,7 @@ class FeatureCalls:
                 slot.task = None  # another task may resume this coroutine
                 call = self._prepare(frame, feature, native_id, *rest)
                 return await (self._offload.call(call) if frame is None else call)
-            slot.label = (feature, entity_id, *rest)
+            slot.label = (feature, entity_id, rest)
             token = enter(frame or current_frame())
             try:
                 with slot:

@@ -90,16 +90,14 @@ def read_page(
 
 def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], limit: int) -> Batch:
     """Decode a page, up to the limit, as a batch for a worker."""
-    deliveries = [
-        Delivery(
-            str(seq),
-            ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id),
-            *(() if only is None else _redriven(only)),
-        )
-        for seq, only, event_id, event_type, entity_id, at, payload in islice(
-            _decode_events(page.events), limit
-        )
-    ]
+    deliveries: list[Delivery] = []
+    stored = islice(_decode_events(page.events), limit)
+    for seq, only, event_id, event_type, entity_id, at, payload in stored:
+        event = ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id)
+        if only is None:
+            deliveries.append(Delivery(str(seq), event))
+        else:
+            deliveries.append(Delivery(str(seq), event, *_redriven(only)))
     states = dict.fromkeys(_touched(deliveries, touches), _UNKNOWN)
     for entity, entity_id, version, cells in _decode_states(page.states):
         key = (entity, entity_id)
