@@ -287,12 +287,37 @@ def test_the_list_says_where_each_value_was_written(tmp_path: Path) -> None:
         ("redis://:hunter2@localhost:6379", "redis://:***@localhost:6379"),
         ("redis://me:hunter2@db/app", "redis://me:***@db/app"),
         ("redis://me:hun@ter2/@db/app", "redis://me:***@db/app"),
-        ("redis://db/app?user=me&password=hunter2&x=1", "redis://db/app?user=me&password=***&x=1"),
+        (
+            "redis://db/app?user=me&password=hunter2&x=1",
+            "redis://db/app?user=me&password=***&x=***",
+        ),
         ("redis://me@db/app", "redis://me@db/app"),
-        ("postgresql://db/app?sslpassword=hunter2&x=1", "postgresql://db/app?sslpassword=***&x=1"),
+        (
+            "postgresql://db/app?sslpassword=hunter2&db=1",
+            "postgresql://db/app?sslpassword=***&db=1",
+        ),
         ("postgresql://db/app?PASSWORD=hunter2", "postgresql://db/app?PASSWORD=***"),
         ("host=db password = hunter2 user=me", "host=db password = *** user=me"),
         (r"host=db password='hun \' ter2' user=me", "host=db password=*** user=me"),
+        (r"host=db password=hun\ ter2 user=me", "host=db password=*** user=me"),
+        ("host=db password='hun\nter2'", "host=db password=***"),
+        ("host=db password=hun\nter2", "***"),
+        ("me:hunter2@db:6379", "me:***@db:6379"),
+        (":hunter2@db", ":***@db"),
+        ("redis:hunter2@db", "redis:***@db"),
+        ("redis:hunter2", "***"),
+        ("db:6379", "db:6379"),
+        ("redis://:hun\nter2@db", "redis://:***@db"),
+        ("redis://:hunter2", "redis://***"),
+        ("redis://a:1,redis://:hunter2@b:2", "redis://a:***@b:2"),
+        ("redis://a:1,[::1]:2/0?db=3", "redis://a:1,[::1]:2/0?db=3"),
+        ("redis://db?passwd=hunter2", "redis://db?passwd=***"),
+        ("redis://db?pass%77ord=hunter2", "redis://db?pass%77ord=***"),
+        ("redis://db?auth=hunter2&token=hunter2", "redis://db?auth=***&token=***"),
+        ("redis://db?db=0;password=hunter2", "redis://db?db=***"),
+        ("redis://db?hunter2", "redis://db?***"),
+        ("redis://db#password=hunter2", "redis://***"),
+        ("unix://me:hunter2@/run/redis.sock?db=1", "unix://me:***@/run/redis.sock?db=1"),
     ],
 )
 def test_passwords_in_addresses_are_masked(tmp_path: Path, url: str, shown: str) -> None:
@@ -302,12 +327,18 @@ def test_passwords_in_addresses_are_masked(tmp_path: Path, url: str, shown: str)
 def test_keys_are_masked_wherever_settings_are_printed(tmp_path: Path) -> None:
     environ = {
         "HEADWATER_API_KEY": "hunter2",
+        "HEADWATER_SIGNING_KEY": "hunter2",
+        "HEADWATER_RECORD_INDEX_KEY": "hunter2",
+        "HEADWATER_REDIS_URL": "redis://:hunter2@db",
         "HEADWATER_POSTGRES_URL": "postgresql://me:hunter2@db/app",
     }
     assert listed(tmp_path, environ)["api_key"].value == "***"
     assert listed(tmp_path, {})["api_key"].value == ""
-    assert "hunter2" not in repr(load(environ, tmp_path))
-    assert "hunter2" not in str(load(environ, tmp_path).__rich_repr__())
+    settings = load(environ, tmp_path)
+    for printed in (settings, settings.redis, settings.postgres, settings.record):
+        assert "***" in repr(printed)
+        assert "hunter2" not in repr(printed)
+        assert "hunter2" not in str(printed.__rich_repr__())
     with pytest.raises(ConfigError) as caught:
         load({}, written(tmp_path, "api_key = 31337"))
     assert "31337" not in str(caught.value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -21,26 +20,13 @@ from headwater.core.durations import format_duration, to_timedelta
 from headwater.core.logging import Format, Level
 from headwater.core.sql_sources import check_name, kind_of
 from headwater.errors import ConfigError, DeclarationError, InvalidInputError, UnknownSettingError
+from headwater.settings.masking import mask, mask_address
 
 PREFIX = "HEADWATER_"
 
 _BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
     ("0", "false", "no", "off"), False
 )
-
-
-def _mask(secret: str) -> str:
-    return "***" if secret else ""
-
-
-# Postgres also has sslpassword=…, and key/value form with quotes: password = 'a b'.
-_PASSWORD = re.compile(r"(password\s*=\s*)('(?:\\.|[^'\\])*'|[^&\s]+)", re.IGNORECASE)
-
-
-def _mask_password(url: str) -> str:
-    # Greedy up to the last @: a password may contain an unescaped @ or /.
-    url = re.sub(r"(://[^:@]*):.*@", r"\1:***@", url)
-    return _PASSWORD.sub(r"\1***", url)
 
 
 def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
@@ -73,13 +59,24 @@ Limit = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, _SECONDS]
 Text = Annotated[str, Meta(min_length=1)]
-Secret = Annotated[str, Meta(extra={"show": _mask})]
-Url = Annotated[str, Meta(extra={"show": _mask_password})]
+Secret = Annotated[str, Meta(extra={"show": mask})]
+Url = Annotated[str, Meta(extra={"show": mask_address})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
 
 
-class WorkerSettings(msgspec.Struct, frozen=True):
+class SettingsGroup(msgspec.Struct, frozen=True):
+    """Settings whose secrets are masked wherever the group is printed, also in tracebacks."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(each.path, each.shown(each.of(self))) for each in _walk(type(self))]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{path}={value!r}" for path, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+
+class WorkerSettings(SettingsGroup, frozen=True):
     """Settings of workers."""
 
     batch_size: Annotated[Count, "maximum number of events per batch"] = 100
@@ -116,7 +113,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     ] = 1
 
 
-class HttpSettings(msgspec.Struct, frozen=True):
+class HttpSettings(SettingsGroup, frozen=True):
     """Settings of the HTTP server."""
 
     host: Annotated[Text, "address to listen on"] = "127.0.0.1"
@@ -128,7 +125,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
     access_log: Annotated[bool, "log every request"] = True
 
 
-class IngestSettings(msgspec.Struct, frozen=True):
+class IngestSettings(SettingsGroup, frozen=True):
     """Settings of publishing."""
 
     dedup_window: Annotated[
@@ -146,7 +143,7 @@ class IngestSettings(msgspec.Struct, frozen=True):
     ] = 0
 
 
-class OfflineSettings(msgspec.Struct, frozen=True):
+class OfflineSettings(SettingsGroup, frozen=True):
     """Settings of the embedded history."""
 
     segment_rows: Annotated[Count, "rows per Parquet segment"] = 50_000
@@ -155,7 +152,7 @@ class OfflineSettings(msgspec.Struct, frozen=True):
     )
 
 
-class RedisSettings(msgspec.Struct, frozen=True):
+class RedisSettings(SettingsGroup, frozen=True):
     """Settings of Redis."""
 
     url: Annotated[
@@ -170,7 +167,7 @@ class RedisSettings(msgspec.Struct, frozen=True):
     ] = 3.0
 
 
-class PostgresSettings(msgspec.Struct, frozen=True):
+class PostgresSettings(SettingsGroup, frozen=True):
     """Settings of Postgres."""
 
     url: Annotated[Url, "URL of the Postgres server for history"] = ""
@@ -184,7 +181,7 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 10.0
 
 
-class RecordSettings(msgspec.Struct, frozen=True):
+class RecordSettings(SettingsGroup, frozen=True):
     """Settings of context records."""
 
     include_content: Annotated[
@@ -197,20 +194,20 @@ class RecordSettings(msgspec.Struct, frozen=True):
     timeout: Annotated[Seconds, "seconds that a context waits until its record is stored"] = 5.0
 
 
-class ContextSettings(msgspec.Struct, frozen=True):
+class ContextSettings(SettingsGroup, frozen=True):
     """Settings of context assembly."""
 
     timeout: Annotated[Seconds, "timeout of context and retriever functions, in seconds"] = 30.0
 
 
-class LogSettings(msgspec.Struct, frozen=True):
+class LogSettings(SettingsGroup, frozen=True):
     """Settings of logging."""
 
     level: Annotated[Level, "minimum level"] = "info"
     format: Annotated[Format, "auto means console on a terminal, json elsewhere"] = "auto"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(SettingsGroup, frozen=True):
     """All settings."""
 
     env: Annotated[
@@ -261,13 +258,6 @@ class Settings(msgspec.Struct, frozen=True):
         }
         return replace_values(self, values)
 
-    # Both forms are printed, also in tracebacks, so they mask secrets.
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [(path, setting.shown(setting.of(self))) for path, setting in SETTINGS.items()]
-
-    def __repr__(self) -> str:
-        return f"Settings({', '.join(f'{path}={value!r}' for path, value in self.__rich_repr__())})"
-
 
 class Setting(NamedTuple):
     """One setting: its path, type, constraints and description."""
@@ -298,9 +288,9 @@ class Setting(NamedTuple):
         name = _TYPE_NAMES[self.kind if origin is dict else origin]
         return name + limits + (" that is not empty" if meta.min_length else "")
 
-    def of(self, settings: Settings) -> Any:
-        """Return the value of this setting."""
-        value: Any = settings
+    def of(self, group: SettingsGroup) -> Any:
+        """Return the value of this setting in the group that its path starts from."""
+        value: Any = group
         for name in self.path.split("."):
             value = getattr(value, name)
         return value

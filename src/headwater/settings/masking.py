@@ -1,0 +1,70 @@
+"""Masking the secrets in values of settings that are shown."""
+
+from __future__ import annotations
+
+import re
+
+_MASK = "***"
+_HARMLESS = {
+    "application_name",
+    "connect_timeout",
+    "db",
+    "dbname",
+    "host",
+    "hostaddr",
+    "port",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "user",
+}
+"""The options of an address whose values are shown; any other may hold a secret."""
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*://")
+_USER = re.compile(r"[\w.+-]*")
+_HOST = r"(?:\[[\da-fA-F:.]+\]|[\w.%-]*)(?::\d*)?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./%-]*)?")
+_OPTION_VALUE = re.compile(r"[\w.,/%-]*")
+# As libpq reads it: quoted values contain spaces, and a backslash escapes any character.
+_KEYWORD = re.compile(r"(\w+)(\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s'\\])*)(?=\s|$)", re.DOTALL)
+_KEYWORDS = re.compile(rf"\s*(?:{_KEYWORD.pattern}\s*)*", re.DOTALL)
+
+
+def mask(secret: str) -> str:
+    """Return a secret as it is shown."""
+    return _MASK if secret else ""
+
+
+def mask_address(address: str) -> str:
+    """Return a URL, or the keywords of a Postgres server, with everything masked but known parts.
+
+    A password may contain any character, so it ends at the last ``@``.
+    """
+    if _KEYWORDS.fullmatch(address):
+        return _KEYWORD.sub(_mask_keyword, address)
+    begin = _SCHEME.match(address)
+    scheme = begin[0] if begin else ""
+    credentials, at, rest = address[len(scheme) :].rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    place, mark, options = rest.partition("?")
+    password = colon and colon + _MASK
+    shown = "&".join(map(_mask_option, options.split("&"))) if mark else ""
+    return f"{scheme}{_only(_USER, user)}{password}{at}{_only(_PLACE, place)}{mark}{shown}"
+
+
+def _only(clean: re.Pattern[str], text: str) -> str:
+    return text if clean.fullmatch(text) else _MASK
+
+
+def _mask_keyword(found: re.Match[str]) -> str:
+    name, equals, value = found.groups()
+    return f"{name}{equals}{value if name in _HARMLESS else _MASK}"
+
+
+def _mask_option(option: str) -> str:
+    name, equals, value = option.partition("=")
+    if not equals:
+        return mask(option)
+    if name in _HARMLESS:
+        return f"{name}={_only(_OPTION_VALUE, value)}"
+    return f"{_only(_OPTION_VALUE, name)}={_MASK}"
