@@ -208,6 +208,12 @@ def test_invalid_addresses_are_refused(url: str) -> None:
         parse_url(url)
 
 
+def test_several_urls_are_refused_with_the_form_for_several_hosts() -> None:
+    with pytest.raises(ConfigError, match=r"several URLs; write the scheme.* once") as caught:
+        parse_url("redis://a:1,redis://:hunter2@b:2")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match=r"unknown option 'dbs': did you mean 'db'\?"):
         parse_url("redis://db?dbs=1")

@@ -12,6 +12,7 @@ from headwater.errors.hints import nearest
 _PORT = 6379
 _URL = re.compile(r"(\w+)://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?")
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([^\[\]:]+))?(?::(.*))?")
+_NEXT_URL = re.compile(r",\s*\w+://")
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
@@ -43,6 +44,11 @@ def parse_url(url: str) -> list[Address]:
         raise ConfigError(
             "redis.url must begin with redis://, rediss:// (encrypted) or unix://, "
             "for example redis://localhost:6379/0"
+        )
+    if _NEXT_URL.search(url):
+        raise _invalid(
+            "it contains several URLs; write the scheme, the user and the password once, and all "
+            "hosts after them, such as redis://:password@a:6379,b:6379"
         )
     if (parts := _URL.fullmatch(url)) is None:
         raise _invalid("it contains a '#'")
