@@ -77,6 +77,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         offline=postgres.offline,
         records=postgres.records,
         cache=redis.cache,
+        declarations=redis.cache,
         lifecycle=_ServerLifecycle(redis, postgres),
     )
 
@@ -146,6 +147,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         offline=LazyOfflineStore(load, has_full_segment, sqlite.cache.prune),
         records=sqlite.records,
         cache=sqlite.cache,
+        declarations=sqlite.cache,
         lifecycle=sqlite,
     )
 

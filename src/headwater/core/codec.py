@@ -83,6 +83,9 @@ class PydanticModel(Protocol):
     @classmethod
     def model_validate_json(cls, json_data: bytes) -> object: ...
 
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]: ...
+
 
 def encode_custom(value: object) -> object:
     """Return a value of a class that msgspec does not know in builtin types."""

@@ -74,4 +74,6 @@ class Backends(msgspec.Struct, frozen=True):
     offline: OfflineStore
     records: RecordLog
     cache: Cache
+    declarations: Cache
+    """Descriptions of declared features, which hold no content and are never kept in memory."""
     lifecycle: Lifecycle
