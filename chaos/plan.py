@@ -29,6 +29,8 @@ _RARE_PER_100_000 = {
     "exit": 5,
     "kill": 5,
 }
+# An event that ends its worker does so several times, each of which takes seconds.
+_ALL_TYPES_FROM = 10_000
 
 # A feature fails long enough for its circuit breaker to open, recovers, and fails a little again.
 _SPAN = ["broken"] * 40 + ["mended"] * 5 + ["relapse"] * 3
@@ -129,8 +131,9 @@ def _types(random: Random, events: int) -> list[str]:
         start = random.randrange(first, max(first + 1, end - length))
         types[start : start + length : LANES] = _SPAN
     free = [place for place, event_type in enumerate(types) if event_type == "step"]
+    at_least = int(events >= _ALL_TYPES_FROM)
     counts = {
-        event_type: max(1, round(events * per_100_000 / 100_000))
+        event_type: max(at_least, round(events * per_100_000 / 100_000))
         for event_type, per_100_000 in _RARE_PER_100_000.items()
     }
     places = iter(random.sample(free, sum(counts.values())))

@@ -14,6 +14,7 @@ import msgspec
 
 from chaos.deployment import Deployment
 from chaos.plan import LANES, Step
+from chaos.waiting import until
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.redis.client import command
 from headwater.backends.redis.environment import open_redis
@@ -99,12 +100,15 @@ class Brake:
                 waiting = max(group.waiting for group in await self._store.admin.groups())
             except BackendError:
                 waiting = 0  # the publishers retry until Redis is back
-            is_free = waiting < _MOST_WAITING and not self._is_fault_overdue()
-            (self._free.set if is_free else self._free.clear)()
+            (self._free.set if waiting < _MOST_WAITING else self._free.clear)()
             await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
 
     async def released(self) -> None:
+        async def is_time() -> bool:
+            return not self._is_fault_overdue()
+
         await self._free.wait()
+        await until(is_time)
 
 
 class Producer:

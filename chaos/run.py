@@ -141,6 +141,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
             attack = Attack(order, servers, store, fleet, ledger)
             await attack.run(folder)
             pending = await _settle(store)
+            await _recover(store, fleet)
             codes = await fleet.stop()
             required = attack.deployment.required
             expected = expect(ledger.steps())
@@ -169,6 +170,16 @@ async def _settle(store: FeatureStore) -> int:
         return await _pending(store) == 0
 
     return 0 if await until(settled, _SETTLED_WITHIN_SECONDS) else await _pending(store)
+
+
+async def _recover(store: FeatureStore, fleet: Fleet) -> None:
+    """Wait until workers that a handler still blocks have been replaced.
+
+    Such a worker lost its partition to the one that gave the event up. It cannot stop cleanly: the
+    watchdog ends it. A worker that is at work after the lifetime of a lease is not blocked.
+    """
+    await asyncio.sleep(store.settings.worker.lease_ttl)
+    await fleet.at_work(store, _AT_WORK_WITHIN_SECONDS)
 
 
 async def _pending(store: FeatureStore) -> int:

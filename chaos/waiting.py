@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 _POLL_SECONDS = 0.01
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Wait for the condition; return False after the time limit."""
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float | None = None) -> bool:
+    """Wait for the condition; return False after the time limit, if there is one."""
     try:
         async with asyncio.timeout(seconds):
             while True:
