@@ -77,7 +77,7 @@ def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> Non
             "no worker has computed visits yet; a worker computes it on visit or click",
         ),
         ("orders", "missing", "no refresh has written orders yet"),
-        ("blurb", "missing", "blurb needs total_spend, with no value yet; `headwater"),
+        ("blurb", "missing", "blurb needs total_spend, with no value; `headwater"),
     ],
 )
 def test_a_missing_value_is_explained(run: Run, name: str, source: str, why: str) -> None:
@@ -101,7 +101,7 @@ def summary(user_id: str) -> str: ...
     assert shown.out.count("default") == 2
     assert shown.err == (
         "\nu1: summary contains the default of visits\n"
-        "u 2, u3: summary needs total_spend, orders, with no value yet; `headwater features get "
+        "u 2, u3: summary needs total_spend, orders, with no value; `headwater features get "
         "total_spend ID` explains why\n"
     )
 
@@ -154,6 +154,18 @@ def test_waiting_events_are_named_first(run: Run) -> None:
 def test_a_scheduled_feature_names_the_log_event_of_failures(run: Run) -> None:
     told = run("features", "get", "orders", "u1").err
     assert "log `refresh failed` on errors" in told
+
+
+@pytest.mark.usefixtures("home")
+def test_a_value_of_an_old_type_is_not_reported_as_never_computed(folder: Path, run: Run) -> None:
+    run("events", "publish", "purchase", "u1", "amount=2.5")
+    drain(folder)
+    written = (folder / "features.py").read_text()
+    (folder / "features.py").write_text(written.replace("-> float", "-> str"))
+    shown = run("features", "get", "total_spend", "u1", "u2")
+    assert shown.out.count("missing") == 2
+    assert "u1: feature 'total_spend' was stored as 2.5, which is not str" in shown.err
+    assert "u2: no worker has computed total_spend yet" in shown.err
 
 
 @pytest.mark.usefixtures("home")

@@ -885,3 +885,39 @@ async def test_one_entity_with_an_old_type_does_not_fail_a_read_of_many(
             await store.get_feature("level", "old")
     (warning,) = records(capsys.readouterr().err, "stored value cannot be read")
     assert (warning["feature"], warning["entity_id"]) == ("level", "old")
+
+
+@pytest.mark.both_environments
+async def test_a_value_of_an_old_type_is_neither_a_default_nor_fresh(settings: Settings) -> None:
+    def declared(annotation: type, default: object) -> FeatureStore:
+        store = FeatureStore(settings=settings)
+
+        @store.entity
+        class User:
+            user_id: str
+
+        async def level(user_id: str, event: ServiceEvent) -> object:
+            raise AssertionError("set from outside")
+
+        level.__annotations__["return"] = annotation
+        feature(entity=User, trigger="visit", default=default, freshness="caught_up")(level)
+
+        @store.context(freshness_sla="1h")
+        async def levels() -> str:
+            return str(await store.get_features(["level"], ["new", "old"]))
+
+        return store
+
+    async with declared(str, "none") as before:
+        await before.set_feature("level", "old", "gold")
+    async with declared(int, 0) as store:
+        await store.set_feature("level", "new", 3)
+        rows = await store.get_feature_values(["level"], ["new", "old", "none"])
+        assert [(row["level"].value, row["level"].source) for row in rows] == [
+            (3, "online"),
+            (None, "missing"),
+            (0, "default"),
+        ]
+        made = await store.assemble("levels", {})
+        (violation,) = made.freshness_violations
+        assert (violation.entity_id, violation.reason) == ("old", "missing")

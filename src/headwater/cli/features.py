@@ -18,6 +18,7 @@ from headwater.core.durations import format_duration
 from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
+from headwater.errors import FeatureValueError
 from headwater.http.declarations import declared_feature
 from headwater.store.feature_store import FeatureStore
 
@@ -133,9 +134,20 @@ async def _explain_missing(
         waiting = sum(lag.waiting for lag in await store.admin.lag())
         reasons = {}
         for entity_id in missing:
-            reason = _not_computed(feature, waiting) + await _failures(store, feature, entity_id)
+            reason = await _unreadable(store, feature, entity_id) or (
+                _not_computed(feature, waiting) + await _failures(store, feature, entity_id)
+            )
             reasons.setdefault(reason, []).append(entity_id)
     return [f"{', '.join(entity_ids)}: {reason}" for reason, entity_ids in reasons.items()]
+
+
+async def _unreadable(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
+    """Return why the stored value of an entity cannot be read, which a read of it alone tells."""
+    try:
+        await store.get_feature_values([feature.name], [entity_id])
+    except FeatureValueError as error:
+        return str(error)
+    return ""
 
 
 async def _template_reasons(
@@ -147,7 +159,7 @@ async def _template_reasons(
     for entity_id, row in zip(entity_ids, rows, strict=True):
         if missing := [each for each in inputs if row[each].value is None]:
             reason = (
-                f"{name} needs {', '.join(missing)}, with no value yet; "
+                f"{name} needs {', '.join(missing)}, with no value; "
                 f"`headwater features get {missing[0]} ID` explains why"
             )
         elif defaults := [each for each in inputs if row[each].as_of is None]:

@@ -166,7 +166,7 @@ class Reader:
     def _stored_rows(
         self, plan: Plan, ids: Sequence[str], cells: Iterable[Cells], now: int
     ) -> list[FeatureRow]:
-        """Return the stored values; in a read of many, an unreadable one counts as absent."""
+        """Return the stored values; in a read of many, an unreadable one is missing."""
         rows: list[FeatureRow] = []
         for entity_id, state in zip(ids, cells, strict=True):
             try:
@@ -340,7 +340,8 @@ def _readable(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
     try:
         return _stored(feature, cells, now)
     except FeatureValueError:
-        return _absent(feature)
+        # Not the default: a value was computed, so the default would look like a fact.
+        return _MISSING
 
 
 def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
