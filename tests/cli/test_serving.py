@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 import resource
 import signal
 import socket
@@ -139,6 +140,69 @@ def test_a_second_signal_ends_a_worker_at_once(folder: Path, run: Run, start: St
     wait_until((folder / "begun").exists)
     worker.send(signal.SIGINT)
     assert worker.end(signal.SIGTERM).code == 0
+
+
+def test_a_second_signal_ends_a_server_whose_event_loop_is_blocked(
+    folder: Path, run: Run, start: Start
+) -> None:
+    blocks = STUCK.replace("await asyncio.sleep(60)", "time.sleep(600)")
+    (folder / "features.py").write_text(blocks.replace("import asyncio", "import time"))
+    run("events", "publish", "visit", "u1")
+    server = start("serve", "--port", "0")
+    server.next_line()
+    wait_until((folder / "begun").exists)
+    server.send(signal.SIGINT)
+    ended = server.end(signal.SIGTERM)
+    assert ended.code == os.EX_SOFTWARE
+    assert '"event":"process exits: event loop blocked"' in ended.err
+
+
+def test_a_stop_signal_ends_a_blocked_server_after_the_drain_timeout(
+    folder: Path, run: Run, start: Start
+) -> None:
+    blocks = STUCK.replace("await asyncio.sleep(60)", "time.sleep(600)")
+    (folder / "features.py").write_text(blocks.replace("import asyncio", "import time"))
+    run("events", "publish", "visit", "u1")
+    server = start("serve", "--port", "0", HEADWATER_WORKER_DRAIN_TIMEOUT="0.1")
+    server.next_line()
+    wait_until((folder / "begun").exists)
+    assert server.end().code == os.EX_SOFTWARE
+
+
+READ_BLOCKS = """
+import time
+from headwater import FeatureStore, entity, feature
+
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(entity=User)
+async def blocks(user_id: str) -> int:
+    time.sleep(600)
+    return 1
+"""
+
+
+def test_a_server_without_a_worker_logs_the_read_that_blocks_its_event_loop(
+    folder: Path, start: Start
+) -> None:
+    (folder / "features.py").write_text(READ_BLOCKS)
+    timeout = {"HEADWATER_WORKER_HANDLER_TIMEOUT": "2"}
+    server = start("serve", "--port", "0", "--workers", "0", **timeout)
+    url = server.next_line()["url"]
+    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port)) as connection:
+        connection.sendall(
+            b"GET /v1/features/blocks?entity_id=u1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        logged = server.errors_until('"event":"event loop still blocked"')
+    assert '"event":"event loop blocked"' in logged
+    assert '"feature":"blocks","entity_id":"u1"' in logged
+    assert "time.sleep(600)" in logged
+    server.send(signal.SIGINT)
+    assert server.end(signal.SIGTERM).code == os.EX_SOFTWARE
 
 
 @pytest.mark.parametrize("verb", [("worker",), ("serve", "--port", "0")], ids=" ".join)

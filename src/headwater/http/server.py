@@ -6,13 +6,14 @@ import asyncio
 import errno
 import logging
 import math
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain, repeat
+from queue import SimpleQueue
 from typing import Protocol
 
 import uvicorn
@@ -21,6 +22,7 @@ from headwater.core.deadlines import force_exit_after
 from headwater.core.logging import log
 from headwater.core.tracebacks import format_traceback
 from headwater.declarations.runtime import runtime_of
+from headwater.engine.watchdog import Watchdog
 from headwater.engine.worker import Worker
 from headwater.errors import ConfigError
 from headwater.http.access import check_address
@@ -31,6 +33,8 @@ from headwater.store.feature_store import FeatureStore
 
 _KEEP_ALIVE_SECONDS = 30
 _FORCE_SECONDS = 5.0
+_ABORT_SECONDS = 2.0
+_END = 0
 _QUIET_STOP_SECONDS = 0.3
 _LISTEN_BACKLOG = 2048
 
@@ -103,7 +107,11 @@ async def _serve(
             await engine.assembler.warm_up()
         drain = store.settings.worker.drain_timeout
         server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
-        await _run(server, worker, drain)
+        # A worker in this process has a watchdog.
+        is_watched = isinstance(worker, Worker)
+        deadline = engine.feature_calls.deadline
+        with nullcontext() if is_watched else Watchdog(deadline, owns_process=False):
+            await _run(server, worker, drain)
     finally:
         listener.close()
         app.flush()
@@ -177,12 +185,11 @@ async def _run(
     tasks = [task for task in (serving, working) if task]
 
     def stop_gently() -> None:
-        end()
         _stop(server, worker)
         _log_if_busy(tasks, drain)
 
     abort = partial(_abort, server, working)
-    with force_exit_after(drain + _FORCE_SECONDS) as end, _on_signals(stop_gently, abort):
+    with force_exit_after(drain + _FORCE_SECONDS) as end, _on_signals(end, stop_gently, abort):
         try:
             if on_running:
                 on_running()
@@ -232,22 +239,57 @@ def stop_signals() -> list[signal.Signals]:
 
 
 @contextmanager
-def _on_signals(stop: Callable[[], None], abort: Callable[[], None]) -> Generator[None]:
-    """Call ``stop`` on the first stop signal, and ``abort`` on each further one."""
+def _on_signals(
+    begin_stop: Callable[[], None], stop: Callable[[], None], abort: Callable[[], None]
+) -> Generator[None]:
+    """Call ``stop`` in the loop on the first stop signal, and ``abort`` on each further one.
+
+    A thread forwards the signals, because a user function may block the loop. It calls
+    ``begin_stop`` on the first one, and ends the process if the loop does not call ``abort``.
+    """
     # Only the main thread receives signals; in another thread, the caller cancels the server.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop = asyncio.get_running_loop()
-    calls = chain([stop], repeat(abort))
-    signals = stop_signals()
-    for number in signals:
-        loop.add_signal_handler(number, lambda: next(calls)())
+    loop, arrived = asyncio.get_running_loop(), SimpleQueue[int]()
+
+    def forward() -> None:
+        if arrived.get() == _END:
+            return
+        begin_stop()
+        _call_in(loop, stop)
+        while arrived.get() != _END:
+            if not _call_in(loop, abort).wait(_ABORT_SECONDS):
+                log.error("process exits: event loop blocked")
+                log.flush()
+                os._exit(os.EX_SOFTWARE)
+
+    threading.Thread(target=forward, name="headwater-signals", daemon=True).start()
+    # A signal may interrupt the handler of another one; this queue has no lock to wait for.
+    previous = {
+        each: signal.signal(each, lambda number, _: arrived.put(number)) for each in stop_signals()
+    }
     try:
         yield
     finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        arrived.put(_END)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> threading.Event:
+    """Call a function in a loop; return an event that is set when it is called."""
+    called = threading.Event()
+
+    def run() -> None:
+        called.set()
+        call()
+
+    try:
+        loop.call_soon_threadsafe(run)
+    except RuntimeError:
+        called.set()  # the loop is closed, so the process is about to end
+    return called
 
 
 def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None] | None) -> None:
