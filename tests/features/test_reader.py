@@ -6,6 +6,7 @@ import asyncio
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import numpy
@@ -15,6 +16,7 @@ from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
+    EventError,
     FeatureFailedError,
     FeatureValueError,
     FunctionRaisedError,
@@ -885,6 +887,32 @@ async def test_one_entity_with_an_old_type_does_not_fail_a_read_of_many(
             await store.get_feature("level", "old")
     (warning,) = records(capsys.readouterr().err, "stored value cannot be read")
     assert (warning["feature"], warning["entity_id"]) == ("level", "old")
+
+
+@pytest.mark.both_environments
+async def test_an_integer_of_numpy_is_an_id_wherever_an_int_is(store: FeatureStore) -> None:
+    @entity(store)
+    class Shop:
+        shop_id: int
+
+    @feature(entity=Shop, trigger="sale", default=0)
+    async def sales(shop_id: int, event: ServiceEvent) -> int:
+        loaded: Any = numpy.int64(shop_id)
+        return int(await store.get_feature("sales", loaded)) + 1
+
+    five: Any = numpy.int64(5)
+    await store.publish("sale", five)
+    await store.publish("sale", 5)
+    await store.drain()
+    assert await store.get_feature("sales", five) == 2
+    assert await store.get_features(["sales"], [*numpy.array([5, 6])]) == {
+        5: {"sales": 2},
+        6: {"sales": 0},
+    }
+    with pytest.raises(InvalidInputError, match="a whole number"):
+        await store.get_feature("sales", entity_id=True)
+    with pytest.raises(EventError):
+        await store.publish("sale", entity_id=True)
 
 
 @pytest.mark.both_environments

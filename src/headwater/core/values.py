@@ -7,7 +7,8 @@ worker creates so many that the garbage collector would take a tenth of its time
 from __future__ import annotations
 
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from typing import Any, Literal
+from numbers import Integral
+from typing import Any, Literal, SupportsInt, TypeGuard
 
 import msgspec
 from msgspec import to_builtins
@@ -104,6 +105,11 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
         if at.tzinfo is not UTC:
             # Handlers see the same time in every environment, not the sender's time zone.
             msgspec.structs.force_setattr(self, "timestamp", at.astimezone(UTC))
+
+
+def is_whole_number(entity_id: object) -> TypeGuard[SupportsInt]:
+    """Return whether an id is an integer, also one of NumPy; False and True are not."""
+    return isinstance(entity_id, Integral) and not isinstance(entity_id, bool)
 
 
 def with_own_payload(event: ServiceEvent) -> ServiceEvent:

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.core.codec import Codec
 from headwater.core.templates import Template
-from headwater.core.values import LONGEST_ID
+from headwater.core.values import LONGEST_ID, is_whole_number
 from headwater.errors import InvalidInputError, UnknownReferenceError
 from headwater.errors.hints import Location
 
@@ -38,6 +38,8 @@ class EntityDef(msgspec.Struct, frozen=True):
         if type(entity_id) is int and self.id_type is int:
             return str(entity_id)
         if type(entity_id) is not str:
+            if self.id_type is int and is_whole_number(entity_id):
+                return str(int(entity_id))
             wanted = "a whole number (int)" if self.id_type is int else "text (str)"
             kind = type(entity_id).__name__
             raise InvalidInputError(

@@ -6,10 +6,10 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from headwater.core.clock import Clock, SystemClock
-from headwater.core.values import ServiceEvent, assigned
+from headwater.core.values import ServiceEvent, assigned, is_whole_number
 from headwater.declarations import (
     Overrides,
     context_decorators,
@@ -179,8 +179,10 @@ class FeatureStore:
         fields: dict[str, Any] = {"timestamp": timestamp or assigned(self.clock.now())}
         if event_id is not None:
             fields["event_id"] = event_id
-        text_id: Any = str(entity_id) if type(entity_id) is int else entity_id
-        event = ServiceEvent(event_type, text_id, payload_of(payload), **fields)
+        if type(entity_id) is not str and is_whole_number(entity_id):
+            entity_id = str(int(entity_id))
+        # Any other id is refused by the event.
+        event = ServiceEvent(event_type, cast("str", entity_id), payload_of(payload), **fields)
         await self.bus.publish_many([event], dedup=event_id is not None)
         return event
 

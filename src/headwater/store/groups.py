@@ -54,10 +54,10 @@ class EventBus:
     async def publish_many(
         self, events: Sequence[ServiceEvent], *, dedup: bool = True
     ) -> list[PublishResult]:
-        """Publish events, all or none; a repeated event id within the window counts once.
+        """Publish events together; a repeated event id within the window counts once.
 
-        Raise EventConflictError if events repeat an id of their entity with another type, payload
-        or given timestamp; these are not stored, the others are.
+        Either all are stored or none, except events that repeat an id of their entity with another
+        type, payload or given timestamp: EventConflictError names them, the others are stored.
 
         >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> [result.duplicate for result in await store.bus.publish_many([event, event])]
