@@ -211,3 +211,6 @@ async def test_a_worker_that_waits_for_others_says_so_and_names_the_features(
     assert told["worker"] == waiting.name
     assert told["only_there"] == ["added on buy"]
     assert told["only_here"] == []
+    (resumed,) = records(written, "worker resumes: no others declare more features")
+    assert resumed["level"] == "warning"
+    assert resumed["not_run"] == ["added on buy"]

@@ -16,7 +16,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import ClosedError, TooManyHungThreadsError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, until
+from tests.engine.support import backlog, metric, until
 
 TIMEOUT = 0.5
 
@@ -168,9 +168,13 @@ async def test_a_worker_with_too_many_hung_threads_commits_its_batches_and_ends(
     ids = [f"u{number}" for number in range(5)]
     for user_id in ids:
         await limited.publish("buy", user_id)
-    with pytest.raises(TooManyHungThreadsError, match="2 threads hang \\(2 in 'hangs'\\)"):
+    with pytest.raises(
+        TooManyHungThreadsError, match=r"2 in .hangs.\), and worker\.max_hung_threads is 2"
+    ):
         await Worker(limited, owns_process=True).run()
+    assert metric("headwater_hung_threads") == 2
     released.set()
+    await until(lambda: metric("headwater_hung_threads") == 0)
     # The next worker finds no partition that its owner left unreleased: nothing is quarantined.
     await limited.drain()
     rows = await limited.get_features(["healthy"], ids)

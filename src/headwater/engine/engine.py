@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from msgspec.structs import asdict
+from prometheus_client import Gauge
 
 from headwater.backends.connect import connect
 from headwater.backends.observed import count_context
@@ -23,6 +24,8 @@ from headwater.features.services import Services
 from headwater.features.user_calls import ContextCalls, FeatureCalls
 from headwater.ports import Backends
 from headwater.settings.schema import Settings
+
+HUNG_THREADS = Gauge("headwater_hung_threads", "Threads that hang in functions of this process.")
 
 
 class Engine(Services, frozen=True):
@@ -56,6 +59,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 
 def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
     offload = Offload(settings.worker.threads, settings.worker.max_hung_threads)
+    HUNG_THREADS.set_function(lambda: len(offload.hung()))
     services = Services(
         registry,
         settings,

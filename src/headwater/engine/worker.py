@@ -67,7 +67,7 @@ class Worker:
         self._assigned: frozenset[int] = frozenset()
         self._alive_until = 0.0
         self._draining = False
-        self._waits = False
+        self._only_there: list[str] | None = None
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._membership_changed = asyncio.Event()
@@ -367,7 +367,8 @@ class Worker:
             except BackendError as error:
                 self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
             if self._owns_process and self._failure is None and engine.offload.is_exhausted:
-                self._failure = TooManyHungThreadsError(engine.offload.hung())
+                limit = engine.settings.worker.max_hung_threads
+                self._failure = TooManyHungThreadsError(engine.offload.hung(), limit)
                 log.error("worker stops: too many hung threads", reason=str(self._failure))
                 self.stop()
             with suppress(TimeoutError):
@@ -399,15 +400,20 @@ class Worker:
 
     async def _report_waiting(self, engine: Engine, *, is_waiting: bool) -> None:
         """Log that this worker waits for the workers of another version, and that it resumes."""
-        if is_waiting == self._waits:
+        if is_waiting == (self._only_there is not None):
             return
-        self._waits = is_waiting
         if not is_waiting:
-            log.info("worker resumes: no others declare more features", worker=self.name)
+            log.warning(
+                "worker resumes: no others declare more features",
+                worker=self.name,
+                not_run=self._only_there,
+            )
+            self._only_there = None
             return
         here, there = engine.registry.runs(), await engine.backends.leases.current_set(self.name)
+        self._only_there = sorted(there - here)
         # A feature that only this worker declares is not run while it waits.
-        names = {"only_there": sorted(there - here), "only_here": sorted(here - there)}
+        names = {"only_there": self._only_there, "only_here": sorted(here - there)}
         if names["only_here"]:
             log.warning("worker waits: others declare more features", worker=self.name, **names)
         else:

@@ -369,10 +369,10 @@ class HungHandlerError(FeatureFailedError):
 class TooManyHungThreadsError(HeadwaterError):
     """A worker that ended because too many of its threads hang."""
 
-    def __init__(self, functions: Sequence[str]) -> None:
+    def __init__(self, functions: Sequence[str], limit: int) -> None:
         named = ", ".join(f"{functions.count(name)} in {name!r}" for name in sorted({*functions}))
         super().__init__(
-            f"{len(functions)} threads hang ({named}), as many as worker.max_hung_threads allows; "
+            f"{len(functions)} threads hang ({named}), and worker.max_hung_threads is {limit}; "
             "only the end of the process stops them; give the functions' blocking calls a timeout"
         )
 
