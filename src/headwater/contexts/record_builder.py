@@ -21,7 +21,7 @@ from headwater.core.codec import encode_custom
 from headwater.core.values import TrackedFeature
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
-from headwater.features.read_tracking import Reads, TrackedContext, TrackedRetrieval
+from headwater.features.read_tracking import Reads, SeenReads, TrackedContext, TrackedRetrieval
 from headwater.records import core as crs
 from headwater.records.lineage import Context
 
@@ -159,16 +159,17 @@ def _feature(
 def _input_facts(
     read: TrackedFeature, sla_ms: int | None, now: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fields of all inputs of a value, directly and through other inputs, each once."""
-    seen: set[tuple[str, str, str, datetime | None]] = set()
+    """Yield the fields of all inputs of a value, directly and through other inputs.
+
+    An input that is judged by several SLAs has an entry for each.
+    """
+    seen = SeenReads()
     pending = [(each, sla_ms) for each in read.value.inputs]
     for each, inherited in pending:
-        key = (each.entity, each.feature, each.entity_id, each.value.written_at)
-        if key not in seen:
-            seen.add(key)
-            facts = _value_facts(each, inherited, now)
-            yield facts
-            pending += [(inner, facts["sla_ms"]) for inner in each.value.inputs]
+        sla = inherited if each.sla_ms is None else each.sla_ms
+        if seen.add(each, sla):
+            yield _value_facts(each, sla, now)
+            pending += [(inner, sla) for inner in each.value.inputs]
 
 
 def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dict[str, Any]:

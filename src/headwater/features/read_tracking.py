@@ -64,21 +64,49 @@ class Moments:
             self.oldest = moment
 
 
+class SeenReads:
+    """The values that a walk through the inputs of a value has reached, by the SLA of each.
+
+    Several features may read one value, so the number of paths to it can be exponential.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, list[FeatureValue]] = {}
+
+    def add(self, read: TrackedFeature, sla_ms: int | None) -> bool:
+        """Add a value; return False if it was there."""
+        value = read.value
+        key = (read.entity, read.feature, read.entity_id, sla_ms, value.moment)
+        values = self._values.setdefault(key, [])
+        if any(each is value or _is_same(each, value) for each in values):
+            return False
+        values.append(value)
+        return True
+
+
 def judged(
     read: TrackedFeature, sla_ms: int | None = None
 ) -> Iterator[tuple[TrackedFeature, int | None]]:
-    """Yield the values by which the freshness of a value is judged, each with its SLA.
+    """Yield the values by which the freshness of a value is judged, each once with each SLA.
 
     These are the value itself, unless its inputs decide alone, and its inputs, unless it was
     computed on a schedule. A feature's own SLA also applies to its inputs that have none.
     """
-    sla_ms = sla_ms if read.sla_ms is None else read.sla_ms
-    rule = read.value.rule
-    if rule != "inputs":
-        yield read, sla_ms
-    if rule != "caught_up":
-        for each in read.value.inputs:
-            yield from judged(each, sla_ms)
+    if not read.value.inputs:  # most values: this is a hot path
+        if read.value.rule != "inputs":
+            yield read, sla_ms if read.sla_ms is None else read.sla_ms
+        return
+    seen, pending = SeenReads(), [(read, sla_ms)]
+    while pending:
+        each, inherited = pending.pop()
+        sla, rule = inherited if each.sla_ms is None else each.sla_ms, each.value.rule
+        if seen.add(each, sla):
+            if rule != "inputs":
+                yield each, sla
+            if rule != "caught_up":
+                pending += [(inner, sla) for inner in reversed(each.value.inputs)]
 
 
 class Reads:
