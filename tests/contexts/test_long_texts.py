@@ -77,6 +77,27 @@ def test_a_long_text_is_counted_without_the_interpreter_lock() -> None:
     assert any(start + (end - start) / 4 < moment < end - (end - start) / 4 for moment in ran)
 
 
+@pytest.mark.parametrize("special", ["", "<|endoftext|>"])
+def test_shortening_never_encodes_a_long_text_under_the_interpreter_lock(
+    monkeypatch: pytest.MonkeyPatch, special: str
+) -> None:
+    tokenizer = tokenizer_for("gpt-4o")
+    locked: list[int] = []
+    encode = tokens._encode  # noqa: SLF001 - the one call that keeps the lock
+
+    def noted(name: str, text: str) -> list[int]:
+        locked.append(len(text))
+        return encode(name, text)
+
+    monkeypatch.setattr(tokens, "_encode", noted)
+    text = special + "".join(random.Random(7).choices("กขคงจฉชซฌญดตถทธ", k=20_000))
+    short = tokenizer.shorten(text, 5_000)
+    assert short is not None
+    assert short.startswith(special)
+    assert 4_900 < fresh_count(tokenizer, short) <= 5_000
+    assert all(length <= tokens._PIECE for length in locked)  # noqa: SLF001
+
+
 @pytest.mark.parametrize("tokenizer", EXACT, ids=lambda tokenizer: tokenizer.name)
 @pytest.mark.parametrize(
     "text",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import import_module
@@ -48,6 +48,8 @@ _NEARBY = 32
 _TOKEN_BYTES = 4
 _PIECE = 4_096
 """Characters of a long text that are counted at once."""
+_WINDOW = 32_768
+"""Characters of a long text that are searched for a break at once."""
 _UNKNOWN_WORD = "qx" * 64
 _LONGEST_WORD = 64
 
@@ -60,6 +62,10 @@ _BREAK = re.compile(
     # after a word or a number; an apostrophe could go on with it
     rf"|(?<=[0-9A-Za-z{_WIDE}])(?=[!-&(-/:-@\[-`{{-~\r\n\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
 )
+
+# The punctuation that begins a special token; it ends before the letter, regardless of the text
+# before it.
+_SPECIAL = re.compile(r"<\|(?=[A-Za-z])")
 
 _PARAGRAPH = re.compile(r"\n[^\S\n]*(?=\n)")
 _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*(?=\s)|[\u3002\uff01\uff1f][”’」』\uff09]*")
@@ -172,9 +178,13 @@ class Tokenizer(msgspec.Struct, frozen=True):
         if limit <= 0:
             return 0
         size = 8 * limit
-        while len(tokens := _encode(self.name, text[:size])) <= limit and size < len(text):
+        while len(ids := self._ids(text[:size])) <= limit and size < len(text):
             size *= 2
-        return len(_encoding(self.name).decode_bytes(tokens[:limit]).decode(errors="ignore"))
+        beginning = _encoding(self.name).decode_bytes(ids[:limit].tolist())
+        return len(beginning.decode(errors="ignore"))
+
+    def _ids(self, text: str) -> memoryview:
+        return _encode_repaired(lambda repaired: _ids(self.name, [repaired]), text)
 
 
 @lru_cache(_CACHED_TEXTS)
@@ -258,19 +268,28 @@ def _count(name: str, text: str) -> int:
 
 
 def _count_pieces(name: str, text: str) -> int:
-    """Return the number of tokens of a long text, mostly without the interpreter lock.
+    return len(_ids(name, _pieces(text)))
 
-    Of the calls that encode, only the one for batches releases the lock.
+
+def _ids(name: str, pieces: Iterable[str]) -> memoryview:
+    """Return the tokens of the pieces of a text, mostly without the interpreter lock.
+
+    Of the calls that encode, only the one for batches releases the lock. It would parse special
+    tokens, so these are divided.
     """
-    plain: list[str] = []
-    tokens = 0
-    for piece in _pieces(text):
-        if _may_have_special(piece):
-            tokens += len(_encoding(name).encode_ordinary(piece))
-        else:
-            plain.append(piece)
+    plain = [part for piece in pieces for part in _without_special(piece)]
     ids, _ = _encoding(name).encode_batch_flat(plain)
-    return tokens + len(ids) // _TOKEN_BYTES
+    return memoryview(ids).cast("I")
+
+
+def _without_special(text: str) -> Iterator[str]:
+    """Split a text at breaks inside everything that looks like a special token."""
+    start = 0
+    if _may_have_special(text):
+        for found in _SPECIAL.finditer(text):
+            yield text[start : found.end()]
+            start = found.end()
+    yield text[start:]
 
 
 def _may_have_special(text: str) -> bool:
@@ -282,9 +301,9 @@ def _may_have_special(text: str) -> bool:
 def _pieces(text: str) -> Iterator[str]:
     """Split a text at breaks, so that the counts of the pieces are additive."""
     start = 0
-    while (found := _BREAK.search(text, start + _PIECE)) is not None:
-        yield text[start : found.start()]
-        start = found.start()
+    while (found := _next_break(text, start + _PIECE)) is not None:
+        yield text[start:found]
+        start = found
     yield text[start:]
 
 
@@ -309,16 +328,28 @@ def _breaks(text: str, separator: str) -> tuple[int, int] | None:
     """Return the first and the last break of a text between separators, ends included."""
     framed = separator + text + separator
     start, end = len(separator), len(separator) + len(text)
-    match = _BREAK.search(framed, start)
-    if match is None or match.start() > end:
+    first = _next_break(framed, start)
+    if first is None or first > end:
         return None
-    first = match.start()
-    size = _NEARBY
     # Search near the end first: most texts have a break just before their end.
-    while (low := max(first, end - size)) > first and not _BREAK.search(framed, low, end + 1):
-        size *= 8
-    *_, match = _BREAK.finditer(framed, low, end + 1)
-    return first - start, match.start() - start
+    last, size = end, _NEARBY
+    while not (matches := list(_BREAK.finditer(framed, max(first, last - size), last + 1))):
+        last -= size + 1
+        size = min(8 * size, _WINDOW)
+    return first - start, matches[-1].start() - start
+
+
+def _next_break(text: str, start: int) -> int | None:
+    """Return the position of the first break from `start` on.
+
+    A search keeps the interpreter lock, so a long one is divided.
+    """
+    while start <= len(text):
+        found = _BREAK.search(text, start, start + _WINDOW)
+        if found is not None:
+            return found.start()
+        start += _WINDOW - 1  # a match looks at the next character, so the last one counts again
+    return None
 
 
 def _ends(text: str, reach: int) -> Iterator[int]:
