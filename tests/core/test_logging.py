@@ -141,3 +141,10 @@ def test_records_for_people_escape_control_characters(caplog: pytest.LogCaptureF
         own.info("event failed", entity_id=hostile)
     (record,) = caplog.records
     assert record.getMessage() == f"event failed {escaped}"
+
+
+def test_a_record_of_a_rare_event_is_written_at_once() -> None:
+    stream, own = io.StringIO(), Log()
+    own.configure("info", "json", stream)
+    own.info("worker waits: others declare more features", worker="w1")
+    assert json.loads(stream.getvalue())["worker"] == "w1"

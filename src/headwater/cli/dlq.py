@@ -165,6 +165,8 @@ def settle(
         print_json({done: selected})
     else:
         typer.echo(message)
+    if not selected:
+        hint_at_unknown_names(file, feature=feature, entity_id=entity_id)
 
 
 def _check_selection(ids: list[str] | None, filters: Filters, *, every: bool) -> None:

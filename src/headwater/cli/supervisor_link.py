@@ -30,7 +30,6 @@ def follow_supervisor(descriptor: int, worker: Worker, drain_timeout: float) -> 
                 report = Report(worker.health(), own_metrics())
                 link.sendall(msgspec.json.encode(report) + b"\n")
         log.info("stopping with the server", worker=worker.name)
-        log.flush()
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(worker.stop)
         time.sleep(drain_timeout + _FORCE_SECONDS)

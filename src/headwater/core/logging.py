@@ -24,7 +24,6 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 _RANK: dict[Level, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_BUFFERED_RECORDS = 512
 # Longer than any pause between retries: a part that is silent for longer has stopped trying.
 _FORGET_SECONDS = 60.0
 # Frames between the call of `log.info` and that of the logger.
@@ -90,7 +89,7 @@ class _Message:
 class StreamSink:
     """Collects records as formatted lines and writes them to a stream.
 
-    Without a stream, records go to standard error. A warning or an error is written at once.
+    Without a stream, records go to standard error. Only records of ``write_each`` are buffered.
     """
 
     def __init__(self, level: Level, style: Format, stream: TextIO | None) -> None:
@@ -110,8 +109,7 @@ class StreamSink:
         text = self._render([record])
         with self._lock:
             self._lines.append(text)
-        if _RANK[level] >= _RANK["warning"] or len(self._lines) >= _BUFFERED_RECORDS:
-            self.flush()
+        self.flush()
 
     def write_each(self, records: Iterable[LogRecord]) -> None:
         text = self._render(list(records))

@@ -108,7 +108,6 @@ class Worker:
         scheduler = Scheduler(engine, self._outage)
         await self._retry(partial(self._register, engine), "registering failed; retrying")
         log.info("worker started", worker=self.name)
-        log.flush()
         release = True
         try:
             if self._draining:
@@ -138,7 +137,6 @@ class Worker:
         finally:
             await self._deregister(engine, release=release)
             log.info("worker stopped", worker=self.name)
-            log.flush()
         if self._failure is not None:
             raise self._failure
 

@@ -314,7 +314,7 @@ class UnknownGroupError(NotFoundError, LookupError):
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
         hint = nearest(name, list(known))
-        super().__init__(f"unknown consumer group {name!r}; {hint}; see `headwater groups list`")
+        super().__init__(f"unknown consumer group {name!r} (see `headwater groups list`); {hint}")
 
 
 class GroupInUseError(HeadwaterError):

@@ -117,7 +117,6 @@ async def _serve(
         app.flush()
         await store.close()
         log.info("server stopped")
-        log.flush()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -296,7 +295,6 @@ def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{listener.getsockname()[1]}"
     log.info("server started", url=url)
-    log.flush()
     if on_ready:
         on_ready(url)
 
