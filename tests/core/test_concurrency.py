@@ -89,3 +89,18 @@ async def test_a_failure_cancels_the_calls_that_have_not_begun() -> None:
     await offload.call(last)
     assert ran == [0, 9]
     offload.close()
+
+
+async def test_a_quick_call_does_not_wait_for_a_slow_one_that_was_started_after_it() -> None:
+    offload = Offload(threads=1, max_hung=2)
+    is_released = threading.Event()
+    quick = Call(offload, Declared(), 60.0, copy_context(), int)
+    slow = Call(offload, Declared(), 60.0, copy_context(), is_released.wait)
+    answering = asyncio.ensure_future(offload.call(quick))
+    blocking = asyncio.ensure_future(offload.call(slow))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await answering == 0
+    assert not blocking.done()
+    is_released.set()
+    assert await blocking is True
+    offload.close()

@@ -741,27 +741,6 @@ async def test_sync_functions_that_read_each_other_do_not_run_out_of_threads(
     assert found == {user_id: {"outer": f"<{user_id}>"} for user_id in ids}
 
 
-async def test_a_quick_sync_function_does_not_wait_for_a_slow_one(
-    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
-) -> None:
-    release = threading.Event()
-
-    @feature(entity=user)
-    def slow(user_id: str) -> bool:
-        return release.wait(10)
-
-    @feature(entity=user)
-    def quick(user_id: str) -> int:
-        return 1
-
-    await runtime_of(store).rebind(settings.replace(worker={"threads": 1}), clock)
-    reading = asyncio.gather(store.get_feature("quick", "u1"), asyncio.sleep(0))
-    waiting = asyncio.ensure_future(store.get_feature("slow", "u1"))
-    assert (await reading)[0] == 1
-    release.set()
-    assert await waiting is True
-
-
 async def test_time_in_the_queue_for_a_thread_is_not_time_to_run(
     settings: Settings, store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
