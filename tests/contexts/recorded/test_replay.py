@@ -219,6 +219,33 @@ async def test_a_strict_context_is_replayed_as_of_then_and_refused_now(
         await shop.store.replay(made.context_id, "live")
 
 
+@pytest.mark.both_environments
+async def test_a_recorded_refusal_is_refused_again_or_fulfilled_now(
+    shop: Shop, clock: ManualClock
+) -> None:
+    @context(shop.store, freshness_sla="5m", freshness_strict=True)
+    async def strict(user_id: str) -> str:
+        return str(await shop.store.get_feature("total", user_id))
+
+    await shop.spends("u1", 5)
+    clock.advance("1h")
+    with pytest.raises(FreshnessSLAError) as refusal:
+        await strict("u1")
+    ref = refusal.value.context_id
+    assert ref is not None
+    assert (await shop.store.replay(ref)).fidelity.endswith("; it was refused")
+    modes: tuple[Mode, ...] = ("as_of", "live")
+    for mode in modes:
+        again = await shop.store.replay(ref, mode)
+        assert again.fidelity.startswith("refused again, the same text: ")
+        assert again.context is not None
+        assert again.context.freshness_status == "refused"
+    await shop.spends("u1", 7)
+    now = await shop.store.replay(ref, "live")
+    assert now.fidelity.startswith("no longer refused, another text: ")
+    assert await kept(shop) == 1
+
+
 async def test_a_changed_function_is_reported(opens: Opens, clock: ManualClock) -> None:
     shop = opens()
     made = await shop.plain("a")

@@ -48,10 +48,11 @@ def show(core: Core) -> Replay:
     text, recorded = disclosed(core.output.content), core.output.content_hash
     actual = recorded if text is None else content_hash(text)
     matches = None if text is None else actual == recorded
+    refused = "; it was refused" if core.freshness.status == "refused" else ""
     return Replay(
         context_id=core.context_id,
         mode="show",
-        fidelity=_SHOWN[matches],
+        fidelity=_SHOWN[matches] + refused,
         content=text,
         content_hash=actual,
         matches=matches,
@@ -140,17 +141,21 @@ def rerun(
 ) -> Replay:
     """Return the replay of a function that ran again; `searched` if it called a retriever."""
     same = context.content_hash == core.output.content_hash
+    fidelity = _rerun_fidelity(
+        core,
+        mode,
+        definition,
+        same=same,
+        searched=searched,
+        is_policy_changed=again.policy != core.policy,
+    )
+    if core.freshness.status == "refused":
+        is_refused_again = again.freshness.status == "refused"
+        fidelity = f"{'refused again' if is_refused_again else 'no longer refused'}, {fidelity}"
     return Replay(
         context_id=core.context_id,
         mode=mode,
-        fidelity=_rerun_fidelity(
-            core,
-            mode,
-            definition,
-            same=same,
-            searched=searched,
-            is_policy_changed=again.policy != core.policy,
-        ),
+        fidelity=fidelity,
         content=context.content,
         content_hash=context.content_hash,
         matches=same,

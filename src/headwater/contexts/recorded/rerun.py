@@ -34,6 +34,8 @@ from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core
+from headwater.records.lineage import Context
+from headwater.records.projection import live_context
 from headwater.records.sealing import open_core
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -76,8 +78,12 @@ class Replayer:
             try:
                 context = await assembler.run(definition, call.args, call.kwargs, overrides)
             except FreshnessSLAError as refusal:
-                # A replay is not recorded, so its refusal has no record either.
-                raise FreshnessSLAError(refusal.context, refusal.violations) from refusal
+                was_refused = core.freshness.status == "refused"
+                is_inner = refusal.context != definition.name
+                if not was_refused or is_inner or refusal.context_id is None:
+                    # A replay is not recorded, so its refusal has no record either.
+                    raise FreshnessSLAError(refusal.context, refusal.violations) from refusal
+                context = scratch.refused(refusal.context_id)
         new_core = open_core(decode_record(scratch.appended[context.context_id]))
         unrecorded = replace(context, meta={**context.meta, "recorded": False})
         return rerun(
@@ -112,6 +118,11 @@ class _ScratchLog:
 
     async def append(self, record: StoredRecord, keys: object) -> None:
         self.appended[record.context_id] = record
+
+    def refused(self, context_id: str) -> Context:
+        """Return the context whose refusal was recorded here."""
+        record = decode_record(self.appended[context_id])
+        return live_context(record, open_core(record), recorded=False)
 
 
 class _StoppedClock:
