@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.core.concurrency import run_concurrently
-from headwater.core.thread_calls import Call
+from headwater.core.thread_calls import ThreadCall
 from headwater.core.thread_offload import Offload
 from headwater.errors import BackendError
 from tests.engine.support import PATIENCE_SECONDS
@@ -57,7 +57,7 @@ async def test_a_parked_coroutine_is_resumed_while_all_others_wait() -> None:
             if number:
                 await is_resumed.wait()
             else:
-                await Call(offload, Declared(), 60.0, copy_context(), int)
+                await ThreadCall(offload, Declared(), 60.0, copy_context(), int)
                 is_resumed.set()
 
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -80,12 +80,12 @@ async def test_a_failure_cancels_the_calls_that_have_not_begun() -> None:
             if number == 2:
                 await asyncio.to_thread(has_begun.wait)
                 raise BackendError("away")
-            await Call(offload, Declared(), 60.0, copy_context(), block, number)
+            await ThreadCall(offload, Declared(), 60.0, copy_context(), block, number)
 
     with pytest.raises(BackendError, match="away"):
         await run_concurrently(range(3), take, 8)
     is_released.set()
-    last = Call(offload, Declared(), 60.0, copy_context(), ran.append, 9)
+    last = ThreadCall(offload, Declared(), 60.0, copy_context(), ran.append, 9)
     await offload.call(last)
     assert ran == [0, 9]
     offload.close()
@@ -94,8 +94,8 @@ async def test_a_failure_cancels_the_calls_that_have_not_begun() -> None:
 async def test_a_quick_call_does_not_wait_for_a_slow_one_that_was_started_after_it() -> None:
     offload = Offload(threads=1, max_hung=2)
     is_released = threading.Event()
-    quick = Call(offload, Declared(), 60.0, copy_context(), int)
-    slow = Call(offload, Declared(), 60.0, copy_context(), is_released.wait)
+    quick = ThreadCall(offload, Declared(), 60.0, copy_context(), int)
+    slow = ThreadCall(offload, Declared(), 60.0, copy_context(), is_released.wait)
     answering = asyncio.ensure_future(offload.call(quick))
     blocking = asyncio.ensure_future(offload.call(slow))
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
-from headwater.core.thread_calls import Call
+from headwater.core.thread_calls import ThreadCall
 from headwater.errors import BackendError
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ async def run_concurrently(items: Iterable[T], take: Take[T], limit: int) -> Non
     """Let at most ``limit`` concurrent coroutines take items until none is left.
 
     The next coroutine starts when all others wait. Items that never wait are therefore all taken by
-    the first one, and need no task. A coroutine that awaits a `Call` needs none either: it
+    the first one, and need no task. A coroutine that awaits a `ThreadCall` needs none either: it
     is parked until the result is there, and then resumed by any task. An error in one coroutine
     ends all of them and is raised.
     """
@@ -64,7 +64,7 @@ class _Runners(Generic[T]):
         self._take = take
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._parked: dict[Call[Any], Taking] = {}
+        self._parked: dict[ThreadCall[Any], Taking] = {}
         self._ready: deque[Taking] = deque()
         self._unfinished = 0
         self._listener: asyncio.Future[None] | None = None
@@ -84,7 +84,7 @@ class _Runners(Generic[T]):
                 except StopIteration:
                     self._finish()
                     continue
-                if isinstance(wanted, Call):
+                if isinstance(wanted, ThreadCall):
                     self._park(taking, wanted)
                 else:
                     await self._suspended(taking, wanted)
@@ -111,7 +111,7 @@ class _Runners(Generic[T]):
         self._unfinished -= 1
         self._is_exhausted = True
 
-    def _park(self, taking: Taking, call: Call[Any]) -> None:
+    def _park(self, taking: Taking, call: ThreadCall[Any]) -> None:
         self._parked[call] = taking
         call.start(self._resume)
 
@@ -119,7 +119,7 @@ class _Runners(Generic[T]):
     def _suspended(self, taking: Taking, wanted: object) -> Generator[Any, Any, None]:
         """Continue a coroutine that waits for something, in this task, until it ends or parks."""
         try:
-            while not isinstance(wanted, Call):
+            while not isinstance(wanted, ThreadCall):
                 try:
                     answer = yield wanted
                 except BaseException as error:  # noqa: BLE001 - it is the coroutine's to handle
@@ -131,7 +131,7 @@ class _Runners(Generic[T]):
         else:
             self._park(taking, wanted)
 
-    def _resume(self, call: Call[Any]) -> None:
+    def _resume(self, call: ThreadCall[Any]) -> None:
         """Let a task continue the coroutine that awaits the call."""
         taking = self._parked.pop(call, None)
         if taking is None:

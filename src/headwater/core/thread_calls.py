@@ -29,12 +29,12 @@ class Named(Protocol):
 class Threads(Protocol):
     """The threads that run calls."""
 
-    def submit(self, call: Call[Any]) -> None: ...
+    def submit(self, call: ThreadCall[Any]) -> None: ...
 
-    def waiting(self, call: Call[Any]) -> AbstractContextManager[None]: ...
+    def waiting(self, call: ThreadCall[Any]) -> AbstractContextManager[None]: ...
 
 
-class Call(Generic[T]):
+class ThreadCall(Generic[T]):
     """A call of a sync function in a thread.
 
     Its result raises DeadlineError if the function takes longer than the seconds, and
@@ -76,7 +76,7 @@ class Call(Generic[T]):
         self._arguments = arguments
         self._result: T
         self._error: BaseException | None = None
-        self._on_done: Callable[[Call[T]], None]
+        self._on_done: Callable[[ThreadCall[T]], None]
         self.declared = declared
         self.seconds = seconds
         self.inbox: Inbox
@@ -86,12 +86,12 @@ class Call(Generic[T]):
         self.waits_for: Future[Any] | None = None
         """The verb of the store that the function waits for."""
 
-    def __await__(self) -> Generator[Call[T], None, T]:
+    def __await__(self) -> Generator[ThreadCall[T], None, T]:
         """Return the result; only for a coroutine of `run_concurrently`, which starts the call."""
         yield self
         return self.result()
 
-    def start(self, on_done: Callable[[Call[T]], None]) -> None:
+    def start(self, on_done: Callable[[ThreadCall[T]], None]) -> None:
         """Run the function as soon as a thread is free; then call ``on_done`` in this loop."""
         self._on_done = on_done
         self._offload.submit(self)
@@ -108,7 +108,7 @@ class Call(Generic[T]):
             self._error = error
 
     def perform(self) -> None:
-        """Call the function, in a thread, unless the call has failed."""
+        """ThreadCall the function, in a thread, unless the call has failed."""
         if self._error is not None:
             return
         context = self._context
@@ -150,7 +150,7 @@ class Call(Generic[T]):
             self.waits_for = None
 
 
-caller: contextvars.ContextVar[Call[Any] | None] = contextvars.ContextVar(
+caller: contextvars.ContextVar[ThreadCall[Any] | None] = contextvars.ContextVar(
     "headwater_caller", default=None
 )
 """Set in worker threads, and in threads started from them with a copy of their context.
@@ -164,7 +164,7 @@ class Inbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.done: deque[Call[Any]] = deque()
+        self.done: deque[ThreadCall[Any]] = deque()
         self.is_starting = False
         """Whether the loop will soon start a thread if none works."""
         self.is_checking = False

@@ -14,7 +14,7 @@ from headwater.core import thread_calls
 from headwater.core.deadlines import DeadlineError
 from headwater.core.logging import log
 from headwater.core.stacks import stack_of
-from headwater.core.thread_calls import Call, Inbox, ThreadsExhaustedError
+from headwater.core.thread_calls import Inbox, ThreadCall, ThreadsExhaustedError
 
 T = TypeVar("T")
 
@@ -69,10 +69,10 @@ class Offload:
     def __init__(self, threads: int, max_hung: int) -> None:
         self._max_working = threads
         self._max_hung = max_hung
-        self._calls: deque[Call[Any]] = deque()
-        self._running: dict[int, Call[Any]] = {}
+        self._calls: deque[ThreadCall[Any]] = deque()
+        self._running: dict[int, ThreadCall[Any]] = {}
         self._working: set[int] = set()
-        self._hung: dict[int, Call[Any]] = {}
+        self._hung: dict[int, ThreadCall[Any]] = {}
         self._starting = 0
         self._idle = 0
         self._is_closed = False
@@ -90,7 +90,7 @@ class Offload:
         """Return the name of the function in which each hung thread is."""
         return [call.declared.name for call in tuple(self._hung.values())]
 
-    async def call(self, call: Call[T]) -> T:
+    async def call(self, call: ThreadCall[T]) -> T:
         """Start a call and return its result, in any coroutine."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call.start(lambda _: None if future.done() else future.set_result(None))
@@ -101,7 +101,7 @@ class Offload:
             raise
         return call.result()
 
-    def submit(self, call: Call[Any]) -> None:
+    def submit(self, call: ThreadCall[Any]) -> None:
         """Queue a call of the running event loop."""
         if self._is_closed:
             raise RuntimeError("the store is closed")
@@ -113,7 +113,7 @@ class Offload:
             inbox.loop.call_soon(self._start, inbox)
 
     @contextmanager
-    def waiting(self, call: Call[Any]) -> Iterator[None]:
+    def waiting(self, call: ThreadCall[Any]) -> Iterator[None]:
         """Do not count a call's thread as working."""
         thread = threading.get_ident()
         with self._lock:
@@ -172,7 +172,7 @@ class Offload:
                 self._add_threads(min(working, self._max_working - working, len(self._calls)))
         inbox.loop.call_later(_CHECK_SECONDS, self._check, inbox)
 
-    def _abandon(self, call: Call[Any]) -> None:
+    def _abandon(self, call: ThreadCall[Any]) -> None:
         with self._lock:
             if self._running.get(call.thread) is not call:
                 return  # it has just finished
@@ -236,7 +236,7 @@ class Offload:
         for inbox in inboxes:
             inbox.notify()
 
-    def _next(self, thread: int) -> Call[Any] | None:
+    def _next(self, thread: int) -> ThreadCall[Any] | None:
         """Return the next call; None if none waits, or if this thread hung and was replaced."""
         with self._lock:
             self._running.pop(thread, None)
@@ -250,7 +250,7 @@ class Offload:
                     call.thread = thread
                     call.started = time.monotonic()
                     self._running[thread] = call
-                    if self.is_exhausted and call.declared.name in self.hung():
+                    if self._hung and self.is_exhausted and call.declared.name in self.hung():
                         call.fail(ThreadsExhaustedError())
                     return call
             self._working.discard(thread)

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import Any
 
 from headwater.core.deadlines import Deadline, DeadlineError, Slot
-from headwater.core.thread_calls import Call, ThreadsExhaustedError
+from headwater.core.thread_calls import ThreadCall, ThreadsExhaustedError
 from headwater.core.thread_offload import Offload
 from headwater.declarations import ContextDef, RetrieverDef
 from headwater.declarations.features import FeatureDef
@@ -79,12 +79,12 @@ class FeatureCalls:
 
     def _prepare(
         self, frame: Frame | None, feature: FeatureDef, *arguments: object
-    ) -> Call[object]:
+    ) -> ThreadCall[object]:
         context = copy_context()
         if frame is not None:
             context.run(enter, frame)
         seconds, function = self.deadline.seconds, feature.function
-        return Call(self._offload, feature, seconds, context, function, *arguments)
+        return ThreadCall(self._offload, feature, seconds, context, function, *arguments)
 
     def _timed_out(self, name: str, entity_id: str, error: DeadlineError) -> FeatureFailedError:
         if isinstance(error, ThreadsExhaustedError):
@@ -168,13 +168,13 @@ class ContextCalls:
         bound: inspect.BoundArguments,
         convert: Callable[[Any], Any],
     ) -> Any:
-        """Call an async function in this task, any other function in a thread."""
+        """ThreadCall an async function in this task, any other function in a thread."""
 
         def run() -> Any:
             return convert(declared.function(*bound.args, **bound.kwargs))
 
         if not declared.is_async:
-            call = Call(self._offload, declared, deadline.seconds, copy_context(), run)
+            call = ThreadCall(self._offload, declared, deadline.seconds, copy_context(), run)
             result = await self._offload.call(call)
         with deadline.slot() as slot, slot:
             slot.label = (declared,)

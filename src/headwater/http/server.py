@@ -39,7 +39,7 @@ _QUIET_STOP_SECONDS = 0.3
 _LISTEN_BACKLOG = 2048
 
 
-class Runs(Protocol):
+class RunsWorker(Protocol):
     """A worker in this process, or worker processes."""
 
     async def run(self) -> None: ...
@@ -92,7 +92,7 @@ async def serve_worker(
 async def _serve(
     store: FeatureStore,
     app: App,
-    worker: Runs | None,
+    worker: RunsWorker | None,
     address: tuple[str, int],
     on_ready: Callable[[str], None] | None,
     *,
@@ -174,7 +174,7 @@ class _Server(uvicorn.Server):
 
 async def _run(
     server: _Server | None,
-    worker: Runs | None,
+    worker: RunsWorker | None,
     drain: float,
     on_running: Callable[[], None] | None = None,
 ) -> None:
@@ -201,7 +201,7 @@ async def _run(
             task.result()
 
 
-def _stop(server: _Server | None, worker: Runs | None) -> None:
+def _stop(server: _Server | None, worker: RunsWorker | None) -> None:
     if server:
         server.should_exit = True
     if worker:

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from headwater.core.thread_calls import Call, caller
+from headwater.core.thread_calls import ThreadCall, caller
 from headwater.errors import ClosedError, InvalidInputError
 
 P = ParamSpec("P")
@@ -101,7 +101,7 @@ def blocking(
     return call
 
 
-def _is_active(inside: Call[Any] | None) -> bool:
+def _is_active(inside: ThreadCall[Any] | None) -> bool:
     return inside is not None and not inside.is_abandoned
 
 

@@ -1,0 +1,84 @@
+"""Errors of features files and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headwater.errors.base import HeadwaterError
+from headwater.errors.hints import Location, nearest
+
+
+class DeclarationError(HeadwaterError):
+    """An invalid declaration in a features file."""
+
+    def __init__(self, problem: str, location: Location | None = None) -> None:
+        self.problem = problem
+        self.location = location
+        super().__init__(f"{location}: {problem}" if location else problem)
+
+
+class DuplicateNameError(DeclarationError):
+    """Two declarations with the same name."""
+
+    def __init__(self, kind: str, name: str, location: Location, first: Location) -> None:
+        self.name = name
+        super().__init__(f"{kind} {name!r} is already declared at {first}; rename one", location)
+
+
+class UnknownReferenceError(DeclarationError):
+    """An unknown name in a reference or an option."""
+
+    def __init__(
+        self, owner: str, kind: str, name: str, known: Iterable[str], location: Location | None
+    ) -> None:
+        self.name = name
+        problem = f"{owner} refers to unknown {kind} {name!r}; {nearest(name, known)}"
+        super().__init__(problem, location)
+
+
+class CycleError(DeclarationError):
+    """Features that depend on each other."""
+
+    def __init__(self, cycle: Sequence[str], location: Location | None) -> None:
+        self.cycle = tuple(cycle)
+        super().__init__(f"features depend on each other: {' → '.join(cycle)}", location)
+
+
+class TemplateError(DeclarationError):
+    """An invalid template."""
+
+
+class FeaturesFileError(DeclarationError):
+    """A features file that is missing, fails, or does not define exactly one store."""
+
+
+class ConfigError(HeadwaterError):
+    """An invalid or missing setting."""
+
+
+class UnknownSettingError(ConfigError):
+    """An unknown key in the configuration file."""
+
+    def __init__(self, key: str, file: str, known: Iterable[str]) -> None:
+        self.key = key
+        super().__init__(f"{file}: unknown setting {key!r}; {nearest(key, known)}")
+
+
+class MissingExtraError(ConfigError):
+    """An optional driver that is not installed."""
+
+    def __init__(self, user: str, extra: str) -> None:
+        self.extra = extra
+        commands = f"`pip install 'headwater[{extra}]'`, or from a clone `pip install '.[{extra}]'`"
+        super().__init__(f"{user} needs the extra {extra!r}: {commands}")
+
+
+class SigningKeyError(ConfigError):
+    """An invalid signing key; the message never shows the key."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(
+            f"signing key {key} {problem}; write 'key_id:secret', "
+            "'ed25519:key_id:<base64 of the 32 byte seed>' or "
+            "'ed25519-pub:key_id:<base64 of the 32 byte public key>', separated by commas"
+        )

@@ -1,0 +1,188 @@
+"""Errors of callers: invalid arguments, and names that are not found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headwater.errors.base import HeadwaterError
+from headwater.errors.hints import closest, nearest
+
+
+class InvalidInputError(HeadwaterError):
+    """An invalid argument."""
+
+
+class LooserOverrideError(InvalidInputError, ValueError):
+    """An option of one call that is looser than the declaration of its context allows."""
+
+    def __init__(self, context: str, option: str, value: str, declared: str) -> None:
+        self.option = option
+        super().__init__(
+            f"context {context!r}: {option}={value} is looser than the declared {declared}, and "
+            f"callers may only tighten it; pass {declared} or less, or declare the context with "
+            f"allow_looser={option!r}"
+        )
+
+
+class FieldError(InvalidInputError):
+    """A field of a request, or a parameter of a context, that is missing, unknown or invalid."""
+
+    def __init__(
+        self, problem: str, field: str = "", nearest: str | None = None, index: int | None = None
+    ) -> None:
+        self.problem = problem
+        self.field = field
+        self.nearest = nearest
+        self.index = index
+        super().__init__(problem if index is None else f"event {index}: {problem}")
+
+    @classmethod
+    def unknown(cls, problem: str, name: str, known: Iterable[str], field: str = "") -> FieldError:
+        """Return an error for an unknown name that suggests the nearest known one."""
+        names = list(known)
+        near = closest(name, names)
+        known_names = f"known: {', '.join(names)}" if names else "none is defined"
+        hint = f"did you mean {near!r}?" if near else known_names
+        return cls(f"{problem} {name!r}; {hint}", field or name, near)
+
+
+class DurationError(InvalidInputError, ValueError):
+    """An invalid duration."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        remedy = "write a number above zero and one of ms, s, m, h, d, as in '1.5h', or a timedelta"
+        super().__init__(f"{value!r} is not a duration; {remedy}")
+
+
+class EventError(InvalidInputError, ValueError):
+    """An invalid event; ``index`` is its position in the batch."""
+
+    def __init__(self, problem: str, index: int | None = None) -> None:
+        self.problem = problem
+        self.index = index
+        super().__init__(problem if index is None else f"event {index}: {problem}")
+
+
+class QueryError(InvalidInputError):
+    """A query that can never run: it is not one statement that returns rows."""
+
+
+class FeatureValueError(InvalidInputError, ValueError):
+    """A value that does not fit its feature's annotated type."""
+
+    def __init__(self, feature: str, problem: str) -> None:
+        self.feature = feature
+        super().__init__(f"feature {feature!r} {problem}")
+
+
+class RecordValueError(InvalidInputError, ValueError):
+    """A value that cannot be represented exactly in a record."""
+
+    def __init__(self, pointer: str, problem: str) -> None:
+        self.pointer = pointer
+        self.problem = problem
+        super().__init__(f"{pointer or 'the value'}: {problem}")
+
+
+class RecordDocumentError(InvalidInputError, ValueError):
+    """A text that is not a valid record document."""
+
+    def __init__(self, problem: str) -> None:
+        remedy = "`headwater context export ID` writes one"
+        super().__init__(f"this is not the document of a record: {problem}; {remedy}")
+
+
+class RedactionError(InvalidInputError, ValueError):
+    """A pointer at which a record has nothing to redact."""
+
+    def __init__(self, pointer: str, known: Iterable[str], erased: str | None = None) -> None:
+        self.pointer = pointer
+        pointers = list(known)
+        hint = nearest(pointer, pointers) if pointers else "the record withholds every value"
+        absent = f"no value is disclosed at {pointer!r}; {hint}"
+        gone = f"the value at {pointer!r} was already erased {erased}"
+        super().__init__(absent if erased is None else gone)
+
+
+class AmbiguousRefError(InvalidInputError, LookupError):
+    """A prefix that matches the ids of several contexts."""
+
+    def __init__(self, ref: str, ids: Sequence[str]) -> None:
+        self.ref = ref
+        self.ids = tuple(ids)
+        super().__init__(f"{', '.join(ids)} all begin with {ref!r}; give more of the id")
+
+
+class ReplayError(InvalidInputError):
+    """A record that withholds values which a replay needs."""
+
+    def __init__(self, context_id: str, mode: str, withheld: Sequence[str]) -> None:
+        self.context_id = context_id
+        self.mode = mode
+        self.withheld = tuple(withheld)
+        shown = ", ".join(self.withheld[:4]) + (", …" if len(self.withheld) > 4 else "")
+        problem = f"context {context_id} cannot be replayed in mode {mode!r}: it withholds {shown}"
+        super().__init__(f"{problem}; `headwater context show {context_id}` shows its record")
+
+
+class ReplayWriteError(InvalidInputError):
+    """A write from a context function that is being replayed."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        problem = f"{verb} is not allowed in a replay, which must not change anything"
+        super().__init__(f"{problem}; call it outside the context function")
+
+
+class NotFoundError(HeadwaterError):
+    """Not found."""
+
+
+class UnknownNameError(NotFoundError, LookupError):
+    """A name under which nothing is declared."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        names = list(known)
+        self.nearest = closest(name, names)
+        super().__init__(f"unknown {kind} {name!r}; {nearest(name, names)}")
+
+
+class UnknownContextError(NotFoundError, LookupError):
+    """An id or record hash that matches no recorded context."""
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+        remedy = "give a context id, its first 8 or more characters, or a record hash"
+        super().__init__(f"no recorded context {ref!r}; {remedy}; see `headwater context list`")
+
+
+class UnknownDeadLetterError(NotFoundError, LookupError):
+    """An id that matches no dead letter."""
+
+    def __init__(self, letter_id: str) -> None:
+        self.letter_id = letter_id
+        super().__init__(f"no dead letter {letter_id!r}; see `headwater dlq list`")
+
+
+class UnknownGroupError(NotFoundError, LookupError):
+    """A name that no consumer group has."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        hint = nearest(name, list(known))
+        super().__init__(f"unknown consumer group {name!r} (see `headwater groups list`); {hint}")
+
+
+class GroupInUseError(HeadwaterError):
+    """A consumer group that cannot be dropped because it has live workers."""
+
+    def __init__(self, name: str, workers: Sequence[str]) -> None:
+        self.name = name
+        self.workers = workers
+        super().__init__(
+            f"consumer group {name!r} has live workers ({', '.join(workers)}), so it cannot be "
+            "dropped; stop them first"
+        )

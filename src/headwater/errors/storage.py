@@ -1,0 +1,132 @@
+"""Errors of stored events and records, and of the backends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.errors.base import HeadwaterError
+
+
+class CommitError(HeadwaterError):
+    """A batch that was not committed and will be read again."""
+
+
+class LeaseLostError(CommitError):
+    """A partition that another worker holds."""
+
+    def __init__(self, partition: int, owner: str) -> None:
+        self.partition = partition
+        super().__init__(f"worker {owner} lost its lease on partition {partition}")
+
+
+class VersionConflictError(CommitError):
+    """An entity that changed while the batch ran."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        super().__init__(f"an entity of partition {partition} changed while its batch ran")
+
+
+@dataclass(frozen=True, slots=True)
+class EventConflict:
+    """An event whose id was accepted with other content; ``index`` is its place in the batch."""
+
+    index: int
+    entity_id: str
+    event_id: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"event {self.event_id!r} of entity {self.entity_id!r} was accepted before with other "
+            f"content ({self.problem})"
+        )
+
+
+class EventConflictError(HeadwaterError):
+    """Events whose ids were accepted for their entities with other content; they are not stored."""
+
+    _shown = 5
+
+    def __init__(self, conflicts: Sequence[EventConflict], events: int) -> None:
+        self.conflicts = list(conflicts)
+        problems = list(map(str, conflicts[: self._shown]))
+        if len(conflicts) > self._shown:
+            problems.append(f"{len(conflicts) - self._shown} more events")
+        accepted = events - len(conflicts)
+        others = f"; {accepted} of {events} events of the batch were accepted" if accepted else ""
+        super().__init__(
+            f"{'; '.join(problems)}: not stored{others}; give each new event its own event_id"
+        )
+
+
+class ImmutableRecordError(HeadwaterError):
+    """A different record that is already stored under the same id."""
+
+    def __init__(self, context_id: str, stored: str, given: str) -> None:
+        self.context_id = context_id
+        self.stored = stored
+        self.given = given
+        problem = f"context {context_id} is already recorded as {stored} and cannot become {given}"
+        super().__init__(f"{problem}; records never change: assemble again to get a new one")
+
+
+class DamagedRecordError(HeadwaterError):
+    """A stored record that is unreadable."""
+
+    def __init__(self, context_id: str, part: str, problem: str) -> None:
+        self.context_id = context_id
+        self.part = part
+        remedy = f"`headwater context verify {context_id}` lists the intact parts"
+        super().__init__(f"the {part} of context {context_id} cannot be read: {problem}; {remedy}")
+
+
+class SignatureError(HeadwaterError):
+    """A record that cannot be signed, or whose signature cannot be read."""
+
+
+class BackendError(HeadwaterError):
+    """A store that cannot be used."""
+
+
+class HomeError(BackendError):
+    """An embedded store that is read-only, full, corrupt or of another version."""
+
+    def __init__(self, home: str, problem: str, remedy: str) -> None:
+        super().__init__(f"the store in {home} {problem}; {remedy}")
+
+
+class BackendUnavailableError(BackendError):
+    """A server that cannot be reached, or that cannot serve any caller at present."""
+
+
+class SchemaError(BackendError):
+    """Postgres tables that are missing or of another version."""
+
+    def __init__(self, schema: str, problem: str, remedy: str) -> None:
+        super().__init__(f"the tables in the Postgres schema {schema!r} {problem}; {remedy}")
+
+
+class StoreMismatchError(BackendError):
+    """Redis and Postgres hold different stores, or one of them is an older copy."""
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(
+            f"{found}, so history is neither read nor added to; correct redis.url, redis.prefix, "
+            "postgres.url or postgres.schema; if they are right, `headwater rebuild --adopt` makes "
+            "the history in this Postgres that of the store in this Redis and restores its values"
+        )
+
+
+class StoreLostError(BackendError):
+    """A store that lost its data, or cannot show that it did not: every value is missing."""
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.server = server
+        super().__init__(problem)
+
+
+class ClosedError(BackendError):
+    """A store that was closed, or was opened before a fork."""
