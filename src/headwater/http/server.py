@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from queue import SimpleQueue
 from typing import Protocol
 
 import uvicorn
@@ -250,30 +249,45 @@ def _on_signals(
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, arrived = asyncio.get_running_loop(), SimpleQueue[int]()
+    loop, (arrived, sender) = asyncio.get_running_loop(), socket.socketpair()
+    signals = stop_signals()
 
     def forward() -> None:
-        if arrived.get() == _END:
-            return
-        begin_stop()
-        _call_in(loop, stop)
-        while arrived.get() != _END:
-            if not _call_in(loop, abort).wait(_ABORT_SECONDS):
-                log.error("process exits: event loop blocked")
-                log.flush()
-                os._exit(os.EX_SOFTWARE)
+        with arrived:
+            if _next_of(arrived, signals) == _END:
+                return
+            begin_stop()
+            _call_in(loop, stop)
+            while _next_of(arrived, signals) != _END:
+                abort_or_exit()
+
+    def abort_or_exit() -> None:
+        if not _call_in(loop, abort).wait(_ABORT_SECONDS):
+            log.error("process exits: event loop blocked")
+            log.flush()
+            os._exit(os.EX_SOFTWARE)
 
     threading.Thread(target=forward, name="headwater-signals", daemon=True).start()
-    # A signal may interrupt the handler of another one; this queue has no lock to wait for.
-    previous = {
-        each: signal.signal(each, lambda number, _: arrived.put(number)) for each in stop_signals()
-    }
+    # The interpreter writes the number of a signal to the socket at once. A Python handler would
+    # have to wait for the function that blocks this thread.
+    sender.setblocking(False)  # noqa: FBT003 - the signature of the socket module
+    previous = {each: signal.signal(each, lambda *_: None) for each in signals}
+    previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(previous_fd)
         for number, handler in previous.items():
             signal.signal(number, handler)
-        arrived.put(_END)
+        with sender:
+            sender.send(bytes([_END]))
+
+
+def _next_of(arrived: socket.socket, signals: Sequence[signal.Signals]) -> int:
+    """Return the next of these signals that arrives, or _END."""
+    while (number := arrived.recv(1)[0]) != _END and number not in signals:
+        pass  # a signal that another part of the process handles
+    return number
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> threading.Event:
