@@ -13,7 +13,7 @@ from bench.ours import one_loop, profile, publish_all
 from bench.paragraphs import TOKENS, paragraphs
 from headwater import ContextItem, context
 from headwater.contexts.budget import BudgetPolicy, Candidate, fit
-from headwater.contexts.tokens import tokenizer_for
+from headwater.core.tokens import tokenizer_for
 from headwater.records.core import Core
 from headwater.records.sealing import open_core, seal
 

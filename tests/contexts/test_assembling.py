@@ -21,7 +21,7 @@ from headwater import (
     TokenBudgetError,
     context,
 )
-from headwater.contexts.tokens import tokenizer_for
+from headwater.core.tokens import tokenizer_for
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     BackendError,

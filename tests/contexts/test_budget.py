@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
-from headwater.contexts.tokens import Tokenizer, tokenizer_for
 from headwater.core.templates import MARK
+from headwater.core.tokens import Tokenizer, tokenizer_for
 from headwater.errors import InvalidInputError, TokenBudgetError
-from tests.contexts.texts import ESTIMATE, EXACT, SEPARATORS, fresh_count, texts
+from tests.core.token_texts import ESTIMATE, EXACT, SEPARATORS, fresh_count, texts
 
 GPT = tokenizer_for("gpt-4o")
 

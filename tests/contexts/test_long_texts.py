@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from headwater import ContextItem, FeatureStore, context
-from headwater.contexts import tokens
-from headwater.contexts.tokens import tokenizer_for
-from tests.contexts.texts import EXACT, fresh_count
+from headwater.core import tokens
+from headwater.core.tokens import tokenizer_for
+from tests.core.token_texts import EXACT, fresh_count
 
 LONG = "The parcel left the warehouse on Monday. " * 1_000
 

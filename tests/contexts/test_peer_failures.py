@@ -12,7 +12,7 @@ from headwater import (
     context,
     retriever,
 )
-from headwater.contexts.tokens import tokenizer_for
+from headwater.core.tokens import tokenizer_for
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 

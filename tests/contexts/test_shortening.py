@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.contexts.tokens import Tokenizer
 from headwater.core.graphemes import grapheme_start
 from headwater.core.templates import MARK
-from tests.contexts.texts import EXACT, fresh_count, texts
+from headwater.core.tokens import Tokenizer
+from tests.core.token_texts import EXACT, fresh_count, texts
 
 O200K = EXACT[0]
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from headwater.contexts.tokens import Edges, Tokenizer
+from headwater.core.tokens import Edges, Tokenizer
 from headwater.errors import InvalidInputError, TokenBudgetError
 from headwater.records.lineage import Decision
 

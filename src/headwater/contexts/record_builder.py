@@ -15,9 +15,9 @@ import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
 from headwater.contexts.freshness import age_ms, judge, reason
-from headwater.contexts.tokens import Tokenizer
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
+from headwater.core.tokens import Tokenizer
 from headwater.core.values import TrackedFeature
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError

@@ -11,7 +11,6 @@ from headwater.backends.connect import connect
 from headwater.backends.observed import count_context
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
-from headwater.contexts.retrieval import Retrievers
 from headwater.core.clock import Clock
 from headwater.core.thread_offload import Offload
 from headwater.declarations import graph
@@ -23,6 +22,7 @@ from headwater.features.refresh import Refresh
 from headwater.features.services import Services
 from headwater.features.user_calls import ContextCalls, FeatureCalls
 from headwater.ports import Backends
+from headwater.retrieval.retrievers import Retrievers
 from headwater.settings.schema import Settings
 
 HUNG_THREADS = Gauge("headwater_hung_threads", "Threads that hang in functions of this process.")

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
-from headwater.contexts.tokens import Tokenizer
+from headwater.core.tokens import Tokenizer
 from headwater.errors import ReplayError
 from headwater.records.core import Core, disclosed
 from headwater.records.diff import ContextDiff, diff

@@ -13,7 +13,6 @@ from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextSearch, named
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
-from headwater.contexts.retrieval import CACHED_SEARCHES
 from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
 from headwater.features.frame import current_replay
@@ -32,6 +31,7 @@ from headwater.records.record import (
 from headwater.records.redaction import redact
 from headwater.records.redaction_search import also_disclosed, copies_in
 from headwater.records.verification_report import VerificationReport
+from headwater.retrieval.retrievers import CACHED_SEARCHES
 
 
 class RecordedContexts:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.contexts.chunks import PackedChunk, copied, pack, to_chunks, unpack
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
@@ -25,6 +24,7 @@ from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Raising
 from headwater.ports import Cached
+from headwater.retrieval.results import PackedChunk, copied, pack, to_chunks, unpack
 
 CACHED_SEARCHES = "search:"
 """The beginning of the cache keys of all searches."""

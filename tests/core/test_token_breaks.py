@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.contexts.tokens import Tokenizer
-from tests.contexts.texts import EXACT, SEPARATORS, fresh_count, texts
+from headwater.core.tokens import Tokenizer
+from tests.core.token_texts import EXACT, SEPARATORS, fresh_count, texts
 
 
 @given(texts, texts, texts, st.sampled_from(SEPARATORS), st.sampled_from(EXACT))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.contexts.tokens import Tokenizer, _RecentCache, tokenizer_for
-from tests.contexts.texts import ESTIMATE, EXACT, fresh_count, special_tokens, texts
+from headwater.core.tokens import Tokenizer, _RecentCache, tokenizer_for
+from tests.core.token_texts import ESTIMATE, EXACT, fresh_count, special_tokens, texts
 
 O200K, CL100K = EXACT
 

@@ -7,7 +7,7 @@ from functools import cache
 import splintr
 from hypothesis import strategies as st
 
-from headwater.contexts.tokens import Tokenizer
+from headwater.core.tokens import Tokenizer
 
 EXACT = [Tokenizer(name, exact=True, margin_percent=0) for name in ("o200k_base", "cl100k_base")]
 ESTIMATE = Tokenizer("cl100k_base", exact=False, margin_percent=30)

@@ -1,0 +1,1 @@
+"""Retrieval: indexes of documents, chunking, embeddings, search, and the cache of retrievers."""

@@ -1,0 +1,1 @@
+"""Contexts and retrievers: declared, assembled, fresh and recorded."""
