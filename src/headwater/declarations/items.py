@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from types import NoneType
 from typing import Any, Self
 
@@ -12,13 +13,19 @@ from headwater.core.templates import Template, parse_template
 from headwater.errors import InvalidInputError
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of text that a retriever returned."""
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """A piece of text that a retriever returned; of an index, also where it comes from."""
 
     text: str
     id: str | None = None
     score: float | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    document: str | None = None
+    position: int | None = None
+    content_hash: str | None = None
+    version: int | None = None
+    """The version of the document that brought this chunk."""
+    indexed_at: datetime | None = None
 
     def __post_init__(self) -> None:
         _check_types("Chunk", self, _CHUNK)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef, RetrieverDef
 from headwater.declarations.features import EntityDef, FeatureDef
+from headwater.declarations.indexes import IndexDef
 from headwater.errors import (
     DeclarationError,
     DuplicateNameError,
@@ -24,6 +25,7 @@ class Registry:
         self.features: dict[str, FeatureDef] = {}
         self.retrievers: dict[str, RetrieverDef] = {}
         self.contexts: dict[str, ContextDef] = {}
+        self.indexes: dict[str, IndexDef] = {}
         self.sources: dict[str, str] = {}
         self.triggers: dict[str, tuple[FeatureDef, ...]] = {}
         self.touches: dict[str, frozenset[str]] = {}
@@ -51,6 +53,17 @@ class Registry:
     def add_context(self, context: ContextDef) -> None:
         self._check_unique("context", context.name, context.location, self.contexts)
         self.contexts[context.name] = context
+
+    def add_index(self, index: IndexDef) -> None:
+        self._check_unique("index", index.name, index.location, self.indexes)
+        self.indexes[index.name] = index
+
+    def index(self, name: str) -> IndexDef:
+        """Return the index; raise UnknownNameError if there is none."""
+        try:
+            return self.indexes[name]
+        except KeyError:
+            raise UnknownNameError("index", name, self.indexes) from None
 
     def context(self, name: str) -> ContextDef:
         """Return the context; raise UnknownNameError if there is none."""
@@ -128,7 +141,7 @@ class Registry:
         kind: str,
         name: str,
         location: Location,
-        existing: Mapping[str, EntityDef | FeatureDef | RetrieverDef | ContextDef],
+        existing: Mapping[str, EntityDef | FeatureDef | RetrieverDef | ContextDef | IndexDef],
     ) -> None:
         if name in existing:
             raise DuplicateNameError(kind, name, location, existing[name].location)

@@ -8,6 +8,7 @@ values       OnlineStore     the current values of every entity
 history      OfflineStore    the history of every value, and the log of every event
              RecentHistory   the newest rows of history in an embedded home, and its segment files
              Outbox          the newest history in Redis, until Postgres has stored it
+vectors      VectorIndex     the documents of indexes, with chunks and embeddings
 records      RecordLog       the immutable records of all contexts
              Cache           values that may be lost at any time
 environment  Lifecycle       health and shutdown of all backends of a store (``Backends``)
@@ -62,14 +63,35 @@ from headwater.ports.records import (
     is_storable,
 )
 from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, history_rows, newest
+from headwater.ports.vectors import (
+    AllOf,
+    AnyOf,
+    Compare,
+    DocumentWrite,
+    Embedding,
+    Filter,
+    Generation,
+    Hit,
+    Hits,
+    IndexedChunk,
+    IndexSpec,
+    IndexVersion,
+    Not,
+    StoredDocument,
+    VectorIndex,
+    VectorQuery,
+)
 
 __all__ = [
+    "AllOf",
+    "AnyOf",
     "Backends",
     "Batch",
     "Bus",
     "Cache",
     "Cached",
     "Change",
+    "Compare",
     "ConsumerGroup",
     "ConsumerGroups",
     "ConsumerLag",
@@ -77,16 +99,26 @@ __all__ = [
     "DeadLetterQuery",
     "DeadLetters",
     "Delivery",
+    "DocumentWrite",
+    "Embedding",
     "EntityState",
     "Failure",
+    "Filter",
+    "Generation",
     "Handled",
     "Health",
     "HealthCheck",
+    "Hit",
+    "Hits",
+    "IndexSpec",
+    "IndexVersion",
+    "IndexedChunk",
     "Lease",
     "Leases",
     "Lifecycle",
     "LogKind",
     "LoggedEvent",
+    "Not",
     "OfflineStore",
     "OnlineStore",
     "Outbox",
@@ -105,8 +137,11 @@ __all__ = [
     "Segment",
     "Snapshot",
     "StoreIdentity",
+    "StoredDocument",
     "StoredRecord",
     "Tick",
+    "VectorIndex",
+    "VectorQuery",
     "by_entity",
     "history_rows",
     "is_storable",

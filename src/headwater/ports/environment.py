@@ -13,6 +13,7 @@ from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
 from headwater.ports.values import OnlineStore
+from headwater.ports.vectors import VectorIndex
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -72,6 +73,7 @@ class Backends(msgspec.Struct, frozen=True):
     dead_letters: DeadLetters
     online: OnlineStore
     offline: OfflineStore
+    vectors: VectorIndex
     records: RecordLog
     cache: Cache
     declarations: Cache

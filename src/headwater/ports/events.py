@@ -12,6 +12,7 @@ from headwater.core.event_content import differences
 from headwater.core.short_repr import short_repr
 from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
+from headwater.ports.vectors import DocumentWrite
 
 
 class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -146,6 +147,7 @@ class Outcome(msgspec.Struct, frozen=True):
     handled: Sequence[Handled]
     dead: Sequence[DeadLetter] = ()
     follow_ups: Sequence[ServiceEvent] = ()
+    documents: Sequence[DocumentWrite] = ()
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -224,7 +226,7 @@ class Bus(Protocol):
         """
 
     async def commit(self, outcome: Outcome) -> None:
-        """Commit values, history, dead letters, follow-ups and the new position atomically.
+        """Commit values, documents, dead letters, follow-ups and the new position atomically.
 
         Raises:
             LeaseLostError, VersionConflictError: nothing of the outcome was stored.

@@ -12,6 +12,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
+from headwater.backends.postgres.vectors import PostgresVectorIndex
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
@@ -38,6 +39,7 @@ class PostgresEnvironment:
             postgres,
             self.store_check,
         )
+        self.vectors = PostgresVectorIndex(postgres, self._consumer, clock)
         self.offline = PostgresOfflineStore(postgres, self._consumer, clock, self._schema)
 
     async def prepare(self) -> None:

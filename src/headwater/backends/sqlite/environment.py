@@ -18,6 +18,7 @@ from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.notifications import Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.records import SqliteRecordLog
+from headwater.backends.sqlite.vectors import SqliteVectorIndex
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock
 from headwater.errors import BackendError
@@ -45,6 +46,7 @@ class SqliteEnvironment:
         self.bus = SqliteBus(self.home, self._writer, self.leases, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
         self.records = SqliteRecordLog(self.home, self._writer)
+        self.vectors = SqliteVectorIndex(self.home, self._writer, clock)
         self.cache = SqliteCache(self.home, self._writer, clock)
         self.tail = SqliteRecentHistory(self.home)
 

@@ -1,0 +1,258 @@
+"""Indexes of documents: what is stored, what is searched for, and what a store of vectors promises.
+
+An index has documents, which have versions. A *generation* of an index is all its documents, split
+and embedded in one way; searches read the active one. Changing the embedder or the chunks of an
+index builds another generation, which replaces the active one when it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from headwater.core.short_repr import short_repr
+
+Embedding: TypeAlias = bytes
+"""A vector of unit length: its numbers as little-endian 32-bit floats."""
+
+Scalar: TypeAlias = str | int | float | bool | None
+Operator = Literal["eq", "in", "gt", "gte", "lt", "lte"]
+
+
+class IndexSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How the documents of a generation are split and embedded."""
+
+    embedder: str
+    """The provider and the model, for example ``openai/text-embedding-3-small``."""
+    dimensions: int
+    chunk_tokens: int
+    overlap: int
+
+
+class IndexVersion(msgspec.Struct, frozen=True):
+    """The contents of an index at one moment.
+
+    ``changed_at`` is the time of the last change, in microseconds; of two changes of an index, the
+    later one has the larger time. So equal versions have equal contents.
+    """
+
+    index: str
+    generation: int
+    spec: IndexSpec
+    changed_at: int
+
+    @property
+    def text(self) -> str:
+        """The version as records show it and as a search of the past takes it."""
+        return f"{self.generation}.{self.changed_at}"
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A generation of an index, and how far it is built."""
+
+    index: str
+    number: int
+    spec: IndexSpec
+    state: Literal["building", "active", "retired"]
+    created_at: datetime
+    activated_at: datetime | None
+    retired_at: datetime | None
+    changed_at: datetime | None
+    documents: int
+    chunks: int
+    outdated: int
+    """Documents of the index that this generation has not, or has in an older version."""
+
+    __repr__ = short_repr("index", "number", "state", "documents", "chunks", "outdated")
+
+
+class IndexedChunk(msgspec.Struct, frozen=True):
+    """A piece of a document, ready to be stored.
+
+    ``terms`` are the words that text search finds it by, in their order and with repetitions.
+    """
+
+    id: str
+    position: int
+    text: str
+    content_hash: str
+    embedding: Embedding
+    terms: Sequence[str]
+
+
+class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A new version of a document, complete with its chunks for one generation.
+
+    Without ``text``, the document is removed. ``cause`` is the id of the event whose handler wrote
+    it, or the verb.
+    """
+
+    index: str
+    document: str
+    text: str | None
+    metadata: Mapping[str, Any] = {}
+    generation: int
+    chunks: Sequence[IndexedChunk] = ()
+    cause: str = "index"
+
+
+class StoredDocument(msgspec.Struct, frozen=True):
+    """The current version of a document."""
+
+    document: str
+    text: str
+    metadata: Mapping[str, Any]
+    version: int
+    indexed_at: datetime
+
+
+class Compare(msgspec.Struct, frozen=True, tag=True):
+    """A condition on one field of the metadata.
+
+    A field that is missing, or has a value of another type, meets no condition. Numbers compare
+    with numbers, texts by their code points; true and false are not numbers. ``eq`` and ``in`` also
+    hold if the field is a list and one of its elements meets them.
+    """
+
+    field: str
+    operator: Operator
+    value: Scalar | Sequence[Scalar]
+
+
+class AllOf(msgspec.Struct, frozen=True, tag=True):
+    """All conditions hold; true if there are none."""
+
+    conditions: Sequence[Filter]
+
+
+class AnyOf(msgspec.Struct, frozen=True, tag=True):
+    """At least one of the conditions holds; false if there are none."""
+
+    conditions: Sequence[Filter]
+
+
+class Not(msgspec.Struct, frozen=True, tag=True):
+    """The condition does not hold."""
+
+    condition: Filter
+
+
+Filter: TypeAlias = Compare | AllOf | AnyOf | Not
+
+
+class VectorQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A search of one generation, by an embedding or by words.
+
+    ``as_of`` is a time in microseconds: the chunks that were current then are searched. None means
+    the present.
+    """
+
+    index: str
+    generation: int
+    limit: int
+    embedding: Embedding | None = None
+    terms: Sequence[str] = ()
+    filters: Filter | None = None
+    min_score: float | None = None
+    as_of: int | None = None
+    with_embeddings: bool = False
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk that was found.
+
+    ``version`` is the version of its document that brought it, ``indexed_at`` the time of that.
+    """
+
+    id: str
+    document: str
+    position: int
+    text: str
+    content_hash: str
+    metadata: Mapping[str, Any]
+    version: int
+    indexed_at: int
+    score: float
+    embedding: Embedding | None = None
+
+
+class Hits(msgspec.Struct, frozen=True):
+    """The chunks that were found, best first, and the time of the last change that was searched."""
+
+    changed_at: int
+    hits: Sequence[Hit]
+
+
+class VectorIndex(Protocol):
+    """Documents, their chunks and the embeddings of these.
+
+    A write that has returned, or whose batch was committed, is seen by every later search. All
+    effects of one write are seen together: a search finds the chunks of one version of a document,
+    never of two. Chunks that were replaced or removed stay readable with ``as_of`` until they are
+    pruned.
+    """
+
+    async def version(self, index: str) -> IndexVersion | None:
+        """Return the version of the active generation; None if the index was never created.
+
+        It includes every write that was committed before the call.
+        """
+
+    async def generations(self, index: str | None = None) -> list[Generation]:
+        """Return the generations of one index or of all, oldest first."""
+
+    async def create(self, index: str, spec: IndexSpec) -> Generation:
+        """Return the newest generation with this spec; create one if there is none.
+
+        The first generation of an index is active at once. A later one is being built until
+        `activate`. A retired one is never returned.
+        """
+
+    async def activate(self, index: str, generation: int) -> int:
+        """Make a generation the active one if no document is outdated in it.
+
+        Return the number of outdated documents: if it is not 0, nothing has changed.
+        """
+
+    async def write(self, writes: Sequence[DocumentWrite]) -> None:
+        """Store versions of documents, all or none, in the given order.
+
+        A document whose text, metadata and chunks are those that are stored is left as it is.
+        A chunk with the id, position and metadata of a current one is kept. In other generations
+        than that of the write, the document is outdated; in all, if that one is gone. A write to
+        an index that was dropped is discarded.
+        """
+
+    async def embeddings(
+        self, index: str, generation: int, content_hashes: Collection[str]
+    ) -> dict[str, Embedding]:
+        """Return the embeddings of the chunks that are known, by their content hash."""
+
+    async def document(self, index: str, document: str) -> StoredDocument | None:
+        """Return the current version of a document."""
+
+    async def outdated(
+        self, index: str, generation: int, *, after: str, limit: int
+    ) -> list[StoredDocument]:
+        """Return the next documents, by id, that a generation has not in their current version."""
+
+    async def nearest(self, query: VectorQuery) -> Hits:
+        """Return the chunks whose embeddings are nearest to the query's; scores are cosines.
+
+        Of equal scores, the smaller chunk id comes first.
+        """
+
+    async def matching(self, query: VectorQuery) -> Hits:
+        """Return the chunks that have any of the query's terms; scores are BM25.
+
+        Of equal scores, the smaller chunk id comes first.
+        """
+
+    async def drop(self, index: str) -> int:
+        """Remove an index with all its generations; return its number of documents."""
+
+    async def prune(self, index: str, before: int) -> int:
+        """Remove chunks and generations that were replaced before a time; return their number."""
