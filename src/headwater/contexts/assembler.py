@@ -45,7 +45,7 @@ from headwater.records.core import Core
 from headwater.records.ids import new_context_id
 from headwater.records.lineage import Context
 from headwater.records.projection import live_context, violations_of
-from headwater.settings.schema import rates_of
+from headwater.settings.kinds import rates_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 _INTERACTION = "interaction_ref"

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 from headwater.core.logging import log
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
-from headwater.settings.schema import PREFIX, SETTINGS, Settings, by_path, replace_values
+from headwater.settings.kinds import PREFIX
+from headwater.settings.schema import SETTINGS, Settings, by_path, replace_values
 
 FILE = "headwater.toml"
 

@@ -18,7 +18,7 @@ from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.core.values import Cell
 from headwater.ports import Change, RecentHistory
-from headwater.settings.schema import OfflineSettings
+from headwater.settings.groups import OfflineSettings
 from headwater.testing import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from headwater.errors import (
     HeadwaterError,
     SchemaError,
 )
-from headwater.settings.schema import PostgresSettings
+from headwater.settings.groups import PostgresSettings
 
 SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="past")
 

@@ -22,7 +22,7 @@ from headwater.backends.duckdb.segment_schema import (
 from headwater.core.clock import Clock
 from headwater.core.logging import log as logger
 from headwater.ports import Change, RecentHistory, history_rows
-from headwater.settings.schema import OfflineSettings
+from headwater.settings.groups import OfflineSettings
 
 _FRESH = f"""
 CREATE TABLE fresh AS

@@ -20,7 +20,7 @@ from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import Change, PastValue, Point, RecentHistory, Rows
-from headwater.settings.schema import OfflineSettings
+from headwater.settings.groups import OfflineSettings
 
 T = TypeVar("T")
 

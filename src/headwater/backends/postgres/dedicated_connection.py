@@ -18,7 +18,7 @@ from headwater.backends.postgres.pool import (
     translated,
 )
 from headwater.errors import ClosedError
-from headwater.settings.schema import PostgresSettings
+from headwater.settings.groups import PostgresSettings
 
 T = TypeVar("T")
 

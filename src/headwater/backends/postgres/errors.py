@@ -12,7 +12,8 @@ from headwater.errors import (
     InvalidInputError,
     SchemaError,
 )
-from headwater.settings.schema import SETTINGS, PostgresSettings
+from headwater.settings.groups import PostgresSettings
+from headwater.settings.schema import SETTINGS
 
 FAILURES = (
     asyncpg.PostgresError,

@@ -13,7 +13,8 @@ from headwater.backends.postgres.pool import Connection, address, session_settin
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
 from headwater.errors import BackendError, SchemaError
-from headwater.settings.schema import PostgresSettings, Settings
+from headwater.settings.groups import PostgresSettings
+from headwater.settings.schema import Settings
 
 _OLDEST_SERVER = 14
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater tables'), hashtext($1))"

@@ -16,7 +16,7 @@ from asyncpg.pool import PoolConnectionProxy
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
 from headwater.core.keep_alive import keep_alive
 from headwater.errors import ClosedError, ConfigError
-from headwater.settings.schema import PostgresSettings
+from headwater.settings.groups import PostgresSettings
 
 if TYPE_CHECKING:
     _Connection = asyncpg.Connection[asyncpg.Record]

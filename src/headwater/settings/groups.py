@@ -1,0 +1,142 @@
+"""The groups of settings, one for each part of the store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from msgspec import Meta
+
+from headwater.core.logging import Format, Level
+from headwater.settings.kinds import Count, Limit, Port, Seconds, Secret, SettingsGroup, Text, Url
+
+
+class WorkerSettings(SettingsGroup, frozen=True):
+    """Settings of workers."""
+
+    batch_size: Annotated[Count, "maximum number of events per batch"] = 100
+    poll_interval: Annotated[Seconds, "seconds between polls when idle"] = 1.0
+    consumer_group: Annotated[Text, "consumer group of the workers, who share its events"] = (
+        "headwater_workers"
+    )
+    lease_ttl: Annotated[Seconds, "seconds without a heartbeat until a worker's leases expire"] = (
+        10.0
+    )
+    concurrency: Annotated[Count, "entities of one partition that are processed concurrently"] = 64
+    handler_timeout: Annotated[Seconds, "timeout of a handler, in seconds"] = 60.0
+    threads: Annotated[Count, "threads for functions that are not async"] = 16
+    max_hung_threads: Annotated[
+        Count, "threads that may hang in functions that are not async before the worker exits"
+    ] = 64
+    max_deliveries: Annotated[
+        Count, "attempts at an event that crashes workers before it is a dead letter"
+    ] = 5
+    retry_budget: Annotated[
+        Seconds,
+        "seconds after its first failure in which an event is retried, and that a partition pauses "
+        "at once",
+    ] = 5.0
+    breaker_threshold: Annotated[
+        Limit, "consecutive failures until a feature's events get one attempt each; 0 for never"
+    ] = 10
+    drain_timeout: Annotated[
+        Seconds, "seconds that a stopping worker may take to finish a batch"
+    ] = 30.0
+    metrics_port: Annotated[Port, "port for metrics and probes of a worker; 0 for none"] = 0
+    processes: Annotated[
+        Limit, "worker processes that `headwater serve` starts in production; 0 for none"
+    ] = 1
+
+
+class HttpSettings(SettingsGroup, frozen=True):
+    """Settings of the HTTP server."""
+
+    host: Annotated[Text, "address to listen on"] = "127.0.0.1"
+    port: Annotated[Port, "port; 0 for any free port"] = 8000
+    max_body_bytes: Annotated[Count, "maximum size of a request body"] = 1_048_576
+    rate_limit: Annotated[
+        float, Meta(ge=0), "requests per second for each API key; 0 for no limit"
+    ] = 0.0
+    access_log: Annotated[bool, "log every request"] = True
+
+
+class IngestSettings(SettingsGroup, frozen=True):
+    """Settings of publishing."""
+
+    dedup_window: Annotated[
+        timedelta, "how long an event_id is remembered, so that a duplicate is ignored"
+    ] = timedelta(hours=24)
+    future_tolerance: Annotated[timedelta, "how far in the future an event's timestamp may be"] = (
+        timedelta(minutes=5)
+    )
+    max_event_bytes: Annotated[Count, "maximum size of an event's payload"] = 1_048_576
+    dedup_limit: Annotated[Count, "maximum number of remembered event ids; the oldest go first"] = (
+        10_000_000
+    )
+    max_backlog: Annotated[
+        Limit, "refuse events with 503 while more than this wait; 0 for no limit"
+    ] = 0
+
+
+class OfflineSettings(SettingsGroup, frozen=True):
+    """Settings of the embedded history."""
+
+    segment_rows: Annotated[Count, "rows per Parquet segment"] = 50_000
+    segment_grace: Annotated[timedelta, "how long readers may still use a merged segment"] = (
+        timedelta(minutes=5)
+    )
+
+
+class RedisSettings(SettingsGroup, frozen=True):
+    """Settings of Redis."""
+
+    url: Annotated[
+        Url,
+        "URL of the Redis server for events and current values; commas separate the servers of a "
+        "cluster",
+    ] = ""
+    prefix: Annotated[Text, "prefix of all keys"] = "headwater"
+    timeout: Annotated[Seconds, "timeout of a command, in seconds"] = 5.0
+    connect_timeout: Annotated[
+        Seconds, "timeout of connecting, in seconds; at most `redis.timeout`"
+    ] = 3.0
+
+
+class PostgresSettings(SettingsGroup, frozen=True):
+    """Settings of Postgres."""
+
+    url: Annotated[Url, "URL of the Postgres server for history"] = ""
+    schema: Annotated[str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$"), "schema of the tables"] = (
+        "headwater"
+    )
+    pool_size: Annotated[
+        Count, "maximum number of connections per process, plus one for records"
+    ] = 10
+    timeout: Annotated[Seconds, "timeout of a statement, in seconds"] = 60.0
+    connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 10.0
+
+
+class RecordSettings(SettingsGroup, frozen=True):
+    """Settings of context records."""
+
+    include_content: Annotated[
+        bool, "store texts, inputs and values in records, not only their hashes"
+    ] = True
+    required: Annotated[bool, "fail a context if its record cannot be stored"] = False
+    index_key: Annotated[
+        Secret, "secret key of the search index; by default the store generates one"
+    ] = ""
+    timeout: Annotated[Seconds, "seconds that a context waits until its record is stored"] = 5.0
+
+
+class ContextSettings(SettingsGroup, frozen=True):
+    """Settings of context assembly."""
+
+    timeout: Annotated[Seconds, "timeout of context and retriever functions, in seconds"] = 30.0
+
+
+class LogSettings(SettingsGroup, frozen=True):
+    """Settings of logging."""
+
+    level: Annotated[Level, "minimum level"] = "info"
+    format: Annotated[Format, "auto means console on a terminal, json elsewhere"] = "auto"

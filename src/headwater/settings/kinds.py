@@ -1,0 +1,169 @@
+"""One setting: its type, its place, how it is checked and how it is shown."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from headwater.core.durations import format_duration, to_timedelta
+from headwater.core.sql_sources import check_name, kind_of
+from headwater.errors import ConfigError, DeclarationError, InvalidInputError
+from headwater.settings.masking import mask, mask_address
+
+PREFIX = "HEADWATER_"
+
+_BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
+    ("0", "false", "no", "off"), False
+)
+
+
+def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
+    for name, location in sources.items():
+        check_name(name)
+        kind_of(name, location)
+    return sources
+
+
+def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
+    """Return prices as whole numbers of nano-USD per million tokens."""
+    for model, price in prices.items():
+        text = str(price)
+        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
+            raise InvalidInputError(
+                f"{price!r} for {model!r} is not a whole number of nano-USD per million "
+                f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
+            )
+    return {model: int(price) for model, price in prices.items()}
+
+
+# One dollar per token; the cost of nine million such tokens still fits into a record.
+_LONGEST_RATE = 15
+
+_SECONDS = Meta(gt=0)
+
+# Each setting is annotated with one of these types, or a plain one, and its description.
+Count = Annotated[int, Meta(ge=1)]
+Limit = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, _SECONDS]
+Text = Annotated[str, Meta(min_length=1)]
+Secret = Annotated[str, Meta(extra={"show": mask})]
+Url = Annotated[str, Meta(extra={"show": mask_address})]
+Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
+Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
+
+
+class SettingsGroup(msgspec.Struct, frozen=True):
+    """Settings whose secrets are masked wherever the group is printed, also in tracebacks."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(each.path, each.shown(each.of(self))) for each in walk(type(self))]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{path}={value!r}" for path, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+
+class Setting(NamedTuple):
+    """One setting: its path, type, constraints and description."""
+
+    path: str
+    kind: Any
+    meta: Meta
+    description: str
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable, or None for a table, which only the file can hold."""
+        if get_origin(self.kind) is dict:
+            return None
+        return PREFIX + self.path.replace(".", "_").upper()
+
+    @property
+    def allowed(self) -> str:
+        """A description of the allowed values."""
+        origin = get_origin(self.kind) or self.kind
+        if origin is Literal:
+            return "one of " + ", ".join(get_args(self.kind))
+        meta = self.meta
+        bounds = ((" above", meta.gt), (" from", meta.ge), (" to", meta.le))
+        limits = "".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+        if meta is _SECONDS:
+            limits += ", in seconds, or a duration such as '30s'"
+        name = _TYPE_NAMES[self.kind if origin is dict else origin]
+        return name + limits + (" that is not empty" if meta.min_length else "")
+
+    def of(self, group: SettingsGroup) -> Any:
+        """Return the value of this setting in the group that its path starts from."""
+        value: Any = group
+        for name in self.path.split("."):
+            value = getattr(value, name)
+        return value
+
+    def shown(self, value: Any) -> Any:
+        """Return a value for display: durations formatted, secrets masked."""
+        if isinstance(value, timedelta):
+            return format_duration(value // timedelta(milliseconds=1))
+        show = (self.meta.extra or {}).get("show")
+        return show(str(value)) if show else value
+
+    def check(self, value: object, where: str) -> Any:
+        """Return the value in the setting's type; raise ConfigError naming its place otherwise."""
+        try:
+            return self._convert(os.fspath(value) if isinstance(value, os.PathLike) else value)
+        except ValueError as error:
+            raise ConfigError(
+                f"{where}: {self.shown(value)!r} is not allowed; it must be {self.allowed}"
+            ) from error
+        except (InvalidInputError, DeclarationError) as error:
+            raise ConfigError(f"{where}: {error}") from error
+
+    def check_text(self, text: str, where: str) -> Any:
+        """Return the value of an environment variable in the setting's type."""
+        value: object = text
+        if self.kind is bool:
+            value = _BOOLEANS.get(text.lower(), text)
+        elif self.kind in (int, float):
+            with suppress(msgspec.ValidationError):
+                value = msgspec.convert(text, self.kind, strict=False)
+        return self.check(value, where)
+
+    def _convert(self, raw: Any) -> Any:
+        if self.kind is timedelta:
+            return to_timedelta(raw)
+        if self.meta is _SECONDS and isinstance(raw, str):
+            raw = to_timedelta(raw).total_seconds()
+        value = msgspec.convert(raw, Annotated[self.kind, self.meta])
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(value)
+        check = (self.meta.extra or {}).get("check")
+        return check(value) if check else value
+
+
+_TYPE_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    dict[str, str]: "a table of names and texts",
+    dict[str, int | str]: "a table of names and whole numbers",
+    timedelta: "a duration such as '500ms', '30s', '5m', '1.5h' or '1d'",
+}
+
+
+def walk(group: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
+    """Yield the settings of a group in order of declaration."""
+    for field in msgspec.structs.fields(group):
+        path = prefix + field.name
+        if get_origin(field.type) is Annotated:
+            kind, *meta, description = get_args(field.type)
+            yield Setting(path, kind, meta[0] if meta else Meta(), description)
+        else:
+            yield from walk(field.type, path + ".")
