@@ -87,7 +87,8 @@ class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A new version of a document, complete with its chunks for one generation.
 
     Without ``text``, the document is removed. ``cause`` is the id of the event whose handler wrote
-    it, or the verb.
+    it, or the verb. With ``version``, it is not a new version: it brings the generation up to that
+    version of the document, which has this text and metadata.
     """
 
     index: str
@@ -97,6 +98,7 @@ class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     chunks: Sequence[IndexedChunk] = ()
     cause: str = "index"
+    version: int | None = None
 
 
 class StoredDocument(msgspec.Struct, frozen=True):
@@ -223,7 +225,8 @@ class VectorIndex(Protocol):
         A document whose text, metadata and chunks are those that are stored is left as it is.
         A chunk with the id, position and metadata of a current one is kept. In other generations
         than that of the write, the document is outdated; in all, if that one is gone. A write to
-        an index that was dropped is discarded.
+        an index that was dropped is discarded, and so is one whose ``version`` is not the current
+        version of the document.
         """
 
     async def embeddings(
