@@ -32,8 +32,16 @@ async def latest(name: str) -> Response:
     return PlainTextResponse(name)
 
 
+async def remove(name: str) -> None:
+    assert name
+
+
 ROUTES = RouteTree(
-    [Route("GET", "/books/{name}/pages/{number}", page), Route("GET", "/books/{name}/new", latest)],
+    [
+        Route("GET", "/books/{name}/pages/{number}", page),
+        Route("GET", "/books/{name}/new", latest),
+        Route("DELETE", "/books/{name}", remove, status=204),
+    ],
     max_body=100,
 )
 
@@ -42,11 +50,11 @@ async def nothing() -> dict[str, Any]:
     return {"type": "http.request", "body": b""}
 
 
-async def call(path: str, query: bytes = b"") -> Response:
+async def call(path: str, query: bytes = b"", method: str = "GET") -> Response:
     found = ROUTES.find(path)
     assert found
     resource, parameters = found
-    return await resource.endpoints["GET"].respond({"query_string": query}, nothing, parameters)
+    return await resource.endpoints[method].respond({"query_string": query}, nothing, parameters)
 
 
 async def test_parameters_come_in_their_annotated_type() -> None:
@@ -80,7 +88,13 @@ async def test_a_function_may_return_any_response_of_starlette() -> None:
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
-@pytest.mark.parametrize("path", ["", "/", "/books", "/books/a", "/books//new", "/books/a/pages"])
+async def test_a_response_without_a_body_has_no_headers_of_a_body() -> None:
+    response = await call("/books/a", method="DELETE")
+    assert (response.status_code, response.body) == (204, b"")
+    assert {"content-type", "content-length"}.isdisjoint(response.headers)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/books", "/books//new", "/books/a/pages"])
 def test_a_path_between_routes_has_no_route(path: str) -> None:
     assert ROUTES.find(path) is None
 

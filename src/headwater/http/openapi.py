@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.http.problems import MEDIA_TYPE, Problem
 from headwater.http.request_parsing import Upload
+from headwater.http.responses import NO_CONTENT
 from headwater.http.routes import Parameter, Route, RouteSignature, signature_of
 
 _Schemas = dict[Any, dict[str, Any]]
@@ -64,8 +65,6 @@ def _response_type(route: Route, signature: RouteSignature) -> Any:
 
 def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     signature = signature_of(route)
-    response_type = _response_type(route, signature)
-    media_type = "text/plain" if response_type is str else "application/json"
     operation: dict[str, Any] = {
         "operationId": route.function.__name__,
         "summary": (inspect.getdoc(route.function) or "").partition("\n")[0],
@@ -74,10 +73,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
             *(_parameter(parameter, "query", schemas) for parameter in signature.query),
         ],
         "responses": {
-            str(route.status): {
-                "description": "Success",
-                "content": {media_type: {"schema": schemas[response_type]}},
-            },
+            str(route.status): {"description": "Success"} | _content(route, signature, schemas),
             "default": {
                 "description": "A problem",
                 "content": {MEDIA_TYPE: {"schema": schemas[Problem]}},
@@ -91,6 +87,15 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.public:
         operation["security"] = []
     return operation
+
+
+def _content(route: Route, signature: RouteSignature, schemas: _Schemas) -> dict[str, Any]:
+    """Return the content of a successful response."""
+    if route.status == NO_CONTENT:
+        return {}
+    response_type = _response_type(route, signature)
+    media_type = "text/plain" if response_type is str else "application/json"
+    return {"content": {media_type: {"schema": schemas[response_type]}}}
 
 
 def _parameter(parameter: Parameter, place: str, schemas: _Schemas) -> dict[str, Any]:

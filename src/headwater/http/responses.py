@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
+NO_CONTENT = 204
+
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -21,5 +23,7 @@ class ApiResponse(Response):
             (b"content-length", b"%d" % len(self.body)),
             *_HEADERS,
         ]
+        if self.status_code == NO_CONTENT:
+            del self.raw_headers[:2]  # they describe a body
         if headers:
             self.raw_headers += [(name.encode(), text.encode()) for name, text in headers.items()]

@@ -22,7 +22,7 @@ from headwater.http.request_parsing import (
     read_upload,
     unquote_segment,
 )
-from headwater.http.responses import ApiResponse
+from headwater.http.responses import NO_CONTENT, ApiResponse
 
 JSON_TYPES = ("application/json",)
 
@@ -36,10 +36,11 @@ class Route(msgspec.Struct, frozen=True):
 
     A parameter of the function that the path names is taken from the path. ``body`` is the body,
     decoded into its Struct or, as an ``Upload``, undecoded. All others are taken from the query.
-    The function returns a Struct, or a ``Response`` to set more than the body.
+    The function returns a Struct, a ``Response`` to set more than the body, or None with the
+    status 204.
     """
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     function: Callable[..., Awaitable[Any]]
     status: int = 200
@@ -128,7 +129,8 @@ class Endpoint:
         if self._returns_response:
             response: Response = result
             return response
-        return ApiResponse(_encode(result), self._status)
+        body = b"" if self._status == NO_CONTENT else _encode(result)
+        return ApiResponse(body, self._status)
 
     def _query_arguments(self, pairs: list[tuple[str, str]]) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
