@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headwater.declarations.feature_decorators import feature as feature
     from headwater.declarations.feature_handles import Feature as Feature
     from headwater.declarations.graph import Graph as Graph
+    from headwater.declarations.indexes import Document as Document
+    from headwater.declarations.indexes import Index as Index
     from headwater.engine.worker import Worker as Worker
     from headwater.errors import FreshnessSLAError as FreshnessSLAError
     from headwater.errors import HeadwaterError as HeadwaterError
@@ -61,6 +63,7 @@ _PUBLIC = {
     "declarations.feature_decorators": ("feature",),
     "declarations.feature_handles": ("Feature",),
     "declarations.graph": ("Graph",),
+    "declarations.indexes": ("Document", "Index"),
     "engine.worker": ("Worker",),
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "features.reader": ("FeatureRow",),

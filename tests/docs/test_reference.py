@@ -19,6 +19,7 @@ from headwater import (
     Context,
     ContextItem,
     FeatureStore,
+    Index,
     ServiceEvent,
     context,
     feature,
@@ -129,11 +130,13 @@ def test_every_option_of_a_feature_is_listed() -> None:
     assert sorted(_first_words("declarations.md", "Options")) == sorted(options)
 
 
-@pytest.mark.parametrize("decorator", [context, retriever])
-def test_every_option_of_a_context_and_a_retriever_is_listed(decorator: Any) -> None:
-    parameters = inspect.getfullargspec(decorator)
-    options = parameters.args + parameters.kwonlyargs
-    section = f"Options of a {decorator.__name__}"
+@pytest.mark.parametrize("decorator", [context, retriever, Index])
+def test_every_option_of_a_context_a_retriever_and_an_index_is_listed(decorator: Any) -> None:
+    parameters = inspect.signature(decorator).parameters.values()
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    options = [p.name for p in parameters if p.kind not in variable]
+    article = "an" if decorator is Index else "a"
+    section = f"Options of {article} {decorator.__name__}"
     assert sorted(_first_words("declarations.md", section)) == sorted(options)
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 import msgspec
 
-from headwater.errors.hints import Location
+from headwater.core.durations import Duration, to_timedelta
+from headwater.core.values import LONGEST_NAME
+from headwater.declarations.checks import calling_frame, location_of_frame
+from headwater.declarations.runtime import HasRuntime, runtime_of
+from headwater.errors import DeclarationError, InvalidInputError
+from headwater.errors.hints import Location, nearest
+
+if TYPE_CHECKING:
+    from headwater.declarations.entity_decorator import Declares
 
 EmbedFunction = Callable[[list[str]], Any]
 """A function that returns one vector for each text, or an awaitable of these."""
 
+MAX_DIMENSIONS = 16_000
+MAX_CHUNK_TOKENS = 8_192
 _KEEP = timedelta(days=30)
+_OPTIONS = ("embedder", "model", "dimensions", "chunk_tokens", "overlap", "keep_versions")
 
 
 class IndexDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,3 +42,142 @@ class IndexDef(msgspec.Struct, frozen=True, kw_only=True):
     chunk_tokens: int = 400
     overlap: int = 40
     keep_versions: timedelta = _KEEP
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A text to index, under an id that is unique in its index.
+
+    >>> Document("returns", "Returns are free for 30 days.", {"lang": "en"}).id
+    'returns'
+    """
+
+    id: str | int
+    text: str
+    metadata: Mapping[str, Any] = {}
+
+
+class Index:
+    """A declared index: documents that are searched by meaning and by words.
+
+    ``embedder`` turns texts into vectors: a provider (``"openai"``, ``"cohere"``, ``"local"``, …),
+    a provider and its model (``"openai/text-embedding-3-small"``), or a function that takes a list
+    of texts and returns a list of vectors, sync or async, with ``dimensions`` numbers each. Without
+    one, the provider of the settings is used. Documents are split into chunks of at most
+    ``chunk_tokens`` tokens, of which ``overlap`` are repeated from the chunk before. Chunks that
+    were replaced stay searchable with ``as_of`` for ``keep_versions``.
+
+    >>> handbook = Index(store, "handbook", chunk_tokens=200, overlap=20)
+    >>> handbook
+    <Index 'handbook'>
+    """
+
+    def __init__(
+        self,
+        store: HasRuntime[Declares],
+        name: str,
+        *,
+        embedder: str | EmbedFunction | None = None,
+        model: str | None = None,
+        dimensions: int | None = None,
+        chunk_tokens: int = 400,
+        overlap: int = 40,
+        keep_versions: Duration = _KEEP,
+        **unknown: Never,
+    ) -> None:
+        location = location_of_frame(calling_frame())
+        checks = _Checks(name, location)
+        checks.check_name()
+        for option in unknown:
+            raise checks.error(f"unknown option {option!r}; {nearest(option, _OPTIONS)}")
+        checks.check_embedder(embedder, model, dimensions)
+        checks.check_number("chunk_tokens", chunk_tokens, 1, MAX_CHUNK_TOKENS)
+        checks.check_number("overlap", overlap, 0, MAX_CHUNK_TOKENS)
+        if overlap * 2 > chunk_tokens:
+            raise checks.error(
+                f"overlap is {overlap}, more than half of chunk_tokens={chunk_tokens}, so that "
+                "chunks would mostly repeat each other; lower it"
+            )
+        self.name = name
+        runtime_of(store).registry.add_index(
+            IndexDef(
+                name=name,
+                location=location,
+                embedder=embedder,
+                model=model,
+                dimensions=dimensions,
+                chunk_tokens=chunk_tokens,
+                overlap=overlap,
+                keep_versions=checks.span(keep_versions),
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<Index {self.name!r}>"
+
+
+IndexRef: TypeAlias = str | Index
+"""An index, by its name or its declaration."""
+
+
+def index_name(index: IndexRef) -> str:
+    """Return the name of an index."""
+    if isinstance(index, Index):
+        return index.name
+    if isinstance(index, str):
+        return index
+    raise InvalidInputError(f"an index is named by a text or its declaration, not {index!r}")
+
+
+class _Checks:
+    """The checks of an index that is being declared."""
+
+    def __init__(self, name: str, location: Location) -> None:
+        self._name = name
+        self._location = location
+
+    def error(self, problem: str) -> DeclarationError:
+        return DeclarationError(f"Index {self._name!r}: {problem}", self._location)
+
+    def check_name(self) -> None:
+        name = self._name
+        if not isinstance(name, str):
+            raise DeclarationError(
+                f"an index is named by a text, as in Index(store, 'docs'), not by {name!r}",
+                self._location,
+            )
+        is_word = name.replace("-", "_").isidentifier() and name[0].isalpha()
+        if not is_word or len(name) > LONGEST_NAME:
+            raise self.error(
+                "the name of an index consists of letters, digits, '_' and '-', begins with a "
+                f"letter and has at most {LONGEST_NAME} characters"
+            )
+
+    def check_embedder(
+        self, embedder: str | EmbedFunction | None, model: str | None, dimensions: int | None
+    ) -> None:
+        """Refuse an embedder that is not complete; whether a provider is known shows its use."""
+        if dimensions is not None:
+            self.check_number("dimensions", dimensions, 1, MAX_DIMENSIONS)
+        for option, text in (("embedder", embedder), ("model", model)):
+            if text is not None and not callable(text) and not (isinstance(text, str) and text):
+                raise self.error(f"{option} must be a text that is not empty, not {text!r}")
+        if callable(embedder) and dimensions is None:
+            raise self.error(
+                "a function as embedder needs dimensions=: how many numbers its vectors have"
+            )
+        if isinstance(embedder, str) and "/" in embedder and model is not None:
+            raise self.error(
+                f"embedder={embedder!r} names a model, and model={model!r} another; drop one"
+            )
+
+    def check_number(self, option: str, value: object, least: int, most: int) -> None:
+        if type(value) is not int or not least <= value <= most:
+            raise self.error(
+                f"{option} must be a whole number from {least} to {most}, not {value!r}"
+            )
+
+    def span(self, keep_versions: Duration) -> timedelta:
+        try:
+            return to_timedelta(keep_versions)
+        except InvalidInputError as error:
+            raise self.error(f"keep_versions: {error}") from error

@@ -26,6 +26,7 @@ class Registry:
         self.retrievers: dict[str, RetrieverDef] = {}
         self.contexts: dict[str, ContextDef] = {}
         self.indexes: dict[str, IndexDef] = {}
+        self._implied_indexes: dict[str, IndexDef] = {}
         self.sources: dict[str, str] = {}
         self.triggers: dict[str, tuple[FeatureDef, ...]] = {}
         self.touches: dict[str, frozenset[str]] = {}
@@ -58,12 +59,21 @@ class Registry:
         self._check_unique("index", index.name, index.location, self.indexes)
         self.indexes[index.name] = index
 
+    def imply_index(self, name: str, location: Location) -> None:
+        """Declare an index with defaults, unless or until it is declared itself."""
+        self._implied_indexes.setdefault(name, IndexDef(name=name, location=location))
+
+    def all_indexes(self) -> dict[str, IndexDef]:
+        """Return the indexes by name: the declared ones, and those that retrievers imply."""
+        return self._implied_indexes | self.indexes
+
     def index(self, name: str) -> IndexDef:
         """Return the index; raise UnknownNameError if there is none."""
+        indexes = self.all_indexes()
         try:
-            return self.indexes[name]
+            return indexes[name]
         except KeyError:
-            raise UnknownNameError("index", name, self.indexes) from None
+            raise UnknownNameError("index", name, indexes) from None
 
     def context(self, name: str) -> ContextDef:
         """Return the context; raise UnknownNameError if there is none."""

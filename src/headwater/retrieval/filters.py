@@ -1,0 +1,186 @@
+"""Filters of a search: from the form that users write to conditions, and their exact meaning."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from operator import ge, gt, le, lt
+from typing import Any
+
+from headwater.errors import InvalidInputError
+from headwater.errors.hints import nearest
+from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
+from headwater.ports.vectors import Scalar
+
+_COMBINING = ("$and", "$or", "$not")
+_ORDERING: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
+_OPERATORS = ("$eq", "$ne", "$in", "$nin", *(f"${name}" for name in _ORDERING), "$not")
+_MAX_DEPTH = 16
+_MAX_VALUES = 1_000
+_LARGEST = 2**63
+
+
+def parse_filters(filters: Mapping[str, Any] | None) -> Filter | None:
+    """Return the condition that a filter describes; None if it describes none.
+
+    >>> parse_filters({"lang": "en", "year": {"$gte": 2020}})
+    AllOf(conditions=[Compare(...'lang'...), Compare(...'year'...)])
+    """
+    if filters is None or (isinstance(filters, Mapping) and not filters):
+        return None
+    return _parse_all(filters, "filters", 0)
+
+
+def _parse_all(filters: object, where: str, depth: int) -> Filter:
+    """Return the condition of a mapping: all of its entries hold."""
+    if not isinstance(filters, Mapping):
+        raise InvalidInputError(
+            f"{where} must be a mapping such as {{'lang': 'en'}}, not {reprlib.repr(filters)}"
+        )
+    if depth > _MAX_DEPTH:
+        raise InvalidInputError(f"filters are nested more than {_MAX_DEPTH} levels deep")
+    return _all([_parse_entry(key, value, depth) for key, value in filters.items()])
+
+
+def _parse_entry(key: object, value: object, depth: int) -> Filter:
+    if not isinstance(key, str):
+        raise InvalidInputError(
+            f"the name of a field of the metadata is a text, not {reprlib.repr(key)}"
+        )
+    if key == "$not":
+        return Not(_parse_all(value, key, depth + 1))
+    if key in _COMBINING:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise InvalidInputError(
+                f"{key} takes a list of filters such as [{{'lang': 'en'}}, {{'lang': 'de'}}], not "
+                f"{reprlib.repr(value)}"
+            )
+        conditions = [_parse_all(each, f"an element of {key}", depth + 1) for each in value]
+        return _all(conditions) if key == "$and" else AnyOf(conditions)
+    if key.startswith("$"):
+        hint = nearest(key, _COMBINING)
+        raise InvalidInputError(
+            f"unknown operator {key!r} in filters; {hint} Write operators such as '$gte' inside "
+            "of a field, as in {'year': {'$gte': 2020}}"
+        )
+    _check_text(key, key)
+    if isinstance(value, Mapping):
+        return _all([_parse_operator(key, name, each, depth) for name, each in value.items()])
+    return Compare(key, "eq", _scalar(key, value))
+
+
+def _parse_operator(field: str, name: object, value: object, depth: int) -> Filter:
+    if name not in _OPERATORS:
+        raise InvalidInputError(
+            f"unknown operator {name!r} in the filter of {field!r}; "
+            f"{nearest(str(name), _OPERATORS)}"
+        )
+    if name == "$not":
+        if not isinstance(value, Mapping) or depth >= _MAX_DEPTH:
+            raise InvalidInputError(
+                f"$not in the filter of {field!r} takes operators such as {{'$gte': 2020}}, not "
+                f"{reprlib.repr(value)}"
+            )
+        return Not(_all([_parse_operator(field, *each, depth + 1) for each in value.items()]))
+    if name in ("$in", "$nin"):
+        among = Compare(field, "in", _scalars(field, str(name), value))
+        return among if name == "$in" else Not(among)
+    scalar = _scalar(field, value)
+    if name in ("$eq", "$ne"):
+        equal = Compare(field, "eq", scalar)
+        return equal if name == "$eq" else Not(equal)
+    if scalar is None or isinstance(scalar, bool):
+        raise InvalidInputError(
+            f"{name} in the filter of {field!r} compares with a number or a text, not {scalar!r}"
+        )
+    return Compare(field, name[1:], scalar)  # type: ignore[arg-type]  # one of _ORDERING
+
+
+def _all(conditions: Sequence[Filter]) -> Filter:
+    return conditions[0] if len(conditions) == 1 else AllOf(conditions)
+
+
+def _scalars(field: str, operator: str, values: object) -> list[Scalar]:
+    if not isinstance(values, Sequence | set | frozenset) or isinstance(values, str | bytes):
+        raise InvalidInputError(
+            f"{operator} in the filter of {field!r} takes a list of values, not "
+            f"{reprlib.repr(values)}"
+        )
+    if len(values) > _MAX_VALUES:
+        raise InvalidInputError(
+            f"{operator} in the filter of {field!r} has {len(values)} values, more than the "
+            f"maximum of {_MAX_VALUES}"
+        )
+    return [_scalar(field, value) for value in values]
+
+
+def _scalar(field: str, value: object) -> Scalar:
+    """Return a value that a field can be compared with."""
+    if value is None or isinstance(value, bool):
+        return value
+    if type(value) is str:
+        _check_text(field, value)
+        return value
+    if type(value) is int and -_LARGEST <= value < _LARGEST:
+        return value
+    if type(value) is float and math.isfinite(value):
+        return value
+    remedy = "write a text, a number, true, false or None"
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+        remedy = "write {'$in': [...]} for one of several values"
+    raise InvalidInputError(
+        f"the filter of {field!r} cannot compare with {reprlib.repr(value)}; {remedy}"
+    )
+
+
+def _check_text(field: str, text: str) -> None:
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the filter of {field!r} has a lone surrogate, which no document has; remove it"
+        ) from error
+    if b"\0" in encoded:
+        raise InvalidInputError(
+            f"the filter of {field!r} has a NUL character, which no document has; remove it"
+        )
+
+
+def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:
+    """Return whether the metadata of a chunk meets a condition.
+
+    Vector stores evaluate conditions in their own language, with this meaning.
+
+    >>> matches(parse_filters({"year": {"$gte": 2020}}), {"year": 2024})
+    True
+    """
+    if isinstance(condition, Compare):
+        return condition.field in metadata and _holds(condition, metadata[condition.field])
+    if isinstance(condition, AllOf):
+        return all(matches(each, metadata) for each in condition.conditions)
+    if isinstance(condition, AnyOf):
+        return any(matches(each, metadata) for each in condition.conditions)
+    return not matches(condition.condition, metadata)
+
+
+def _holds(condition: Compare, value: object) -> bool:
+    wanted: Any = condition.value
+    if condition.operator in _ORDERING:
+        number = _is_number(value) and _is_number(wanted)
+        text = isinstance(value, str) and isinstance(wanted, str)
+        return (number or text) and _ORDERING[condition.operator](value, wanted)
+    among = [wanted] if condition.operator == "eq" else wanted
+    values = value if isinstance(value, list) else [value]
+    return any(_is_equal(each, one) for each in values for one in among)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_equal(value: object, wanted: Scalar) -> bool:
+    if isinstance(value, list | dict):
+        return False
+    # True equals 1 in Python, and only there.
+    return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
