@@ -164,6 +164,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "context-failed": 500,
         "damaged-record": 500,
         "not-signed": 500,
+        "embedding-failed": 502,
         "backlog": 503,
         "not-recorded": 503,
         "backend": 503,

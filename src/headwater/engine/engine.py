@@ -22,6 +22,7 @@ from headwater.features.refresh import Refresh
 from headwater.features.services import Services
 from headwater.features.user_calls import ContextCalls, FeatureCalls
 from headwater.ports import Backends
+from headwater.retrieval.embeddings import Embedders
 from headwater.retrieval.retrievers import Retrievers
 from headwater.settings.schema import Settings
 
@@ -34,6 +35,7 @@ class Engine(Services, frozen=True):
     reader: Reader
     handlers: EventHandlers
     refresh: Refresh
+    embedders: Embedders
     retrievers: Retrievers
     assembler: Assembler
     recorded: RecordedContexts
@@ -42,6 +44,7 @@ class Engine(Services, frozen=True):
     async def close(self) -> None:
         """Close the threads and the backends."""
         self.offload.close()
+        await self.embedders.close()
         await self.backends.lifecycle.close()
 
 
@@ -76,6 +79,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         reader=reader,
         handlers=EventHandlers(services),
         refresh=Refresh(services),
+        embedders=Embedders(settings, offload, backends.cache, clock),
         retrievers=Retrievers(services),
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),

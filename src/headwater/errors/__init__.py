@@ -39,6 +39,7 @@ HeadwaterError
 │   └── RetrieverTimeoutError   … it timed out
 ├── ContextFailedError          context function failed
 │   └── ContextTimeoutError     … it timed out
+├── EmbeddingError              texts could not be turned into vectors
 ├── FreshnessSLAError           context does not meet its freshness requirement
 ├── RecordingError              required record could not be stored
 ├── TokenBudgetError            required items exceed the token budget
@@ -71,6 +72,7 @@ from headwater.errors.declarations import UnknownReferenceError as UnknownRefere
 from headwater.errors.declarations import UnknownSettingError as UnknownSettingError
 from headwater.errors.functions import ContextFailedError as ContextFailedError
 from headwater.errors.functions import ContextTimeoutError as ContextTimeoutError
+from headwater.errors.functions import EmbeddingError as EmbeddingError
 from headwater.errors.functions import FeatureFailedError as FeatureFailedError
 from headwater.errors.functions import FreshnessSLAError as FreshnessSLAError
 from headwater.errors.functions import FunctionRaisedError as FunctionRaisedError

@@ -130,3 +130,12 @@ class TokenBudgetError(HeadwaterError):
         tokens = ", ".join(shown[:8]) + (", …" if len(shown) > 8 else "")
         problem = f"the required items need max_tokens={needed}, but it is {available} ({tokens})"
         super().__init__(f"{problem}; raise it, require less, or mark an item truncate=True")
+
+
+class EmbeddingError(HeadwaterError):
+    """Texts that an embedder could not turn into vectors; ``status`` is that of its HTTP answer."""
+
+    def __init__(self, embedder: str, problem: str, remedy: str, status: int | None = None) -> None:
+        self.embedder = embedder
+        self.status = status
+        super().__init__(f"embedding with {embedder} failed: {problem}; {remedy}")

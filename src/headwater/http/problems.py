@@ -100,6 +100,13 @@ RULES: dict[type[BaseException], Rule] = {
         500, "damaged-record", "Record is damaged", ("context_id", "part")
     ),
     errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
+    errors.EmbeddingError: Rule(
+        502,
+        "embedding-failed",
+        "Embedding failed",
+        ("embedder",),
+        "embedding with {0.embedder} failed" + _SEE_LOG,
+    ),
     request_errors.TooManyConnectionsError: Rule(
         _UNAVAILABLE, "too-many-connections", "Too many connections"
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -133,6 +133,17 @@ class ContextSettings(SettingsGroup, frozen=True):
     """Settings of context assembly."""
 
     timeout: Annotated[Seconds, "timeout of context and retriever functions, in seconds"] = 30.0
+
+
+class EmbeddingSettings(SettingsGroup, frozen=True):
+    """Settings of embeddings."""
+
+    provider: Annotated[
+        Literal["auto", "local", "lexical", "openai", "azure", "cohere", "voyage"],
+        "embeddings of indexes that declare none; auto means local if its files are installed, "
+        "lexical otherwise",
+    ] = "auto"
+    timeout: Annotated[Seconds, "timeout of one call, in seconds"] = 20.0
 
 
 class LogSettings(SettingsGroup, frozen=True):

@@ -15,6 +15,7 @@ from msgspec import Meta, field
 from headwater.errors import ConfigError, UnknownSettingError
 from headwater.settings.groups import (
     ContextSettings,
+    EmbeddingSettings,
     HttpSettings,
     IngestSettings,
     LogSettings,
@@ -52,6 +53,7 @@ class Settings(SettingsGroup, frozen=True):
     ] = "optional"
     context: ContextSettings = ContextSettings()
     record: RecordSettings = RecordSettings()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
     worker: WorkerSettings = WorkerSettings()

@@ -1,0 +1,32 @@
+"""The interface of all embedders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from headwater.ports import Embedding
+
+TextKind = Literal["document", "query"]
+"""What a text is for: some models embed a question differently from the texts that answer it."""
+
+
+class Embedder(Protocol):
+    """A model that turns texts into vectors.
+
+    The embeddings of one embedder are comparable with each other, and with those of any other
+    embedder of the same name and number of dimensions.
+    """
+
+    @property
+    def name(self) -> str:
+        """The provider and the model, for example ``openai/text-embedding-3-small``."""
+
+    @property
+    def dimensions(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
+        """Return a vector of unit length for each text, in the order of the texts.
+
+        Raise EmbeddingError if any text has none.
+        """

@@ -1,0 +1,1 @@
+"""Embedders: models, providers and functions that turn texts into vectors."""
