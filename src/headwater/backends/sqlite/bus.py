@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
+from headwater.backends.sqlite.document_writes import write_documents
 from headwater.backends.sqlite.event_reader import (
     Page,
     PageRequest,
@@ -193,6 +194,8 @@ class SqliteBus:
             bulk.insert(db, HISTORY, history)
             bulk.insert(db, _DEAD_LETTERS, dead)
             bulk.insert(db, _EVENTS, follow_ups)
+            if outcome.documents:
+                write_documents(db, outcome.documents, now)
 
         def prefetch(db: sqlite3.Connection) -> None:
             # In the writer thread, in parallel with handlers, while the pages are cached.

@@ -22,7 +22,7 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20
@@ -96,6 +96,7 @@ class Home:
         self.segments = path / "segments"
         self.workers = path / "workers"
         self.scratch = path / "scratch"
+        self.vectors = path / "vectors"
         self._lock_file = path / "write.lock"
         self._pid = os.getpid()
         self._local = threading.local()
@@ -106,7 +107,8 @@ class Home:
     def open(self) -> None:
         """Create the folder and the tables if needed; refuse tables of another version."""
         try:
-            for folder in (self.path, self.segments, self.workers, self.scratch):
+            folders = (self.segments, self.workers, self.scratch, self.vectors)
+            for folder in (self.path, *folders):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for file in (self._lock_file, self.database):  # the WAL gets the database's mode
                 file.touch(mode=0o600)

@@ -166,3 +166,107 @@ BEGIN
     SELECT key, created_at, context_id FROM waiting_keys ORDER BY key, created_at, context_id;
     DELETE FROM waiting_keys;
 END;
+
+-- Indexes of documents. The row of an index stays when it is dropped, so that neither its times nor
+-- the numbers of its generations repeat; its contents get a row without a name, to be removed.
+CREATE TABLE indexes (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    name            TEXT UNIQUE,
+    changed_at      INTEGER NOT NULL,
+    last_generation INTEGER NOT NULL
+);
+
+-- `changed_at` is the time of the last change of a generation's chunks, `last_seq` the number of
+-- the last chunk. Chunks that were replaced until `pruned_before` are removed, or about to be.
+CREATE TABLE generations (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    index_id      INTEGER NOT NULL,
+    number        INTEGER NOT NULL,
+    spec          BLOB NOT NULL,
+    state         TEXT NOT NULL,
+    created_at    INTEGER NOT NULL,
+    activated_at  INTEGER,
+    retired_at    INTEGER,
+    changed_at    INTEGER NOT NULL,
+    pruned_before INTEGER NOT NULL DEFAULT 0,
+    last_seq      INTEGER NOT NULL DEFAULT 0,
+    documents     INTEGER NOT NULL DEFAULT 0,
+    chunks        INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (index_id, number)
+);
+
+-- The current version of each document. A removed one has no text; its row is kept for a time, so
+-- that the number of its next version is a later one.
+CREATE TABLE documents (
+    id          INTEGER PRIMARY KEY,
+    index_id    INTEGER NOT NULL,
+    document    TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    metadata_id INTEGER NOT NULL,
+    indexed_at  INTEGER NOT NULL,
+    cause       TEXT NOT NULL,
+    text        TEXT,
+    UNIQUE (index_id, document)
+);
+
+-- The documents that a generation in use has not, or not in the current version.
+CREATE TABLE outdated_documents (
+    generation_id INTEGER NOT NULL,
+    document      TEXT NOT NULL,
+    is_missing    INTEGER NOT NULL,
+    PRIMARY KEY (generation_id, document)
+) WITHOUT ROWID;
+
+-- The metadata of the versions of a document, as JSON, once for all chunks that have it.
+CREATE TABLE document_metadata (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    metadata BLOB NOT NULL
+);
+
+-- The same, field by field, for filters. The columns without a type keep numbers as they are.
+CREATE TABLE metadata_values (
+    index_id    INTEGER NOT NULL,
+    field       TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    value       NOT NULL,
+    metadata_id INTEGER NOT NULL,
+    is_element  INTEGER NOT NULL,
+    PRIMARY KEY (index_id, field, kind, value, metadata_id, is_element)
+) WITHOUT ROWID;
+
+-- The chunks of all generations: `id` is the generation's id << 32 | seq, with seq 1, 2, 3… in each
+-- generation. Only small columns, because every process reads those of a generation it searches.
+CREATE TABLE chunks (
+    id          INTEGER PRIMARY KEY,
+    valid_from  INTEGER NOT NULL,
+    valid_to    INTEGER,
+    length      INTEGER NOT NULL,
+    metadata_id INTEGER NOT NULL,
+    document_id INTEGER NOT NULL
+);
+CREATE INDEX chunks_by_document ON chunks (document_id, valid_to);
+CREATE INDEX chunks_by_end ON chunks (id >> 32, valid_to) WHERE valid_to IS NOT NULL;
+
+CREATE TABLE chunk_contents (
+    id           INTEGER PRIMARY KEY,
+    chunk_id     TEXT NOT NULL,
+    position     INTEGER NOT NULL,
+    version      INTEGER NOT NULL,
+    indexed_at   INTEGER NOT NULL,
+    content_hash TEXT NOT NULL,
+    text         TEXT NOT NULL,
+    terms        TEXT NOT NULL
+);
+CREATE INDEX chunk_contents_by_hash ON chunk_contents (content_hash);
+
+CREATE TABLE chunk_embeddings (
+    id        INTEGER PRIMARY KEY,
+    embedding BLOB NOT NULL
+);
+
+-- The terms of the chunks, each with its generation in front (see terms.py). FTS5 keeps the
+-- positions alone; the scores are computed from these for any time, which its own cannot be.
+CREATE VIRTUAL TABLE chunk_terms USING fts5(
+    terms, content = '', columnsize = 0, tokenize = "ascii tokenchars '._'"
+);
+CREATE VIRTUAL TABLE chunk_term_positions USING fts5vocab('chunk_terms', 'instance');

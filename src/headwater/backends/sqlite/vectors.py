@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from headwater.backends.sqlite import index_generations as generations
+from headwater.backends.sqlite.document_writes import write_documents
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.core.clock import Clock
+from headwater.core.clock import Clock, from_micros
 from headwater.ports import (
     DocumentWrite,
     Embedding,
@@ -18,6 +23,39 @@ from headwater.ports import (
     VectorQuery,
 )
 
+if TYPE_CHECKING:
+    from headwater.backends.sqlite.vector_search import VectorSearch
+
+_VERSION = """
+SELECT number, spec, generations.changed_at FROM indexes JOIN generations ON index_id = indexes.id
+WHERE name = ? AND state = 'active'
+"""
+_EMBEDDINGS = """
+SELECT content_hash, embedding
+FROM indexes CROSS JOIN generations ON index_id = indexes.id
+CROSS JOIN json_each(?) CROSS JOIN chunk_contents ON content_hash = json_each.value
+    AND chunk_contents.id BETWEEN generations.id << 32 AND (generations.id + 1 << 32) - 1
+CROSS JOIN chunk_embeddings ON chunk_embeddings.id = chunk_contents.id
+WHERE name = ? AND number = ? GROUP BY content_hash
+"""
+_STORED = "documents.document, text, metadata, version, indexed_at"
+_DOCUMENT = f"""
+SELECT {_STORED} FROM indexes JOIN documents ON index_id = indexes.id
+JOIN document_metadata ON document_metadata.id = metadata_id
+WHERE name = ? AND document = ? AND text IS NOT NULL
+"""
+_OUTDATED = f"""
+SELECT {_STORED} FROM indexes
+JOIN generations ON generations.index_id = indexes.id
+JOIN outdated_documents ON generation_id = generations.id
+JOIN documents
+    ON documents.index_id = indexes.id AND documents.document = outdated_documents.document
+JOIN document_metadata ON document_metadata.id = metadata_id
+WHERE name = ? AND number = ? AND outdated_documents.document > ?
+ORDER BY outdated_documents.document LIMIT ?
+"""
+_decode_spec = msgspec.json.Decoder(IndexSpec).decode
+
 
 class SqliteVectorIndex:
     """Documents, chunks and embeddings in the database of a home."""
@@ -26,43 +64,88 @@ class SqliteVectorIndex:
         self._home = home
         self._writer = writer
         self._clock = clock
+        self._loaded: VectorSearch | None = None
 
     async def version(self, index: str) -> IndexVersion | None:
-        raise NotImplementedError
+        for number, spec, changed_at in self._home.read(_VERSION, (index,)):
+            return IndexVersion(index, number, _decode_spec(spec), changed_at)
+        return None
 
     async def generations(self, index: str | None = None) -> list[Generation]:
-        raise NotImplementedError
+        if index is None:
+            rows = self._home.read(generations.OF_ALL)
+        else:
+            rows = self._home.read(generations.OF_INDEX, (index,))
+        return [generations.to_generation(row) for row in rows]
 
     async def create(self, index: str, spec: IndexSpec) -> Generation:
-        raise NotImplementedError
+        with_spec = (index, generations.spec_key(spec))
+        while not (found := self._home.read(generations.WITH_SPEC, with_spec)):
+            await self._writer.run(
+                lambda db: generations.create(db, index, spec, self._clock.micros())
+            )
+        return next(each for each in await self.generations(index) if each.number == found[0][0])
 
     async def activate(self, index: str, generation: int) -> int:
-        raise NotImplementedError
+        now = self._clock.micros()
+        return await self._writer.run(lambda db: generations.activate(db, index, generation, now))
 
     async def write(self, writes: Sequence[DocumentWrite]) -> None:
-        raise NotImplementedError
+        now = self._clock.micros()
+        await self._writer.run(lambda db: write_documents(db, writes, now))
 
     async def embeddings(
         self, index: str, generation: int, content_hashes: Collection[str]
     ) -> dict[str, Embedding]:
-        raise NotImplementedError
+        wanted = msgspec.json.encode(list(content_hashes)).decode()
+        return dict(self._home.read(_EMBEDDINGS, (wanted, index, generation)))
 
     async def document(self, index: str, document: str) -> StoredDocument | None:
-        raise NotImplementedError
+        rows = self._home.read(_DOCUMENT, (index, document))
+        return _stored(rows[0]) if rows else None
 
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int
     ) -> list[StoredDocument]:
-        raise NotImplementedError
+        return [
+            _stored(row) for row in self._home.read(_OUTDATED, (index, generation, after, limit))
+        ]
 
     async def nearest(self, query: VectorQuery) -> Hits:
-        raise NotImplementedError
+        return await self._search.nearest(query)
 
     async def matching(self, query: VectorQuery) -> Hits:
-        raise NotImplementedError
+        return await self._search.matching(query)
+
+    @property
+    def _search(self) -> VectorSearch:
+        if self._loaded is None:
+            from headwater.backends.sqlite.vector_search import VectorSearch  # noqa: PLC0415 - loads NumPy
+
+            self._loaded = VectorSearch(self._home)
+        return self._loaded
 
     async def drop(self, index: str) -> int:
-        raise NotImplementedError
+        now = self._clock.micros()
+        documents = await self._writer.run(lambda db: generations.drop(db, index, now))
+        while await self._writer.run(generations.remove_dropped):
+            pass
+        return documents
 
     async def prune(self, index: str, before: int) -> int:
-        raise NotImplementedError
+        while await self._writer.run(generations.remove_dropped):
+            pass
+        pruned, has_more = 0, True
+        while has_more:
+            removed, has_more = await self._writer.run(
+                lambda db: generations.prune(db, index, before)
+            )
+            pruned += removed
+        return pruned
+
+
+def _stored(row: tuple[Any, ...]) -> StoredDocument:
+    document, text, metadata, version, indexed_at = row
+    return StoredDocument(
+        document, text, msgspec.json.decode(metadata), version, from_micros(indexed_at)
+    )
