@@ -120,6 +120,7 @@ def test_the_public_names_are_these() -> None:
     assert dir(headwater) == [
         "AuditReport",
         "Chunk",
+        "ChunkLineage",
         "ConsumerGroup",
         "ConsumerLag",
         "Context",

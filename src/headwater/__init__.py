@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headwater.ports import PublishResult as PublishResult
     from headwater.ports import RecordSummary as RecordSummary
     from headwater.records.diff import ContextDiff as ContextDiff
+    from headwater.records.lineage import ChunkLineage as ChunkLineage
     from headwater.records.lineage import Context as Context
     from headwater.records.lineage import ContextLineage as ContextLineage
     from headwater.records.lineage import ContextTrace as ContextTrace
@@ -80,6 +81,7 @@ _PUBLIC = {
     ),
     "records.diff": ("ContextDiff",),
     "records.lineage": (
+        "ChunkLineage",
         "Context",
         "ContextLineage",
         "ContextTrace",

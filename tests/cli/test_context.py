@@ -220,7 +220,7 @@ def test_contexts_are_found_by_feature_entity_and_chunk(folder: Path, run: Run) 
     assert first.context_id in run("context", "find", "--chunk", "page-1").out
     refused = run("context", "find")
     assert refused.code == 2
-    assert "--feature, --entity-id or --chunk" in refused.err
+    assert "--feature, --entity-id, --chunk, --document or --index" in refused.err
     refused = run("context", "find", "--entity", "User")
     assert refused.code == 2
     assert "--entity needs --entity-id" in refused.err

@@ -106,6 +106,40 @@ async def test_a_search_that_failed_is_in_the_lineage_and_is_not_fresh(store: Fe
     assert past.lineage == ctx.lineage
 
 
+async def test_a_context_with_a_failed_search_is_degraded_without_an_sla_too(
+    store: FeatureStore,
+) -> None:
+    @retriever(store)
+    async def broken(query: str) -> list[str]:
+        raise OSError("index is away")
+
+    @retriever(store)
+    async def guarded(query: str) -> list[str]:
+        with pytest.raises(HeadwaterError):
+            await broken(query)
+        return [query]
+
+    @context(store)
+    async def inner(query: str) -> str:
+        return f"{await guarded(query)}"
+
+    @context(store)
+    async def outer(query: str) -> str:
+        return (await inner(query)).content
+
+    within, around = await inner("a"), await outer("a")
+    assert [
+        (search.retriever, search.failed, search.fresh) for search in within.lineage.retrievers
+    ] == [
+        ("guarded", False, True),
+        ("broken", True, False),
+    ]
+    for ctx, name in ((within, "broken"), (around, "inner")):
+        assert ctx.freshness_status == "degraded"
+        (violation,) = ctx.freshness_violations
+        assert (violation.name, violation.reason, violation.sla_ms) == (name, "missing", 0)
+
+
 async def test_a_value_that_could_not_be_computed_is_missing(
     store: FeatureStore, user: type
 ) -> None:

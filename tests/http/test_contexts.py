@@ -366,7 +366,7 @@ async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> 
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        ("", "feature, entity_id or chunk"),
+        ("", "feature, entity_id, chunk, document or index"),
         ("entity=User", "give entity_id as well"),
         ("featur=total_spend", "did you mean 'feature'?"),
         ("chunk=d1&limit=0", "limit"),

@@ -85,8 +85,12 @@ def test_other_disclosures_of_a_redacted_value_are_named() -> None:
     assert also_disclosed(RECORD, "/inputs/question", "/items/0/content") == [
         "/output/content",
         "/retrievals/0/arguments",
+        "/retrievals/0/index/query",
     ]
-    assert also_disclosed(RECORD, "/inputs/question") == ["/retrievals/0/arguments"]
+    assert also_disclosed(RECORD, "/inputs/question") == [
+        "/retrievals/0/arguments",
+        "/retrievals/0/index/query",
+    ]
     assert also_disclosed(RECORD, "/items/0/content") == ["/output/content"]
     assert also_disclosed(RECORD, "/features/0/entity_id") == [
         *(f"/features/{at}/entity_id" for at in (1, 2, 3, 4, 5)),

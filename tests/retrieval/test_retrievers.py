@@ -97,12 +97,26 @@ async def test_a_result_that_is_not_a_chunk_is_refused(store: FeatureStore, give
         await search()
 
 
-async def test_nothing_found_is_nothing(store: FeatureStore) -> None:
+async def test_nothing_found_is_an_empty_list(store: FeatureStore) -> None:
     @retriever(store)
-    async def search(found: list[str] | None) -> list[str] | None:
-        return found
+    async def search() -> list[str]:
+        return []
 
-    assert await search(None) == await search([]) == []
+    assert await search() == []
+
+
+async def test_a_search_without_return_is_refused(store: FeatureStore) -> None:
+    @retriever(store, cache_ttl="1m")
+    async def awaited(query: str) -> list[str]:  # type: ignore[return]
+        _ = [query]
+
+    @retriever(store, cache_ttl="1m")
+    def called(query: str) -> list[str] | None:
+        return None if query else []
+
+    for search in (awaited, called):
+        with pytest.raises(RetrieverFailedError, match="returned None, as a function without"):
+            await search("a")
 
 
 async def test_at_most_top_k_are_kept(store: FeatureStore) -> None:

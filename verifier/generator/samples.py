@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from headwater.records.core import (
+    ChunkOrigin,
     Core,
     Definition,
     FeatureInput,
@@ -218,9 +219,27 @@ def _retrieval() -> Retrieval:
     return Retrieval(
         retriever="search_docs",
         arguments={"query": "Where is my parcel?", "top_k": 2},
-        index=IndexRead(name="docs", version="7"),
+        index=IndexRead(
+            name="docs",
+            version="7.1767268800000000",
+            embedder="openai/text-embedding-3-small",
+            mode="hybrid",
+            query="Where is my parcel?",
+            filters={"lang": "en", "year": {"$gte": 2020}},
+        ),
         results=(
-            Result(id="doc-7", score=decimal_text(1e-7), content="Nobody needs this."),
+            Result(
+                id="docs/parcels#0123456789abcdef",
+                score=decimal_text(1e-7),
+                content="Nobody needs this.",
+                origin=ChunkOrigin(
+                    document="parcels",
+                    position=3,
+                    content_hash="sha256:0123456789abcdef",
+                    version=2,
+                    indexed_at=NOON,
+                ),
+            ),
             Result(id=8, score=None, content=None),
         ),
         count=2,
@@ -228,6 +247,7 @@ def _retrieval() -> Retrieval:
         age_ms=0,
         cache_hit=False,
         latency_us=1_234,
+        sla_ms=None,
         fresh=True,
         failed=False,
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from msgspec.structs import asdict
 
 from headwater.cli.context_assemble import assemble
 from headwater.cli.context_bundle import bundle
@@ -127,22 +128,32 @@ def find(
     ] = None,
     chunk: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only contexts whose retrievers found this chunk."),
+        typer.Option(metavar="ID", help="Only contexts whose searches found this chunk."),
+    ] = None,
+    document: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only contexts whose searches found this document."),
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Index of --document; alone, contexts that searched it."),
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the contexts that read a feature, an entity or a chunk."""
+    """Find the contexts that read a feature, an entity, a chunk, a document or an index."""
     if entity is not None and entity_id is None:
         raise typer.BadParameter("--entity needs --entity-id; pass both")
-    query = ContextQuery(feature, entity, entity_id, chunk)
-    if not any(part is not None for part in query):
-        raise typer.BadParameter("nothing to search for; pass --feature, --entity-id or --chunk")
+    query = ContextQuery(feature, entity, entity_id, chunk, document, index)
+    if query == ContextQuery():
+        raise typer.BadParameter(
+            "nothing to search for; pass --feature, --entity-id, --chunk, --document or --index"
+        )
     page = run(
         bare_store(file),
-        lambda store: store.records.find(**query._asdict(), limit=limit, cursor=cursor),
+        lambda store: store.records.find(**asdict(query), limit=limit, cursor=cursor),
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:

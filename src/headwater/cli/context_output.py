@@ -113,8 +113,7 @@ def _print_items(trace: ContextTrace) -> None:
         for position, item in enumerate(trace.items)
     ]
     columns = ("position", "decision", "priority", "tokens", "source", "section", "why", "text")
-    shown = [c for c in range(len(columns)) if any(row[c] is not None for row in rows)]
-    _print_rows("Items", [columns[c] for c in shown], [[row[c] for c in shown] for row in rows])
+    _print_shown("Items", columns, rows)
 
 
 def _source(item: ItemTrace) -> str:
@@ -144,7 +143,7 @@ def _print_reads(trace: ContextTrace) -> None:
                 search,
                 r.retriever,
                 r.arguments,
-                r.count,
+                "failed" if r.failed else r.count,
                 f"{r.latency_ms:g} ms",
                 "hit" if r.cache_hit else "miss",
                 span_text(r.age_ms),
@@ -153,19 +152,39 @@ def _print_reads(trace: ContextTrace) -> None:
         ],
     )
     _print_rows(
-        "Found",
-        ("search", "rank", "id", "score", "text"),
+        "Indexes",
+        ("search", "index", "version", "embedder", "mode", "query", "filters"),
         [
-            (search, rank, found.id, found.score, _line(found.content))
+            (search, r.index, r.index_version, r.embedder, r.mode, _line(r.query), r.filters)
             for search, r in enumerate(trace.retrievers)
-            for rank, found in enumerate(r.results, 1)
+            if r.index is not None
         ],
     )
+    _print_found(trace)
     _print_rows(
         "Contexts",
         ("context id", "name", "record hash"),
         [(c.context_id, c.name, c.record_hash) for c in trace.contexts],
     )
+
+
+def _print_found(trace: ContextTrace) -> None:
+    rows = [
+        (
+            search,
+            rank,
+            found.id,
+            found.score,
+            found.document,
+            found.position,
+            None if found.age_ms is None else span_text(found.age_ms),
+            _line(found.content),
+        )
+        for search, r in enumerate(trace.retrievers)
+        for rank, found in enumerate(r.results, 1)
+    ]
+    columns = ("search", "rank", "id", "score", "document", "position", "age", "text")
+    _print_shown("Found", columns, rows)
 
 
 def _print_violations(trace: ContextTrace) -> None:
@@ -279,6 +298,12 @@ def _print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     if listed:
         _title(title)
         print_table(columns, listed)
+
+
+def _print_shown(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table without the columns that are empty in all rows."""
+    shown = [c for c in range(len(columns)) if any(row[c] is not None for row in rows)]
+    _print_rows(title, [columns[c] for c in shown], [[row[c] for c in shown] for row in rows])
 
 
 def _title(title: str) -> None:

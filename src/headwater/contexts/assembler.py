@@ -22,7 +22,7 @@ from headwater.contexts.recorder import Recorder
 from headwater.core.clock import to_micros
 from headwater.core.templates import as_text
 from headwater.core.tokens import Tokenizer, tokenizer_for
-from headwater.core.values import TrackedFeature
+from headwater.core.values import Part, TrackedFeature
 from headwater.declarations import ContextDef, ContextItem, Overrides, reference
 from headwater.declarations.contexts import Limit
 from headwater.errors import (
@@ -43,7 +43,7 @@ from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
 from headwater.records.core import Core
 from headwater.records.ids import new_context_id
-from headwater.records.lineage import Context
+from headwater.records.lineage import Context, ContextLineage
 from headwater.records.projection import live_context, violations_of
 from headwater.settings.kinds import rates_of
 
@@ -99,7 +99,9 @@ class Assembler:
             context = await self._record(core, reads)
         used = list(compress(reads.features, result.used))
         moments = reads.current_at(used, result.created_at)
-        tracked = TrackedContext(context, moments.oldest, moments.incomplete, reads.provenance)
+        tracked = TrackedContext(
+            *(context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed)
+        )
         current_reads().track_context(tracked)
         self._counted(context)
         return context
@@ -358,8 +360,27 @@ def _tracked(context: Context) -> TrackedContext:
         incomplete=any(read.used and read.age_ms is None for read in lineage.features)
         or any(search.failed for search in lineage.retrievers)
         or any(inner.freshness_status == "degraded" for inner in lineage.contexts),
-        provenance={("feature", r.entity, r.feature, str(r.entity_id)) for r in lineage.features},
+        provenance=_provenance(lineage),
+        has_failed=any(search.failed for search in lineage.retrievers),
     )
+
+
+def _provenance(lineage: ContextLineage) -> set[Part]:
+    """Return the features, chunks and documents that a context read."""
+    parts: set[Part] = {
+        ("feature", read.entity, read.feature, str(read.entity_id)) for read in lineage.features
+    }
+    for search in lineage.retrievers:
+        index = search.index or ""
+        if search.index is not None and search.index_version is not None:
+            parts.add(("index", search.index, search.index_version))
+        parts |= {("chunk", found.id) for found in search.results if found.id is not None}
+        parts |= {
+            ("document", index, found.document)
+            for found in search.results
+            if found.document is not None
+        }
+    return parts
 
 
 def _item(definition: ContextDef, returned: object) -> ContextItem:

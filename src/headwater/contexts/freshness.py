@@ -7,7 +7,13 @@ from datetime import datetime, timedelta
 
 from headwater.core.values import FeatureValue, TrackedFeature
 from headwater.errors import StoreLostError
-from headwater.features.read_tracking import Moments, Reads, TrackedContext, judged
+from headwater.features.read_tracking import (
+    Moments,
+    Reads,
+    TrackedContext,
+    TrackedRetrieval,
+    judged,
+)
 from headwater.records.core import Freshness, Violation
 from headwater.records.lineage import FreshnessStatus, ViolationReason
 
@@ -25,12 +31,13 @@ def check_freshness(
 ) -> Freshness:
     """Compare everything that was used with its SLA; without an SLA everything is fresh.
 
-    Values of a store that lost its data are never fresh.
+    Values of a store that lost its data, and searches that failed, are never fresh.
     """
     violations = (
         *(() if loss is None else (_lost(loss, sla_ms),)),
         *_feature_violations(used, sla_ms, now),
-        *(() if sla_ms is None else _other_violations(reads, sla_ms, now)),
+        *_search_violations(reads, sla_ms, now),
+        *_context_violations(reads, sla_ms, now),
     )
     status: FreshnessStatus = "guaranteed"
     if violations:
@@ -83,8 +90,24 @@ def _value_reason(value: FeatureValue, sla_ms: int | None, now: datetime) -> Vio
     return "default" if value.moment is None else reason(value.moment, sla_ms, now)
 
 
-def _context_reason(inner: TrackedContext, sla_ms: int, now: datetime) -> ViolationReason | None:
-    if inner.incomplete:
+def search_reason(
+    search: TrackedRetrieval, sla_ms: int | None, now: datetime
+) -> ViolationReason | None:
+    """Return why a search violates the SLA, or None if it does not."""
+    if search.failed:
+        return "missing"
+    return reason(search.oldest, search_sla(search, sla_ms), now)
+
+
+def search_sla(search: TrackedRetrieval, sla_ms: int | None) -> int | None:
+    """Return the SLA of a search: its own, or that of the context."""
+    return sla_ms if search.sla_ms is None else search.sla_ms
+
+
+def _context_reason(
+    inner: TrackedContext, sla_ms: int | None, now: datetime
+) -> ViolationReason | None:
+    if inner.has_failed or (inner.incomplete and sla_ms is not None):
         return "missing"
     # A context that read nothing consists of literal text, which cannot be stale.
     return None if inner.oldest is None else reason(inner.oldest, sla_ms, now)
@@ -120,17 +143,20 @@ def _feature_violations(
             )
 
 
-def _other_violations(reads: Reads, sla_ms: int, now: datetime) -> Iterator[Violation]:
+def _search_violations(reads: Reads, sla_ms: int | None, now: datetime) -> Iterator[Violation]:
     for search in reads.retrievals:
-        why = reason(search.oldest, sla_ms, now)
+        why = search_reason(search, sla_ms, now)
         if why is not None:
             yield Violation(
                 kind="retrieval",
                 name=search.retriever,
                 age_ms=age_ms(search.oldest, now),
-                sla_ms=sla_ms,
+                sla_ms=search_sla(search, sla_ms) or 0,
                 reason=why,
             )
+
+
+def _context_violations(reads: Reads, sla_ms: int | None, now: datetime) -> Iterator[Violation]:
     for inner in reads.contexts:
         why = _context_reason(inner, sla_ms, now)
         if why is not None:
@@ -138,6 +164,6 @@ def _other_violations(reads: Reads, sla_ms: int, now: datetime) -> Iterator[Viol
                 kind="context",
                 name=inner.context.name,
                 age_ms=age_ms(inner.oldest, now),
-                sla_ms=sla_ms,
+                sla_ms=sla_ms or 0,
                 reason=why,
             )

@@ -14,14 +14,20 @@ from uuid import UUID
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
-from headwater.contexts.freshness import age_ms, judge, reason
+from headwater.contexts.freshness import age_ms, judge, search_reason, search_sla
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
 from headwater.core.values import TrackedFeature
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
-from headwater.features.read_tracking import Reads, SeenReads, TrackedContext, TrackedRetrieval
+from headwater.features.read_tracking import (
+    IndexSearched,
+    Reads,
+    SeenReads,
+    TrackedContext,
+    TrackedRetrieval,
+)
 from headwater.records import core as crs
 from headwater.records.lineage import Context
 
@@ -212,21 +218,38 @@ def _retrieval(call: TrackedRetrieval, sla_ms: int | None, now: datetime) -> crs
     return crs.Retrieval(
         retriever=call.retriever,
         arguments=dict(call.arguments),
-        index=None,
+        index=_index(call.searched),
         results=tuple(map(_result, call.chunks)),
         count=len(call.chunks),
         searched_at=call.searched_at,
         age_ms=age_ms(call.oldest or call.searched_at, now) or 0,
         cache_hit=call.cache_hit,
         latency_us=call.latency_us,
-        fresh=reason(call.oldest, sla_ms, now) is None,
+        sla_ms=search_sla(call, sla_ms),
+        fresh=search_reason(call, sla_ms, now) is None,
         failed=call.failed,
     )
 
 
+def _index(searched: IndexSearched | None) -> crs.IndexRead | None:
+    return None if searched is None else crs.IndexRead(**msgspec.structs.asdict(searched))
+
+
 def _result(chunk: Chunk) -> crs.Result:
     score = None if chunk.score is None else crs.decimal_text(chunk.score)
-    return crs.Result(id=chunk.id, score=score, content=chunk.text)
+    return crs.Result(id=chunk.id, score=score, content=chunk.text, origin=_origin(chunk))
+
+
+def _origin(chunk: Chunk) -> crs.ChunkOrigin | None:
+    if chunk.document is None and chunk.content_hash is None:
+        return None
+    return crs.ChunkOrigin(
+        document=chunk.document,
+        position=chunk.position,
+        content_hash=chunk.content_hash,
+        version=chunk.version,
+        indexed_at=chunk.indexed_at,
+    )
 
 
 def _nested(tracked: TrackedContext) -> crs.NestedContext:

@@ -47,19 +47,24 @@ class Index:
         self._secret = secret if is_short else blake2b(secret).digest()
 
     def keys(self, provenance: Iterable[Part]) -> set[bytes]:
-        """Return all keys of a record: of its features, entities and chunks."""
+        """Return all keys of a record: of its features, entities, chunks and documents."""
         found: set[Part] = set()
         for part in provenance:
             if part[0] == "feature":
                 _, entity, feature, entity_id = part
                 found |= {("feature", feature), ("feature", feature, entity_id)}
                 found |= {("id", entity_id), ("entity", entity, entity_id)}
+            elif part[0] == "document":
+                _, index, document = part
+                found |= {("document", document), ("indexed", index, document)}
+            elif part[0] == "index":
+                found.add(part[:2])
             else:
                 found.add(part)
         return {self.key(*part) for part in found}
 
     def key(self, *part: str) -> bytes:
-        """Return the key of one feature, entity or chunk."""
+        """Return the key of one feature, entity, chunk, document or index."""
         text = "\0".join(part)
         # Successive contexts mostly read the same features and chunks.
         keyed_hash = _cached_key if len(text) <= _LONGEST_CACHED else _key

@@ -41,7 +41,8 @@ EntityKey = tuple[str, str]
 """An entity's declared name and one entity's id."""
 
 Part = tuple[str, ...]
-"""A source of a value: ``("feature", entity, feature, entity_id)`` or ``("chunk", id)``."""
+"""A source of a value: ``("feature", entity, feature, entity_id)``, ``("chunk", id)``,
+``("document", index or "", id)`` or, for a search, ``("index", name, version)``."""
 
 
 def new_id() -> str:

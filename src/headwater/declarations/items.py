@@ -30,7 +30,13 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     def __post_init__(self) -> None:
         _check_types("Chunk", self, _CHUNK)
         if self.id is not None and not self.id.isascii():
-            _check_surrogates(self.id)
+            _check_surrogates("id", self.id)
+        if self.document is not None and not self.document.isascii():
+            _check_surrogates("document", self.document)
+        if self.indexed_at is not None and self.indexed_at.tzinfo is None:
+            raise InvalidInputError(
+                "indexed_at of a Chunk needs a time zone, for example datetime.now(UTC)"
+            )
         if self.score is not None and type(self.score) is not float:
             msgspec.structs.force_setattr(self, "score", _number(self.score))
 
@@ -95,6 +101,11 @@ _CHUNK: _Kinds = (
     ("text", (str,), "plain text"),
     ("id", (str, NoneType), "plain text or None"),
     ("metadata", (dict,), "a dict"),
+    ("document", (str, NoneType), "plain text or None"),
+    ("position", (int, NoneType), "a whole number or None"),
+    ("content_hash", (str, NoneType), "plain text or None"),
+    ("version", (int, NoneType), "a whole number or None"),
+    ("indexed_at", (datetime, NoneType), "a datetime or None"),
 )
 
 
@@ -117,10 +128,10 @@ def _number(score: Any) -> float:
     raise InvalidInputError(f"score of a Chunk is a number or None, not {type(score).__qualname__}")
 
 
-def _check_surrogates(chunk_id: str) -> None:
+def _check_surrogates(field: str, text: str) -> None:
     try:
-        chunk_id.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"id {chunk_id!r} of a Chunk has a lone surrogate, which cannot be stored; remove it"
+            f"{field} {text!r} of a Chunk has a lone surrogate, which cannot be stored; remove it"
         ) from error

@@ -17,6 +17,17 @@ from headwater.records.lineage import Context
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+class IndexSearched(msgspec.Struct, frozen=True, kw_only=True):
+    """A search of an index: the version that was searched, and what for."""
+
+    name: str
+    version: str
+    embedder: str
+    mode: str
+    query: str
+    filters: Mapping[str, Any] | None
+
+
 class TrackedRetrieval(NamedTuple):
     """A search as the function got it."""
 
@@ -31,6 +42,9 @@ class TrackedRetrieval(NamedTuple):
     cache_hit: bool
     latency_us: int
     failed: bool = False
+    searched: IndexSearched | None = None
+    sla_ms: int | None = None
+    """The SLA of the retriever, in place of that of the context."""
 
     @property
     def key(self) -> Hashable:
@@ -45,6 +59,8 @@ class TrackedContext(NamedTuple):
     oldest: datetime | None
     incomplete: bool
     provenance: Set[Part]
+    has_failed: bool = False
+    """Whether a search inside failed."""
 
 
 class Moments:
@@ -141,9 +157,7 @@ class Reads:
     def track_retrieval(self, retrieval: TrackedRetrieval) -> None:
         """Track a search, in place of an earlier one that failed."""
         self.provenance |= retrieval.provenance
-        self.provenance.update(
-            ("chunk", chunk.id) for chunk in retrieval.chunks if chunk.id is not None
-        )
+        self.provenance.update(_found(retrieval))
         if self._failed:
             self._failed.pop(retrieval.key, None)
         self.retrievals.append(retrieval)
@@ -169,6 +183,17 @@ class Reads:
             self.track_retrieval(retrieval)
         for context in inner.contexts:
             self.track_context(context)
+        for failed in inner._failed.values():
+            self.track_failure(failed)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a search failed here, in a search or in a context inside."""
+        return (
+            any(isinstance(failed, TrackedRetrieval) for failed in self._failed.values())
+            or any(retrieval.failed for retrieval in self.retrievals)
+            or any(context.has_failed for context in self.contexts)
+        )
 
     def close(self) -> None:
         """Turn failed reads into missing values: the function has ended without them."""
@@ -189,9 +214,10 @@ class Reads:
     def current_at(self, features: Sequence[TrackedFeature], now: datetime) -> Moments:
         """Return the moments at which the reads were known to be current.
 
-        A feature that meets an SLA of its own imposes no moment on the contexts around this one.
+        A feature or a search that meets an SLA of its own imposes no moment on the contexts
+        around this one.
         """
-        moments = self.other_moments()
+        moments = self.other_moments(now)
         for each in features:
             for read, sla_ms in judged(each):
                 moment = read.value.moment
@@ -199,11 +225,15 @@ class Reads:
                     moments.add(moment)
         return moments
 
-    def other_moments(self) -> Moments:
-        """Return the moments of the searches and the inner contexts."""
+    def other_moments(self, now: datetime | None = None) -> Moments:
+        """Return the moments of the searches and the inner contexts.
+
+        With ``now``, leave out searches that meet an SLA of their own.
+        """
         moments = Moments()
         for retrieval in self.retrievals:
-            moments.add(retrieval.oldest)
+            if now is None or not _meets_own_sla(retrieval, now):
+                moments.add(retrieval.oldest)
         for context in self.contexts:
             # A context that read nothing consists of literal text, which has no moment.
             if context.oldest is not None:
@@ -217,6 +247,23 @@ def tracked_feature(feature: FeatureDef, entity_id: str, value: FeatureValue) ->
     sla = feature.freshness_sla
     sla_ms = None if sla is None else sla // _MILLISECOND
     return TrackedFeature(feature.entity.name, feature.name, entity_id, value, sla_ms)
+
+
+def _found(retrieval: TrackedRetrieval) -> Iterator[Part]:
+    """Yield the chunks and the documents that a search found, and the index it searched."""
+    index = retrieval.searched
+    if index is not None:
+        yield ("index", index.name, index.version)
+    for chunk in retrieval.chunks:
+        if chunk.id is not None:
+            yield ("chunk", chunk.id)
+        if chunk.document is not None:
+            yield ("document", "" if index is None else index.name, chunk.document)
+
+
+def _meets_own_sla(retrieval: TrackedRetrieval, now: datetime) -> bool:
+    oldest, sla_ms = retrieval.oldest, retrieval.sla_ms
+    return oldest is not None and sla_ms is not None and now - oldest <= sla_ms * _MILLISECOND
 
 
 def unshared(value: FeatureValue) -> FeatureValue:

@@ -68,6 +68,8 @@ class Contexts:
         entity: str | None = None,
         entity_id: str | None = None,
         chunk: str | None = None,
+        document: str | None = None,
+        index: str | None = None,
         limit: Limit = 100,
         cursor: str | None = None,
     ) -> ContextPage:
@@ -77,6 +79,8 @@ class Contexts:
             entity=entity,
             entity_id=entity_id,
             chunk=chunk,
+            document=document,
+            index=index,
             limit=limit,
             cursor=cursor,
         )

@@ -134,10 +134,24 @@ class FeatureRead(FeatureInput, frozen=True, kw_only=True):
 
 
 class IndexRead(msgspec.Struct, frozen=True, kw_only=True):
-    """The index that a retriever searched, and its version at that time."""
+    """A search of an index: the version that was searched, and what for."""
 
     name: str
     version: str
+    embedder: str
+    mode: str
+    query: Committed[Any]
+    filters: Committed[Any] | None
+
+
+class ChunkOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The document that a chunk is a piece of, and when that version of it was indexed."""
+
+    document: Committed[str] | None
+    position: Exact | None
+    content_hash: Committed[str] | None
+    version: Exact | None
+    indexed_at: datetime | None
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,10 +160,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     id: Committed[Any]
     score: str | None
     content: Committed[Any]
+    origin: ChunkOrigin | None = None
 
 
 class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a retriever."""
+    """One call of a retriever, or one search of an index."""
 
     retriever: str
     arguments: Committed[Any]
@@ -160,6 +175,7 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: Exact
     cache_hit: bool
     latency_us: Exact
+    sla_ms: Exact | None
     fresh: bool
     failed: bool
 

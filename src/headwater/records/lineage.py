@@ -52,10 +52,28 @@ class FeatureLineage(InputLineage, frozen=True, kw_only=True):
     inputs: Sequence[InputLineage]
 
 
+class ChunkLineage(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk that a search found; of an index, also the document and version it comes from.
+
+    `age_ms` is the time since `indexed_at`.
+    """
+
+    id: Any
+    score: str | None
+    document: str | None
+    position: int | None
+    content_hash: str | None
+    version: int | None
+    indexed_at: datetime | None
+    age_ms: int | None
+
+
 class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a retriever: its arguments, the number and the age of its results, its latency.
 
-    A call that `failed` has no results; the function of the context handled the error.
+    If it searched an index, `index_version` is the version that it searched, `query` and `filters`
+    are those of the search. `age_ms` is the time since the search: cached results have an age. A
+    call that `failed` has no results.
     """
 
     retriever: str
@@ -65,8 +83,16 @@ class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
     cache_hit: bool
     searched_at: datetime
     age_ms: int
+    sla_ms: int | None
     fresh: bool
     failed: bool
+    index: str | None
+    index_version: str | None
+    embedder: str | None
+    mode: str | None
+    query: str | None
+    filters: Mapping[str, Any] | None
+    results: Sequence[ChunkLineage]
 
 
 class NestedLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,19 +233,15 @@ class ItemTrace(ItemLineage, frozen=True, kw_only=True):
     why: str
 
 
-class ResultTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a retriever."""
+class ResultTrace(ChunkLineage, frozen=True, kw_only=True):
+    """A chunk that a search found, with its text."""
 
-    id: Any
-    score: str | None
     content: str | None
 
 
 class RetrieverTrace(RetrieverLineage, frozen=True, kw_only=True):
     """One call of a retriever, with its results."""
 
-    index: str | None
-    index_version: str | None
     results: Sequence[ResultTrace]
 
 

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from headwater.records.core import Core, FeatureInput, FeatureRead, Item, Retrieval, disclosed
+from headwater.records.core import (
+    ChunkOrigin,
+    Core,
+    FeatureInput,
+    FeatureRead,
+    Item,
+    Result,
+    Retrieval,
+    disclosed,
+)
 from headwater.records.lineage import (
+    ChunkLineage,
     Context,
     ContextLineage,
     ContextTrace,
@@ -32,6 +43,10 @@ from headwater.records.record import Record
 from headwater.records.sealing import commitments
 from headwater.records.signing import statement_of
 
+_MILLISECOND = timedelta(milliseconds=1)
+_UNKNOWN_ORIGIN = ChunkOrigin(
+    document=None, position=None, content_hash=None, version=None, indexed_at=None
+)
 _VIOLATION_WORDS = {"stale": "too old", "missing": "missing", "default": "defaulted"}
 
 
@@ -59,7 +74,7 @@ def explain(record: Record, core: Core) -> ContextTrace:
         warnings=warnings_of(core),
         items=list(map(_item_trace, core.items)),
         features=list(map(_feature, core.features)),
-        retrievers=list(map(_retriever_trace, core.retrievals)),
+        retrievers=[_retriever_trace(call, core.created_at) for call in core.retrievals],
         contexts=_nested(core),
         max_tokens=policy.max_tokens,
         overflow=core.output.overflow,
@@ -173,7 +188,7 @@ def _lineage(core: Core) -> ContextLineage:
     output = core.output
     return ContextLineage(
         features=list(map(_feature, core.features)),
-        retrievers=list(map(_retriever, core.retrievals)),
+        retrievers=[_retriever(call, core.created_at) for call in core.retrievals],
         contexts=_nested(core),
         items=list(map(_item, core.items)),
         items_provided=len(core.items),
@@ -215,30 +230,54 @@ def _value_facts(read: FeatureInput) -> dict[str, Any]:
     }
 
 
-def _retriever(call: Retrieval) -> RetrieverLineage:
-    return RetrieverLineage(
-        retriever=call.retriever,
-        arguments=disclosed(call.arguments),
-        count=call.count,
-        latency_ms=call.latency_us / 1000,
-        cache_hit=call.cache_hit,
-        searched_at=call.searched_at,
-        age_ms=call.age_ms,
-        fresh=call.fresh,
-        failed=call.failed,
-    )
+def _retriever(call: Retrieval, now: datetime) -> RetrieverLineage:
+    results = [ChunkLineage(**_result_facts(found, now)) for found in call.results]
+    return RetrieverLineage(**_call_facts(call), results=results)
 
 
-def _retriever_trace(call: Retrieval) -> RetrieverTrace:
-    return RetrieverTrace(
-        **msgspec.structs.asdict(_retriever(call)),
-        index=None if call.index is None else call.index.name,
-        index_version=None if call.index is None else call.index.version,
-        results=[
-            ResultTrace(id=disclosed(found.id), score=found.score, content=disclosed(found.content))
-            for found in call.results
-        ],
-    )
+def _retriever_trace(call: Retrieval, now: datetime) -> RetrieverTrace:
+    results = [
+        ResultTrace(**_result_facts(found, now), content=disclosed(found.content))
+        for found in call.results
+    ]
+    return RetrieverTrace(**_call_facts(call), results=results)
+
+
+def _call_facts(call: Retrieval) -> dict[str, Any]:
+    index = call.index
+    return {
+        "retriever": call.retriever,
+        "arguments": disclosed(call.arguments),
+        "count": call.count,
+        "latency_ms": call.latency_us / 1000,
+        "cache_hit": call.cache_hit,
+        "searched_at": call.searched_at,
+        "age_ms": call.age_ms,
+        "sla_ms": call.sla_ms,
+        "fresh": call.fresh,
+        "failed": call.failed,
+        "index": None if index is None else index.name,
+        "index_version": None if index is None else index.version,
+        "embedder": None if index is None else index.embedder,
+        "mode": None if index is None else index.mode,
+        "query": None if index is None else disclosed(index.query),
+        "filters": None if index is None else disclosed(index.filters),
+    }
+
+
+def _result_facts(found: Result, now: datetime) -> dict[str, Any]:
+    origin = found.origin or _UNKNOWN_ORIGIN
+    indexed_at = origin.indexed_at
+    return {
+        "id": disclosed(found.id),
+        "score": found.score,
+        "document": disclosed(origin.document),
+        "position": origin.position,
+        "content_hash": disclosed(origin.content_hash),
+        "version": origin.version,
+        "indexed_at": indexed_at,
+        "age_ms": None if indexed_at is None else max(0, (now - indexed_at) // _MILLISECOND),
+    }
 
 
 def _nested(core: Core) -> list[NestedLineage]:

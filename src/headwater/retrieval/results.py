@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -16,8 +17,20 @@ from headwater.declarations import Chunk
 from headwater.errors import InvalidInputError
 from headwater.features.running_calls import IMMUTABLE, copy_values
 
-PackedChunk = tuple[str, str | None, str | None, Any]
-"""A chunk in the cache: text, id, decimal digits of the score, tagged metadata."""
+
+class PackedChunk(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A chunk in the cache: a score as its decimal digits, and tagged metadata."""
+
+    text: str
+    id: str | None
+    score: str | None
+    metadata: Any
+    document: str | None = None
+    position: int | None = None
+    content_hash: str | None = None
+    version: int | None = None
+    indexed_at: datetime | None = None
+
 
 _FIELDS = frozenset(Chunk.__struct_fields__)
 _EXPECTED = "texts, mappings with 'text', or headwater.Chunk"
@@ -33,7 +46,7 @@ def to_chunks(results: Any, limit: int | None) -> Any:
     if isinstance(results, AsyncGenerator):
         return _collect(results, limit)
     if results is None:
-        return []
+        raise TypeError("it returned None, as a function without `return` does; return a list")
     if isinstance(results, str | Mapping | Chunk) or not isinstance(results, Iterable):
         raise TypeError(f"it must return a list of {_EXPECTED}, not {type(results).__name__}")
     return [_chunk(place, item) for place, item in enumerate(islice(results, limit))]
@@ -120,11 +133,12 @@ def _check_fields(value: object, name: object) -> None:
 def pack(chunks: Iterable[Chunk]) -> list[PackedChunk]:
     """Return chunks as they are cached."""
     return [
-        (
+        PackedChunk(
             chunk.text,
             chunk.id,
             None if chunk.score is None else repr(chunk.score),
             _tagged(chunk.metadata),
+            *(chunk.document, chunk.position, chunk.content_hash, chunk.version, chunk.indexed_at),
         )
         for chunk in chunks
     ]
@@ -134,12 +148,17 @@ def unpack(packed: Iterable[PackedChunk]) -> list[Chunk]:
     """Return cached chunks; raise ValueError or InvalidInputError if they are invalid."""
     return [
         Chunk(
-            text=text,
-            id=chunk_id,
-            score=None if score is None else float(score),
-            metadata=from_tagged(metadata) if metadata else {},
+            text=chunk.text,
+            id=chunk.id,
+            score=None if chunk.score is None else float(chunk.score),
+            metadata=from_tagged(chunk.metadata) if chunk.metadata else {},
+            document=chunk.document,
+            position=chunk.position,
+            content_hash=chunk.content_hash,
+            version=chunk.version,
+            indexed_at=chunk.indexed_at,
         )
-        for text, chunk_id, score, metadata in packed
+        for chunk in packed
     ]
 
 

@@ -151,13 +151,16 @@ class RecordVerbs:
         entity: str | None = None,
         entity_id: str | int | None = None,
         chunk: str | None = None,
+        document: str | None = None,
+        index: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> ContextPage:
-        """Return the recorded contexts that used this feature, entity and chunk, newest first.
+        """Return the recorded contexts that used all of these, newest first.
 
         Indirect use counts: the inputs of computed features, of searches and of inner contexts.
-        ``entity`` names the kind of entity that ``entity_id`` belongs to.
+        ``entity`` names the kind of entity that ``entity_id`` belongs to, ``index`` the index of
+        the ``document``; alone, it finds the contexts that searched the index.
 
         >>> await store.records.find(entity="User", entity_id="ada")
         <ContextPage contexts=1, the last page>
@@ -166,7 +169,8 @@ class RecordVerbs:
 
         recorded = (await self._runtime.open()).recorded
         name = None if feature is None else feature_name(feature)
-        return await recorded.find(ContextQuery(name, entity, entity_id, chunk), limit, cursor)
+        query = ContextQuery(name, entity, entity_id, chunk, document, index)
+        return await recorded.find(query, limit, cursor)
 
     async def verify(
         self, ref: str, *, expect: str | None = None, signed: bool | None = None

@@ -253,3 +253,36 @@ async def test_a_value_is_read_together_with_its_provenance(depths: Depths) -> N
         ("feature", "User", "name", "u1"),
     }
     assert row["name"].provenance == frozenset()
+
+
+async def test_contexts_are_found_by_the_documents_of_their_chunks(store: FeatureStore) -> None:
+    @retriever(store, cache_ttl="5m")
+    async def search(query: str) -> list[Chunk]:
+        return [Chunk(text=query, id=f"{query}#1", document=query, position=3, version=2)]
+
+    @context(store)
+    async def inner(query: str) -> str:
+        return f"{len(await search(query))} results"
+
+    @context(store)
+    async def outer(query: str) -> str:
+        return (await inner(query)).content
+
+    first, cached, around = await inner("a"), await inner("a"), await outer("a")
+    await inner("b")
+    found = await store.records.find(document="a")
+    assert [each.context_id for each in found.contexts][:2] == [
+        around.context_id,
+        around.lineage.contexts[0].context_id,
+    ]
+    assert [each.context_id for each in found.contexts][2:] == [
+        cached.context_id,
+        first.context_id,
+    ]
+    assert (await store.records.find(document="a", chunk="a#1")) == found
+    assert (await store.records.find(document="a", index="docs")).contexts == []
+    assert (await store.records.find(index="docs")).contexts == []
+    (read,) = cached.lineage.retrievers
+    (result,) = read.results
+    assert (result.document, result.position, result.version) == ("a", 3, 2)
+    assert read == (await store.get_context_at(cached.context_id)).lineage.retrievers[0]

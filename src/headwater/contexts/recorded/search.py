@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import msgspec
 
@@ -33,13 +33,15 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
         return f"<ContextPage contexts={len(self.contexts)}, {more}>"
 
 
-class ContextQuery(NamedTuple):
+class ContextQuery(msgspec.Struct, frozen=True):
     """The provenance to search for: contexts must match all fields that are not None."""
 
-    feature: str | None
-    entity: str | None
-    entity_id: str | int | None
-    chunk: str | None
+    feature: str | None = None
+    entity: str | None = None
+    entity_id: str | int | None = None
+    chunk: str | None = None
+    document: str | None = None
+    index: str | None = None
 
 
 class ContextSearch:
@@ -94,7 +96,9 @@ class ContextSearch:
         _check_limit(limit)
         parts = list(self._parts(query))
         if not parts:
-            raise InvalidInputError("say what to find contexts by: feature, entity_id or chunk")
+            raise InvalidInputError(
+                "say what to find contexts by: feature, entity_id, chunk, document or index"
+            )
         indexes = await self._indexes()
         groups = [[index.key(*part) for index in indexes] for part in parts]
         found: list[RecordSummary] = []
@@ -119,6 +123,7 @@ class ContextSearch:
             yield ("id", entity_id)
         if query.chunk is not None:
             yield ("chunk", query.chunk)
+        yield from _document_parts(query.document, query.index)
 
     async def _indexes(self) -> list[Index]:
         """Return the index of the settings, if any, and that of the log.
@@ -142,6 +147,16 @@ class ContextSearch:
                     pages[key] = page[1:] or await self._records.find(
                         key, before=before, limit=size
                     )
+
+
+def _document_parts(document: str | None, index: str | None) -> Iterator[tuple[str, ...]]:
+    if document is None:
+        if index is not None:
+            yield ("index", index)
+    elif index is None:
+        yield ("document", document)
+    else:
+        yield ("indexed", index, document)
 
 
 def named(ref: str) -> str | None:
