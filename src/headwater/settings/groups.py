@@ -116,6 +116,32 @@ class PostgresSettings(SettingsGroup, frozen=True):
     connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 10.0
 
 
+class VectorSettings(SettingsGroup, frozen=True):
+    """Settings of indexes of documents in Postgres with pgvector."""
+
+    hnsw_m: Annotated[
+        int, Meta(ge=2, le=100), "connections of a chunk in a new HNSW index; more find more"
+    ] = 16
+    hnsw_ef_construction: Annotated[
+        int,
+        Meta(ge=4, le=1_000),
+        "candidates when a chunk is added to a new HNSW index; at least twice `vectors.hnsw_m`",
+    ] = 64
+    hnsw_ef_search: Annotated[
+        int, Meta(ge=1, le=1_000), "candidates of a search; more find more and take longer"
+    ] = 100
+    iterative_scan: Annotated[
+        Literal["off", "relaxed_order", "strict_order"],
+        "how a search goes on if filters leave too few of the candidates",
+    ] = "relaxed_order"
+    max_scan_tuples: Annotated[
+        Count, "chunks that such a search visits before all chunks are compared"
+    ] = 20_000
+    halfvec: Annotated[
+        bool, "store embeddings of new generations in 16 instead of 32 bits per number"
+    ] = False
+
+
 class RecordSettings(SettingsGroup, frozen=True):
     """Settings of context records."""
 

@@ -23,6 +23,7 @@ from headwater.settings.groups import (
     PostgresSettings,
     RecordSettings,
     RedisSettings,
+    VectorSettings,
     WorkerSettings,
 )
 from headwater.settings.kinds import Prices, Secret, SettingsGroup, Sources, Text, walk
@@ -56,6 +57,7 @@ class Settings(SettingsGroup, frozen=True):
     embeddings: EmbeddingSettings = EmbeddingSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
+    vectors: VectorSettings = VectorSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
     ingest: IngestSettings = IngestSettings()

@@ -12,7 +12,8 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
-from headwater.backends.postgres.vectors import PostgresVectorIndex
+from headwater.backends.postgres.vectors.index import PostgresVectorIndex
+from headwater.backends.postgres.vectors.search import search_parameters
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
@@ -39,7 +40,7 @@ class PostgresEnvironment:
             postgres,
             self.store_check,
         )
-        self.vectors = PostgresVectorIndex(postgres, self._consumer, clock)
+        self.vectors = PostgresVectorIndex(postgres, self._consumer, clock, settings.vectors)
         self.offline = PostgresOfflineStore(postgres, self._consumer, clock, self._schema)
 
     async def prepare(self) -> None:
@@ -95,7 +96,7 @@ async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> Pos
     If Postgres is unavailable, the store works without it, and it is checked before its first use.
     Raise if it refuses the user or the database: an operator has to correct the URL or the rights.
     """
-    postgres = Postgres(settings.postgres)
+    postgres = Postgres(settings.postgres, search_parameters(settings.vectors))
     await postgres.open()
     environment = PostgresEnvironment(postgres, settings, clock, outbox)
     postgres.before_first_use(environment.prepare)

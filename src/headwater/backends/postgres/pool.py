@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -43,8 +43,12 @@ class KeptAliveConnection(_Connection):
 class Postgres:
     """The connections of one process; errors of the driver are translated here."""
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(
+        self, settings: PostgresSettings, parameters: Mapping[str, str] | None = None
+    ) -> None:
+        """Use these parameters of the server in each session, besides our own."""
         self._settings = settings
+        self._parameters = parameters or {}
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._preparation: Callable[[], Awaitable[None]] | None = None
         self._preparing = asyncio.Lock()
@@ -59,7 +63,10 @@ class Postgres:
                 max_size=self._settings.pool_size,
                 timeout=self._settings.connect_timeout,
                 command_timeout=self._settings.timeout + _GRACE_SECONDS,
-                server_settings=session_settings(self._settings, self._settings.timeout),
+                server_settings={
+                    **session_settings(self._settings, self._settings.timeout),
+                    **self._parameters,
+                },
                 connection_class=KeptAliveConnection,
                 init=_prepare,
                 reset=_leave_as_is,

@@ -154,3 +154,59 @@ CREATE TABLE _record_keys (
     context_id text COLLATE "C" NOT NULL,
     PRIMARY KEY (key, created_at, context_id)
 );
+
+-- Indexes of documents. The row of an index is locked by each transaction that changes the index.
+-- It stays when the index is dropped, so that no number of a generation is given twice.
+CREATE TABLE _indexes (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name        text COLLATE "C" NOT NULL UNIQUE,
+    generations integer NOT NULL DEFAULT 0,
+    active      bigint,
+    changed_at  bigint NOT NULL DEFAULT 0,
+    documents   bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
+-- The chunks of generation n are in the table _chunks_n, which is created with it, because only
+-- then pgvector is needed and the number of dimensions known.
+CREATE TABLE _generations (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    index_id     bigint NOT NULL,
+    number       integer NOT NULL,
+    embedder     text COLLATE "C" NOT NULL,
+    dimensions   integer NOT NULL,
+    chunk_tokens integer NOT NULL,
+    overlap      integer NOT NULL,
+    is_half      boolean NOT NULL,
+    state        text COLLATE "C" NOT NULL,
+    created_at   bigint NOT NULL,
+    activated_at bigint,
+    retired_at   bigint,
+    changed_at   bigint NOT NULL DEFAULT 0,
+    documents    bigint NOT NULL DEFAULT 0,
+    up_to_date   bigint NOT NULL DEFAULT 0,
+    chunks       bigint NOT NULL DEFAULT 0,
+    terms        bigint NOT NULL DEFAULT 0,
+    UNIQUE (index_id, number)
+) WITH (fillfactor = 50);
+
+CREATE TABLE _documents (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    index_id   bigint NOT NULL,
+    document   text COLLATE "C" NOT NULL,
+    version    integer NOT NULL,
+    indexed_at bigint NOT NULL,
+    cause      text COLLATE "C" NOT NULL,
+    digest     bytea NOT NULL,
+    text       text COLLATE "C" NOT NULL,
+    metadata   json NOT NULL
+);
+-- On the beginning of the id, because an id may be longer than an index entry.
+CREATE INDEX _documents_by_id ON _documents (index_id, left(document, 128));
+
+-- The version of each document that a generation has.
+CREATE TABLE _document_versions (
+    document_id   bigint NOT NULL,
+    generation_id bigint NOT NULL,
+    version       integer NOT NULL,
+    PRIMARY KEY (document_id, generation_id)
+);

@@ -1,0 +1,1 @@
+"""Indexes of documents in Postgres with pgvector."""

@@ -1,0 +1,113 @@
+"""The tables of chunks, one for each generation."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.backends.postgres.pool import Connection
+from headwater.errors import InvalidInputError
+from headwater.settings.groups import VectorSettings
+
+# Limits of pgvector.
+_MOST_DIMENSIONS = 16_000
+_MOST_INDEXED = 2_000
+_MOST_INDEXED_HALF = 4_000
+
+_CREATE = """
+CREATE TABLE {name} (
+    seq          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    document     text COLLATE "C" NOT NULL,
+    id           text COLLATE "C" NOT NULL,
+    position     integer NOT NULL,
+    text         text COLLATE "C" NOT NULL,
+    content_hash text COLLATE "C" NOT NULL,
+    metadata     json NOT NULL,
+    fields       jsonb NOT NULL,
+    version      integer NOT NULL,
+    valid_from   bigint NOT NULL,
+    valid_to     bigint,
+    length       integer NOT NULL,
+    terms        tsvector NOT NULL,
+    embedding    {schema}.{kind}({dimensions}) NOT NULL
+);
+CREATE INDEX ON {name} USING hash (document) WHERE valid_to IS NULL;
+CREATE INDEX ON {name} USING hash (content_hash);
+CREATE INDEX ON {name} (valid_to) WHERE valid_to IS NOT NULL;
+CREATE INDEX ON {name} USING gin (terms);
+"""
+# Replaced chunks, which few searches read, are found without this index.
+_CREATE_HNSW = """
+CREATE INDEX ON {name} USING hnsw ({column} {schema}.{kind}_cosine_ops)
+WITH (m = {m}, ef_construction = {ef_construction}) WHERE valid_to IS NULL
+"""
+
+
+class ChunkTable(msgspec.Struct, frozen=True):
+    """The table of a generation."""
+
+    generation_id: int
+    dimensions: int
+    is_half: bool
+    schema: str
+    """The quoted schema of pgvector."""
+
+    @property
+    def name(self) -> str:
+        return f"_chunks_{self.generation_id}"
+
+    @property
+    def type(self) -> str:
+        """The type of the embeddings."""
+        return f"{self.schema}.{self.kind}({self.dimensions})"
+
+    @property
+    def kind(self) -> str:
+        return "halfvec" if self.is_half else "vector"
+
+    @property
+    def distance(self) -> str:
+        """The operator of the cosine distance."""
+        return f"OPERATOR({self.schema}.<=>)"
+
+    def check(self, embedding: bytes) -> None:
+        """Raise InvalidInputError if an embedding has another number of dimensions."""
+        if len(embedding) != 4 * self.dimensions:
+            raise InvalidInputError(
+                f"an embedding has {len(embedding) / 4:g} dimensions, and the generation "
+                f"{self.dimensions}; use the generation's embedder, or create a generation with "
+                "another spec"
+            )
+
+
+def check_dimensions(dimensions: int) -> None:
+    """Raise InvalidInputError if no table can hold embeddings with this many dimensions."""
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        raise InvalidInputError(
+            f"embeddings of {dimensions} dimensions cannot be stored: pgvector allows 1 to "
+            f"{_MOST_DIMENSIONS}; choose another model, or fewer dimensions"
+        )
+
+
+async def create_table(connection: Connection, table: ChunkTable, settings: VectorSettings) -> None:
+    """Create a table with its indexes; beyond the limits of HNSW, searches are exact."""
+    await connection.execute(
+        _CREATE.format(
+            name=table.name, schema=table.schema, kind=table.kind, dimensions=table.dimensions
+        )
+    )
+    most = _MOST_INDEXED_HALF if table.is_half else _MOST_INDEXED
+    if table.dimensions <= most:
+        await connection.execute(
+            _CREATE_HNSW.format(
+                name=table.name,
+                schema=table.schema,
+                kind=table.kind,
+                column="embedding",
+                m=settings.hnsw_m,
+                ef_construction=settings.hnsw_ef_construction,
+            )
+        )
+
+
+async def drop_table(connection: Connection, generation_id: int) -> None:
+    await connection.execute(f"DROP TABLE IF EXISTS _chunks_{generation_id}")

@@ -1,0 +1,383 @@
+"""Writing versions of documents, with their chunks, in one transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.vectors.binary_rows import (
+    bigint,
+    copied,
+    half_vector,
+    integer,
+    jsonb,
+    term_vector,
+    vector,
+)
+from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
+from headwater.backends.postgres.vectors.stored_text import (
+    digest_of,
+    escape,
+    fields_json,
+    metadata_json,
+)
+from headwater.ports import DocumentWrite, IndexedChunk
+
+# Always in the same order, so that two transactions with the same indexes cannot deadlock.
+_LOCK = """
+SELECT id, name, changed_at FROM _indexes
+WHERE name = ANY ($1::text[]) AND active IS NOT NULL ORDER BY name FOR UPDATE
+"""
+_TABLES = (
+    "SELECT id, index_id, number, dimensions, is_half FROM _generations WHERE index_id = ANY ($1)"
+)
+_KNOWN = """
+SELECT d.document, d.id, d.version, d.digest,
+       ARRAY(SELECT v.generation_id FROM _document_versions AS v
+             WHERE v.document_id = d.id ORDER BY v.generation_id) AS generations,
+       ARRAY(SELECT v.version FROM _document_versions AS v
+             WHERE v.document_id = d.id ORDER BY v.generation_id) AS versions
+FROM unnest($2::text[]) AS wanted (document)
+JOIN _documents AS d ON d.index_id = $1
+    AND left(d.document, 128) = left(wanted.document, 128) AND d.document = wanted.document
+"""
+_CURRENT = """
+SELECT document, seq, id, position, metadata::text, length FROM {table}
+WHERE document = ANY ($1::text[]) AND valid_to IS NULL
+"""
+_CLOSE = "UPDATE {table} SET valid_to = $1 WHERE seq = ANY ($2::bigint[])"
+_COLUMNS = (
+    *("document", "id", "position", "text", "content_hash", "metadata", "fields"),
+    *("version", "valid_from", "length", "terms", "embedding"),
+)
+_ADD_DOCUMENTS = """
+INSERT INTO _documents (index_id, indexed_at, document, version, cause, digest, text, metadata)
+SELECT $1, $2, * FROM unnest(
+    $3::text[], $4::integer[], $5::text[], $6::bytea[], $7::text[], $8::json[]
+) RETURNING document, id
+"""
+_CHANGE_DOCUMENTS = """
+UPDATE _documents AS d SET indexed_at = $1, version = g.version, cause = g.cause,
+    digest = g.digest, text = g.text, metadata = g.metadata
+FROM unnest($2::bigint[], $3::integer[], $4::text[], $5::bytea[], $6::text[], $7::json[])
+    AS g (id, version, cause, digest, text, metadata)
+WHERE d.id = g.id
+"""
+_SET_VERSIONS = """
+INSERT INTO _document_versions (document_id, generation_id, version)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[])
+ON CONFLICT (document_id, generation_id) DO UPDATE SET version = excluded.version
+"""
+_REMOVE_DOCUMENTS = """
+WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($1::bigint[]))
+DELETE FROM _documents WHERE id = ANY ($1::bigint[])
+"""
+_COUNT = """
+UPDATE _generations AS g SET changed_at = $1, documents = g.documents + d.documents,
+    up_to_date = g.up_to_date + d.up_to_date,
+    chunks = g.chunks + d.chunks, terms = g.terms + d.terms
+FROM unnest($2::bigint[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
+    AS d (id, documents, up_to_date, chunks, terms)
+WHERE g.id = d.id
+"""
+_CHANGED = "UPDATE _indexes SET changed_at = $2, documents = documents + $3 WHERE id = $1"
+
+
+class _Known(NamedTuple):
+    """A stored document, and the version of it that each generation has."""
+
+    id: int
+    version: int
+    digest: bytes
+    versions: dict[int, int]
+
+
+class _Current(NamedTuple):
+    """A current chunk of a generation."""
+
+    seq: int
+    key: tuple[str, int, str]
+    """Its id, position and metadata."""
+    length: int
+
+
+class _Prepared(NamedTuple):
+    """A write with the forms of its parts in which they are stored."""
+
+    write: DocumentWrite
+    document: str
+    metadata: bytes
+    digest: bytes
+
+
+class _NewChunk(NamedTuple):
+    chunk: IndexedChunk
+    source: _Prepared
+    version: int
+
+
+class _Counts:
+    """Changes of the counters of a generation."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.up_to_date = 0
+        self.chunks = 0
+        self.terms = 0
+
+
+async def write_documents(
+    connection: Connection, writes: Sequence[DocumentWrite], now: int, schema: str
+) -> None:
+    """Write versions of documents in their order; the caller has begun a transaction."""
+    by_index: defaultdict[str, list[DocumentWrite]] = defaultdict(list)
+    for write in writes:
+        by_index[write.index].append(write)
+    indexes = await connection.fetch(_LOCK, [*by_index])
+    rows = await connection.fetch(_TABLES, [row["id"] for row in indexes])
+    for index_id, name, changed_at in indexes:
+        tables = {
+            number: ChunkTable(generation_id, dimensions, is_half, schema)
+            for generation_id, owner, number, dimensions, is_half in rows
+            if owner == index_id
+        }
+        moment = max(now, changed_at + 1)
+        for step, portion in enumerate(_without_repetition(by_index[name])):
+            await _IndexWrite(connection, index_id, tables, moment + step).run(portion)
+
+
+def _without_repetition(writes: Iterable[DocumentWrite]) -> Iterator[list[_Prepared]]:
+    """Yield the writes in portions in which each document is once."""
+    portion: dict[str, _Prepared] = {}
+    for write in writes:
+        if write.document in portion:
+            yield [*portion.values()]
+            portion = {}
+        metadata = metadata_json(write.metadata)
+        digest = digest_of(write.text or "", metadata)
+        portion[write.document] = _Prepared(write, escape(write.document), metadata, digest)
+    yield [*portion.values()]
+
+
+class _IndexWrite:
+    """A write of different documents of one index, whose row the transaction has locked."""
+
+    def __init__(
+        self, connection: Connection, index_id: int, tables: dict[int, ChunkTable], moment: int
+    ) -> None:
+        self._connection = connection
+        self._index_id = index_id
+        self._tables = tables
+        self._by_id = {table.generation_id: table for table in tables.values()}
+        self._moment = moment
+        self._documents = 0
+        self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+        self._closed: defaultdict[int, list[int]] = defaultdict(list)
+        self._new_chunks: defaultdict[int, list[_NewChunk]] = defaultdict(list)
+        self._added: list[_Prepared] = []
+        self._changed: list[tuple[_Known, _Prepared]] = []
+        self._removed: list[int] = []
+        self._new_versions: list[tuple[_Prepared, int, int]] = []
+
+    async def run(self, writes: Sequence[_Prepared]) -> None:
+        known = await self._known(writes)
+        writes = [each for each in writes if _applies(each, known.get(each.document))]
+        current = await self._current(writes, known)
+        for each in writes:
+            if each.write.text is None:
+                self._remove(each, known[each.document], current)
+            else:
+                self._write(each, known.get(each.document), current)
+        if self._counts or self._added or self._changed or self._removed:
+            await self._store({document: each.id for document, each in known.items()})
+
+    async def _known(self, writes: Sequence[_Prepared]) -> dict[str, _Known]:
+        rows = await self._connection.fetch(
+            _KNOWN, self._index_id, [each.document for each in writes]
+        )
+        return {
+            document: _Known(
+                document_id, version, digest, dict(zip(generations, versions, strict=True))
+            )
+            for document, document_id, version, digest, generations, versions in rows
+        }
+
+    async def _current(
+        self, writes: Sequence[_Prepared], known: dict[str, _Known]
+    ) -> dict[tuple[int, str], list[_Current]]:
+        """Return the current chunks of documents in the generations that a write changes."""
+        wanted: defaultdict[int, list[str]] = defaultdict(list)
+        for each in writes:
+            if each.document in known:
+                for generation_id in self._changed_generations(each, known[each.document]):
+                    wanted[generation_id].append(each.document)
+        found: defaultdict[tuple[int, str], list[_Current]] = defaultdict(list)
+        for generation_id, documents in wanted.items():
+            statement = _CURRENT.format(table=self._by_id[generation_id].name)
+            for document, seq, chunk_id, position, metadata, length in await self._connection.fetch(
+                statement, documents
+            ):
+                current = _Current(seq, (chunk_id, position, metadata), length)
+                found[generation_id, document].append(current)
+        return found
+
+    def _changed_generations(self, each: _Prepared, known: _Known) -> Iterable[int]:
+        if each.write.text is None:
+            return known.versions
+        table = self._tables.get(each.write.generation)
+        return (
+            ()
+            if table is None or table.generation_id not in known.versions
+            else (table.generation_id,)
+        )
+
+    def _remove(
+        self,
+        each: _Prepared,
+        known: _Known,
+        current: dict[tuple[int, str], list[_Current]],
+    ) -> None:
+        self._documents -= 1
+        self._removed.append(known.id)
+        for generation_id, version in known.versions.items():
+            self._counts[generation_id].documents -= 1
+            self._counts[generation_id].up_to_date -= version == known.version
+            self._close(generation_id, current.get((generation_id, each.document), ()))
+
+    def _write(
+        self,
+        each: _Prepared,
+        known: _Known | None,
+        current: dict[tuple[int, str], list[_Current]],
+    ) -> None:
+        is_new = known is None or known.digest != each.digest
+        version = (known.version if known else 0) + is_new
+        if known is None:
+            self._documents += 1
+            self._added.append(each)
+        elif is_new:
+            self._changed.append((known, each))
+            for generation_id, had in known.versions.items():
+                self._counts[generation_id].up_to_date -= had == known.version
+        table = self._tables.get(each.write.generation)
+        if table is not None:
+            its_version = known.versions.get(table.generation_id) if known else None
+            chunks = current.get((table.generation_id, each.document), [])
+            is_changed = self._replace(table, chunks, each, version)
+            if is_changed or its_version != version:
+                counts = self._counts[table.generation_id]
+                counts.documents += its_version is None
+                counts.up_to_date += its_version != version
+                self._new_versions.append((each, table.generation_id, version))
+
+    def _replace(
+        self, table: ChunkTable, current: Sequence[_Current], each: _Prepared, version: int
+    ) -> bool:
+        """Replace the chunks that differ; return whether there are any."""
+        metadata = each.metadata.decode()
+        wanted = {
+            (escape(chunk.id), chunk.position, metadata): chunk for chunk in each.write.chunks
+        }
+        kept = {chunk.key for chunk in current} & wanted.keys()
+        gone = [chunk for chunk in current if chunk.key not in kept]
+        new = [chunk for key, chunk in wanted.items() if key not in kept]
+        self._close(table.generation_id, gone)
+        for chunk in new:
+            table.check(chunk.embedding)
+            self._new_chunks[table.generation_id].append(_NewChunk(chunk, each, version))
+            self._counts[table.generation_id].chunks += 1
+            self._counts[table.generation_id].terms += len(chunk.terms)
+        return bool(gone or new)
+
+    def _close(self, generation_id: int, chunks: Iterable[_Current]) -> None:
+        for chunk in chunks:
+            self._closed[generation_id].append(chunk.seq)
+            self._counts[generation_id].chunks -= 1
+            self._counts[generation_id].terms -= chunk.length
+
+    async def _store(self, ids: dict[str, int]) -> None:
+        execute = self._connection.execute
+        for generation_id, seqs in self._closed.items():
+            statement = _CLOSE.format(table=self._by_id[generation_id].name)
+            await execute(statement, self._moment, seqs)
+        for generation_id, chunks in self._new_chunks.items():
+            await self._copy(self._by_id[generation_id], chunks)
+        if self._removed:
+            await execute(_REMOVE_DOCUMENTS, self._removed)
+        if self._changed:
+            changed = [each for _, each in self._changed]
+            versions = [known.version + 1 for known, _ in self._changed]
+            known_ids = [known.id for known, _ in self._changed]
+            await execute(_CHANGE_DOCUMENTS, self._moment, known_ids, versions, *_columns(changed))
+        if self._added:
+            rows = await self._connection.fetch(
+                _ADD_DOCUMENTS,
+                *(self._index_id, self._moment, [each.document for each in self._added]),
+                *([1] * len(self._added), *_columns(self._added)),
+            )
+            ids = {**ids, **dict(map(tuple, rows))}
+        if self._new_versions:
+            await execute(
+                _SET_VERSIONS,
+                [ids[each.document] for each, _, _ in self._new_versions],
+                [generation_id for _, generation_id, _ in self._new_versions],
+                [version for _, _, version in self._new_versions],
+            )
+        await self._count()
+
+    async def _copy(self, table: ChunkTable, chunks: Sequence[_NewChunk]) -> None:
+        encode = half_vector if table.is_half else vector
+        fields = {id(each.source): fields_json(each.source.write.metadata) for each in chunks}
+        rows = (
+            (
+                source.document.encode(),
+                escape(chunk.id).encode(),
+                integer(chunk.position),
+                escape(chunk.text).encode(),
+                chunk.content_hash.encode(),
+                source.metadata,
+                jsonb(fields[id(source)]),
+                integer(version),
+                bigint(self._moment),
+                integer(len(chunk.terms)),
+                term_vector(chunk.terms),
+                encode(chunk.embedding),
+            )
+            for chunk, source, version in chunks
+        )
+        await self._connection.copy_to_table(
+            table.name, source=copied(rows), columns=_COLUMNS, format="binary"
+        )
+
+    async def _count(self) -> None:
+        counts = [*self._counts.values()]
+        await self._connection.execute(
+            _COUNT,
+            *(self._moment, [*self._counts]),
+            [each.documents for each in counts],
+            [each.up_to_date for each in counts],
+            [each.chunks for each in counts],
+            [each.terms for each in counts],
+        )
+        await self._connection.execute(_CHANGED, self._index_id, self._moment, self._documents)
+
+
+def _applies(each: _Prepared, known: _Known | None) -> bool:
+    """Return whether a write concerns the document as it is now."""
+    if each.write.text is None:
+        return known is not None
+    if each.write.version is None:
+        return True
+    return known is not None and known.version == each.write.version and known.digest == each.digest
+
+
+def _columns(writes: Sequence[_Prepared]) -> tuple[list[str], list[bytes], list[str], list[str]]:
+    """Return cause, digest, text and metadata of each document."""
+    return (
+        [escape(each.write.cause) for each in writes],
+        [each.digest for each in writes],
+        [escape(each.write.text or "") for each in writes],
+        [each.metadata.decode() for each in writes],
+    )
