@@ -156,3 +156,11 @@ def test_nothing_is_loaded_before_something_is_counted() -> None:
     script = f"import sys, {modules}; print('splintr' in sys.modules)"
     command = [sys.executable, "-c", script]
     assert subprocess.check_output(command, text=True, timeout=30).strip() == "False"
+
+
+@given(texts, st.integers(4, 40))
+def test_the_fitting_beginning_has_at_most_the_limit(text: str, limit: int) -> None:
+    length = CL100K.fitting(text, limit)
+
+    assert CL100K.recount(text[:length]) <= limit
+    assert length > 0 or not text

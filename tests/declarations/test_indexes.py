@@ -54,8 +54,8 @@ def test_an_index_has_defaults(store: FeatureStore) -> None:
     ("options", "problem"),
     [
         ({"chunk_token": 5}, "unknown option 'chunk_token'; did you mean 'chunk_tokens'?"),
-        ({"chunk_tokens": 0}, "chunk_tokens must be a whole number from 1 to 8192, not 0"),
-        ({"chunk_tokens": 2.5}, "chunk_tokens must be a whole number from 1 to 8192, not 2.5"),
+        ({"chunk_tokens": 0}, "chunk_tokens must be a whole number from 16 to 8192, not 0"),
+        ({"chunk_tokens": 2.5}, "chunk_tokens must be a whole number from 16 to 8192, not 2.5"),
         ({"overlap": -1}, "overlap must be a whole number from 0 to 8192, not -1"),
         ({"chunk_tokens": 100, "overlap": 51}, "overlap is 51, more than half of chunk_tokens=100"),
         ({"keep_versions": "soon"}, "keep_versions: 'soon' is not a duration"),

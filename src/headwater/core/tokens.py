@@ -163,6 +163,17 @@ class Tokenizer(msgspec.Struct, frozen=True):
                 return beginning + MARK
         return None
 
+    def fitting(self, text: str, limit: int) -> int:
+        """Return the length of the beginning of a text that fits, ending as in `shorten`.
+
+        It is at least 1, because the tokens of a single character cannot be separated.
+        """
+        reach = self._reach_in_piece(text, limit)
+        if reach == len(text):
+            return reach
+        ends = _ends(text, reach)
+        return next((end for end in ends if end and self.recount(text[:end]) <= limit), 1)
+
     def _reach(self, text: str, limit: int) -> int:
         """Return the number of characters of the first tokens of a text."""
         start = 0

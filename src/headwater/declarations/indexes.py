@@ -22,6 +22,8 @@ EmbedFunction = Callable[[list[str]], Any]
 """A function that returns one vector for each text, or an awaitable of these."""
 
 MAX_DIMENSIONS = 16_000
+MIN_CHUNK_TOKENS = 16
+"""Fewest tokens of a chunk: one character may have four."""
 MAX_CHUNK_TOKENS = 8_192
 _KEEP = timedelta(days=30)
 _OPTIONS = ("embedder", "model", "dimensions", "chunk_tokens", "overlap", "keep_versions")
@@ -90,7 +92,7 @@ class Index:
         for option in unknown:
             raise checks.error(f"unknown option {option!r}; {nearest(option, _OPTIONS)}")
         checks.check_embedder(embedder, model, dimensions)
-        checks.check_number("chunk_tokens", chunk_tokens, 1, MAX_CHUNK_TOKENS)
+        checks.check_number("chunk_tokens", chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
         checks.check_number("overlap", overlap, 0, MAX_CHUNK_TOKENS)
         if overlap * 2 > chunk_tokens:
             raise checks.error(
