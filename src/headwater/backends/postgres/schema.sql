@@ -181,7 +181,7 @@ CREATE TABLE _generations (
     created_at   bigint NOT NULL,
     activated_at bigint,
     retired_at   bigint,
-    changed_at   bigint NOT NULL DEFAULT 0,
+    changed_at   bigint NOT NULL,
     documents    bigint NOT NULL DEFAULT 0,
     up_to_date   bigint NOT NULL DEFAULT 0,
     chunks       bigint NOT NULL DEFAULT 0,
@@ -189,6 +189,7 @@ CREATE TABLE _generations (
     UNIQUE (index_id, number)
 ) WITH (fillfactor = 50);
 
+-- A document that was removed has no text; its row keeps the version until it is pruned.
 CREATE TABLE _documents (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     index_id   bigint NOT NULL,
@@ -197,13 +198,13 @@ CREATE TABLE _documents (
     indexed_at bigint NOT NULL,
     cause      text COLLATE "C" NOT NULL,
     digest     bytea NOT NULL,
-    text       text COLLATE "C" NOT NULL,
+    text       text COLLATE "C",
     metadata   json NOT NULL
 );
 -- On the beginning of the id, because an id may be longer than an index entry.
 CREATE INDEX _documents_by_id ON _documents (index_id, left(document, 128));
 
--- The version of each document that a generation has.
+-- The version of each document that a generation has, unless the generation is retired.
 CREATE TABLE _document_versions (
     document_id   bigint NOT NULL,
     generation_id bigint NOT NULL,

@@ -24,6 +24,7 @@ CREATE TABLE {name} (
     metadata     json NOT NULL,
     fields       jsonb NOT NULL,
     version      integer NOT NULL,
+    indexed_at   bigint NOT NULL,
     valid_from   bigint NOT NULL,
     valid_to     bigint,
     length       integer NOT NULL,

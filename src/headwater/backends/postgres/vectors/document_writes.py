@@ -34,7 +34,7 @@ _TABLES = (
     "SELECT id, index_id, number, dimensions, is_half FROM _generations WHERE index_id = ANY ($1)"
 )
 _KNOWN = """
-SELECT d.document, d.id, d.version, d.digest,
+SELECT d.document, d.id, d.version, d.indexed_at, d.digest,
        ARRAY(SELECT v.generation_id FROM _document_versions AS v
              WHERE v.document_id = d.id ORDER BY v.generation_id) AS generations,
        ARRAY(SELECT v.version FROM _document_versions AS v
@@ -50,7 +50,7 @@ WHERE document = ANY ($1::text[]) AND valid_to IS NULL
 _CLOSE = "UPDATE {table} SET valid_to = $1 WHERE seq = ANY ($2::bigint[])"
 _COLUMNS = (
     *("document", "id", "position", "text", "content_hash", "metadata", "fields"),
-    *("version", "valid_from", "length", "terms", "embedding"),
+    *("version", "indexed_at", "valid_from", "length", "terms", "embedding"),
 )
 _ADD_DOCUMENTS = """
 INSERT INTO _documents (index_id, indexed_at, document, version, cause, digest, text, metadata)
@@ -71,8 +71,9 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[])
 ON CONFLICT (document_id, generation_id) DO UPDATE SET version = excluded.version
 """
 _REMOVE_DOCUMENTS = """
-WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($1::bigint[]))
-DELETE FROM _documents WHERE id = ANY ($1::bigint[])
+WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($2::bigint[]))
+UPDATE _documents AS d SET indexed_at = $1, cause = g.cause, digest = '', text = NULL
+FROM unnest($2::bigint[], $3::text[]) AS g (id, cause) WHERE d.id = g.id
 """
 _COUNT = """
 UPDATE _generations AS g SET changed_at = $1, documents = g.documents + d.documents,
@@ -90,8 +91,13 @@ class _Known(NamedTuple):
 
     id: int
     version: int
+    indexed_at: int
     digest: bytes
     versions: dict[int, int]
+
+    @property
+    def is_removed(self) -> bool:
+        return not self.digest
 
 
 class _Current(NamedTuple):
@@ -112,10 +118,12 @@ class _Prepared(NamedTuple):
     digest: bytes
 
 
-class _NewChunk(NamedTuple):
-    chunk: IndexedChunk
+class _Version(NamedTuple):
+    """A version of a document, and the time of it."""
+
     source: _Prepared
-    version: int
+    number: int
+    indexed_at: int
 
 
 class _Counts:
@@ -175,11 +183,11 @@ class _IndexWrite:
         self._documents = 0
         self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
         self._closed: defaultdict[int, list[int]] = defaultdict(list)
-        self._new_chunks: defaultdict[int, list[_NewChunk]] = defaultdict(list)
+        self._new_chunks: defaultdict[int, list[tuple[IndexedChunk, _Version]]] = defaultdict(list)
         self._added: list[_Prepared] = []
         self._changed: list[tuple[_Known, _Prepared]] = []
-        self._removed: list[int] = []
-        self._new_versions: list[tuple[_Prepared, int, int]] = []
+        self._removed: list[tuple[int, str]] = []
+        self._new_versions: list[tuple[_Version, int]] = []
 
     async def run(self, writes: Sequence[_Prepared]) -> None:
         known = await self._known(writes)
@@ -199,9 +207,13 @@ class _IndexWrite:
         )
         return {
             document: _Known(
-                document_id, version, digest, dict(zip(generations, versions, strict=True))
+                document_id,
+                version,
+                indexed_at,
+                digest,
+                dict(zip(generations, versions, strict=True)),
             )
-            for document, document_id, version, digest, generations, versions in rows
+            for document, document_id, version, indexed_at, digest, generations, versions in rows
         }
 
     async def _current(
@@ -240,7 +252,7 @@ class _IndexWrite:
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
         self._documents -= 1
-        self._removed.append(known.id)
+        self._removed.append((known.id, escape(each.write.cause)))
         for generation_id, version in known.versions.items():
             self._counts[generation_id].documents -= 1
             self._counts[generation_id].up_to_date -= version == known.version
@@ -252,33 +264,39 @@ class _IndexWrite:
         known: _Known | None,
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
-        is_new = known is None or known.digest != each.digest
-        version = (known.version if known else 0) + is_new
+        version = self._put(each, known)
+        table = self._tables.get(each.write.generation)
+        if table is None:
+            return
+        had = known.versions.get(table.generation_id) if known else None
+        chunks = current.get((table.generation_id, each.document), [])
+        is_changed = self._replace(table, chunks, version)
+        if is_changed or had != version.number:
+            counts = self._counts[table.generation_id]
+            counts.documents += had is None
+            counts.up_to_date += had != version.number
+            self._new_versions.append((version, table.generation_id))
+
+    def _put(self, each: _Prepared, known: _Known | None) -> _Version:
+        """Store the text and metadata unless they are the same; return the version."""
+        if known is not None and known.digest == each.digest:
+            return _Version(each, known.version, known.indexed_at)
         if known is None:
             self._documents += 1
             self._added.append(each)
-        elif is_new:
-            self._changed.append((known, each))
-            for generation_id, had in known.versions.items():
-                self._counts[generation_id].up_to_date -= had == known.version
-        table = self._tables.get(each.write.generation)
-        if table is not None:
-            its_version = known.versions.get(table.generation_id) if known else None
-            chunks = current.get((table.generation_id, each.document), [])
-            is_changed = self._replace(table, chunks, each, version)
-            if is_changed or its_version != version:
-                counts = self._counts[table.generation_id]
-                counts.documents += its_version is None
-                counts.up_to_date += its_version != version
-                self._new_versions.append((each, table.generation_id, version))
+            return _Version(each, 1, self._moment)
+        self._documents += known.is_removed
+        self._changed.append((known, each))
+        for generation_id, had in known.versions.items():
+            self._counts[generation_id].up_to_date -= had == known.version
+        return _Version(each, known.version + 1, self._moment)
 
-    def _replace(
-        self, table: ChunkTable, current: Sequence[_Current], each: _Prepared, version: int
-    ) -> bool:
+    def _replace(self, table: ChunkTable, current: Sequence[_Current], version: _Version) -> bool:
         """Replace the chunks that differ; return whether there are any."""
-        metadata = each.metadata.decode()
+        metadata = version.source.metadata.decode()
         wanted = {
-            (escape(chunk.id), chunk.position, metadata): chunk for chunk in each.write.chunks
+            (escape(chunk.id), chunk.position, metadata): chunk
+            for chunk in version.source.write.chunks
         }
         kept = {chunk.key for chunk in current} & wanted.keys()
         gone = [chunk for chunk in current if chunk.key not in kept]
@@ -286,7 +304,7 @@ class _IndexWrite:
         self._close(table.generation_id, gone)
         for chunk in new:
             table.check(chunk.embedding)
-            self._new_chunks[table.generation_id].append(_NewChunk(chunk, each, version))
+            self._new_chunks[table.generation_id].append((chunk, version))
             self._counts[table.generation_id].chunks += 1
             self._counts[table.generation_id].terms += len(chunk.terms)
         return bool(gone or new)
@@ -305,7 +323,8 @@ class _IndexWrite:
         for generation_id, chunks in self._new_chunks.items():
             await self._copy(self._by_id[generation_id], chunks)
         if self._removed:
-            await execute(_REMOVE_DOCUMENTS, self._removed)
+            removed, causes = map(list, zip(*self._removed, strict=True))
+            await execute(_REMOVE_DOCUMENTS, self._moment, removed, causes)
         if self._changed:
             changed = [each for _, each in self._changed]
             versions = [known.version + 1 for known, _ in self._changed]
@@ -321,31 +340,37 @@ class _IndexWrite:
         if self._new_versions:
             await execute(
                 _SET_VERSIONS,
-                [ids[each.document] for each, _, _ in self._new_versions],
-                [generation_id for _, generation_id, _ in self._new_versions],
-                [version for _, _, version in self._new_versions],
+                [ids[version.source.document] for version, _ in self._new_versions],
+                [generation_id for _, generation_id in self._new_versions],
+                [version.number for version, _ in self._new_versions],
             )
         await self._count()
 
-    async def _copy(self, table: ChunkTable, chunks: Sequence[_NewChunk]) -> None:
+    async def _copy(
+        self, table: ChunkTable, chunks: Sequence[tuple[IndexedChunk, _Version]]
+    ) -> None:
         encode = half_vector if table.is_half else vector
-        fields = {id(each.source): fields_json(each.source.write.metadata) for each in chunks}
+        fields = {
+            version.source.document: jsonb(fields_json(version.source.metadata))
+            for _, version in chunks
+        }
         rows = (
             (
-                source.document.encode(),
+                version.source.document.encode(),
                 escape(chunk.id).encode(),
                 integer(chunk.position),
                 escape(chunk.text).encode(),
                 chunk.content_hash.encode(),
-                source.metadata,
-                jsonb(fields[id(source)]),
-                integer(version),
+                version.source.metadata,
+                fields[version.source.document],
+                integer(version.number),
+                bigint(version.indexed_at),
                 bigint(self._moment),
                 integer(len(chunk.terms)),
                 term_vector(chunk.terms),
                 encode(chunk.embedding),
             )
-            for chunk, source, version in chunks
+            for chunk, version in chunks
         )
         await self._connection.copy_to_table(
             table.name, source=copied(rows), columns=_COLUMNS, format="binary"
@@ -367,7 +392,7 @@ class _IndexWrite:
 def _applies(each: _Prepared, known: _Known | None) -> bool:
     """Return whether a write concerns the document as it is now."""
     if each.write.text is None:
-        return known is not None
+        return known is not None and not known.is_removed
     if each.write.version is None:
         return True
     return known is not None and known.version == each.write.version and known.digest == each.digest

@@ -25,6 +25,7 @@ from headwater.backends.postgres.vectors.generations import (
 from headwater.backends.postgres.vectors.search import matching, nearest
 from headwater.backends.postgres.vectors.stored_text import escape, read_metadata, unescape
 from headwater.core.clock import Clock, from_micros
+from headwater.errors import NotFoundError
 from headwater.ports import (
     DocumentWrite,
     Embedding,
@@ -51,17 +52,17 @@ _DOCUMENT = """
 SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at FROM _documents AS d
 JOIN _indexes AS i ON i.id = d.index_id
 WHERE i.name = $1 AND left(d.document, 128) = left($2, 128) AND d.document = $2
+  AND d.text IS NOT NULL
 """
 _OUTDATED = """
 SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at FROM _documents AS d
 JOIN _indexes AS i ON i.id = d.index_id
-LEFT JOIN _generations AS g ON g.index_id = i.id AND g.number = $2
+JOIN _generations AS g ON g.index_id = i.id AND g.number = $2
 LEFT JOIN _document_versions AS v ON v.document_id = d.id AND v.generation_id = g.id
 WHERE i.name = $1 AND left(d.document, 128) >= left($3, 128) AND d.document > $3
-  AND v.version IS DISTINCT FROM d.version
+  AND d.text IS NOT NULL AND v.version IS DISTINCT FROM d.version
 ORDER BY left(d.document, 128), d.document LIMIT $4
 """
-_NOTHING = Hits(0, ())
 
 
 class PostgresVectorIndex:
@@ -121,7 +122,10 @@ class PostgresVectorIndex:
                 for content_hash, sent in rows
             }
 
-        return await self._search(index, generation, select, {}) if content_hashes else {}
+        try:
+            return await self._search(index, generation, select)
+        except NotFoundError:
+            return {}
 
     async def document(self, index: str, document: str) -> StoredDocument | None:
         row = await self._read(
@@ -138,17 +142,14 @@ class PostgresVectorIndex:
         return [_document(row) for row in rows]
 
     async def nearest(self, query: VectorQuery) -> Hits:
-        return await self._search(
-            query.index, query.generation, partial(nearest, query=query), _NOTHING
-        )
+        return await self._search(query.index, query.generation, partial(nearest, query=query))
 
     async def matching(self, query: VectorQuery) -> Hits:
-        return await self._search(
-            query.index, query.generation, partial(matching, query=query), _NOTHING
-        )
+        return await self._search(query.index, query.generation, partial(matching, query=query))
 
     async def drop(self, index: str) -> int:
-        return await self._read(partial(drop_index, index=index))
+        now = self._clock.micros()
+        return await self._read(partial(drop_index, index=index, now=now))
 
     async def prune(self, index: str, before: int) -> int:
         return await self._postgres.run(partial(prune_index, index=index, before=before))
@@ -162,40 +163,42 @@ class PostgresVectorIndex:
         index: str,
         generation: int,
         work: Callable[[Connection, ChunkTable], Awaitable[T]],
-        missing: T,
     ) -> T:
-        """Search the table of a generation; return ``missing`` if it is gone."""
+        """Search the table of a generation; raise NotFoundError if it is gone."""
 
         async def search(connection: Connection) -> T:
             table = await self._table(connection, index, generation)
-            if table is None:
-                return missing
             try:
                 return await work(connection, table)
-            except asyncpg.UndefinedTableError:
+            except asyncpg.UndefinedTableError as error:
                 del self._tables[index, generation]
-                return missing
+                raise _gone(index, generation) from error
 
         return await self._read(search)
 
-    async def _table(
-        self, connection: Connection, index: str, generation: int
-    ) -> ChunkTable | None:
+    async def _table(self, connection: Connection, index: str, generation: int) -> ChunkTable:
         # Numbers are never given twice, so the table of a generation stays the same.
-        table = self._tables.get((index, generation))
-        if table is None:
+        if (index, generation) not in self._tables:
             row = await connection.fetchrow(_TABLE, index, generation)
-            if row is not None:
-                generation_id, dimensions, is_half = row
-                schema = await self._extension(connection)
-                table = ChunkTable(generation_id, dimensions, is_half, schema)
-                self._tables[index, generation] = table
-        return table
+            if row is None:
+                raise _gone(index, generation)
+            generation_id, dimensions, is_half = row
+            schema = await self._extension(connection)
+            table = ChunkTable(generation_id, dimensions, is_half, schema)
+            self._tables[index, generation] = table
+        return self._tables[index, generation]
 
     async def _extension(self, connection: Connection) -> str:
         if not self._schema:
             self._schema = await extension_schema(connection)
         return self._schema
+
+
+def _gone(index: str, generation: int) -> NotFoundError:
+    return NotFoundError(
+        f"generation {generation} of index {index!r} is not kept any more; search its active "
+        "generation, or declare the index with a longer keep_versions="
+    )
 
 
 def _document(row: asyncpg.Record) -> StoredDocument:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -26,7 +27,7 @@ SELECT g.changed_at, g.chunks, h.* FROM _generations AS g LEFT JOIN LATERAL ({hi
 WHERE g.id = $1
 """
 _COLUMNS = """
-c.id, c.document, c.position, c.text, c.content_hash, c.metadata::text, c.version, c.valid_from
+c.id, c.document, c.position, c.text, c.content_hash, c.metadata::text, c.version, c.indexed_at
 """
 _NEAREST = """
 SELECT {columns}, c.embedding {distance} $2::real[]::{type} AS distance{embedding}
@@ -52,21 +53,26 @@ _BOUNDS = [
     *((low + high) / 2 for low, high in pairwise(_RANKS)),
 ]
 _MATCHING = """
-WITH found AS MATERIALIZED (
+WITH searched AS ({searched}), found AS MATERIALIZED (
     SELECT asked.n, c.seq, c.length, {filters} AS is_wanted,
            width_bucket(ts_rank('{{1,1,1,1}}', c.terms, asked.term)::float8, $3::float8[]) AS tf
     FROM (SELECT n, term::tsquery FROM unnest($2::text[]) WITH ORDINALITY AS t (term, n)) AS asked
     JOIN {table} AS c ON c.terms @@ asked.term AND ({visible})
 ), weighted AS (
-    SELECT n, ln(1 + (g.chunks - count(*) + 0.5) / (count(*) + 0.5)) AS idf FROM found GROUP BY n
+    SELECT n, ln(1 + (max(s.chunks) - count(*) + 0.5) / (count(*) + 0.5)) AS idf
+    FROM found, searched AS s GROUP BY n
 ), scored AS (
-    SELECT seq, sum(idf * tf * 2.2 / (tf + 1.2 * (
-        0.25 + 0.75 * length / greatest(g.terms::float8 / greatest(g.chunks, 1), 1)
-    ))) AS score
-    FROM found JOIN weighted USING (n) WHERE is_wanted GROUP BY seq
+    SELECT seq, sum(
+        idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length * s.chunks / greatest(s.terms, 1)))
+    ) AS score
+    FROM found JOIN weighted USING (n), searched AS s WHERE is_wanted GROUP BY seq
 )
 SELECT {columns}, scored.score{embedding} FROM scored JOIN {table} AS c USING (seq)
 ORDER BY scored.score DESC, c.id LIMIT {limit}
+"""
+_SEARCHED_NOW = "SELECT g.chunks::float8, g.terms::float8"
+_SEARCHED_THEN = """
+SELECT count(*)::float8 AS chunks, sum(length)::float8 AS terms FROM {table} AS c WHERE {visible}
 """
 # How many times more chunks are searched for while the last ones have the same distance.
 _MORE = 8
@@ -137,19 +143,20 @@ async def matching(connection: Connection, table: ChunkTable, query: VectorQuery
     terms = [_quoted(term) for term in dict.fromkeys(query.terms) if term]
     parameters: list[Any] = [table.generation_id, terms, _BOUNDS]
     filters = "true" if query.filters is None else condition(query.filters, parameters)
+    visible = " OR ".join(f"({each})" for each in _visible(query, parameters))
+    searched = _SEARCHED_NOW if query.as_of is None else _SEARCHED_THEN
     hits = _MATCHING.format(
         columns=_COLUMNS,
         table=table.name,
         filters=filters,
-        visible=" OR ".join(f"({each})" for each in _visible(query, parameters)),
+        searched=searched.format(table=table.name, visible=visible),
+        visible=visible,
         limit=query.limit,
         embedding=_embedding(table, query),
     )
     rows = await connection.fetch(_HITS.format(hits=hits), *parameters)
-    found = [row for row in rows if row["id"] is not None]
-    changed_at = rows[0]["changed_at"] if rows else 0
-    hits_found = [_hit(row, table, row["score"]) for row in found]
-    return Hits(changed_at, [hit for hit in hits_found if _is_enough(hit, query)])
+    found = [_hit(row, table, row["score"]) for row in rows if row["id"] is not None]
+    return _hits(rows, query, found)
 
 
 def _visible(query: VectorQuery, parameters: list[Any]) -> list[str]:
@@ -173,12 +180,16 @@ def _rank(row: asyncpg.Record) -> tuple[float, str]:
 def _nearest_hits(rows: list[asyncpg.Record], table: ChunkTable, query: VectorQuery) -> Hits:
     found = sorted((row for row in rows if row["id"] is not None), key=_rank)
     hits = [_hit(row, table, 1.0 - row["distance"]) for row in found[: query.limit]]
+    return _hits(rows, query, hits)
+
+
+def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, found: Sequence[Hit]) -> Hits:
     changed_at = rows[0]["changed_at"] if rows else 0
-    return Hits(changed_at, [hit for hit in hits if _is_enough(hit, query)])
-
-
-def _is_enough(hit: Hit, query: VectorQuery) -> bool:
-    return query.min_score is None or hit.score >= query.min_score
+    least = query.min_score
+    return Hits(
+        changed_at if query.as_of is None else min(changed_at, query.as_of),
+        [hit for hit in found if least is None or hit.score >= least],
+    )
 
 
 def _hit(row: asyncpg.Record, table: ChunkTable, score: float) -> Hit:
@@ -191,7 +202,7 @@ def _hit(row: asyncpg.Record, table: ChunkTable, score: float) -> Hit:
         content_hash=row["content_hash"],
         metadata=read_metadata(row["metadata"]),
         version=row["version"],
-        indexed_at=row["valid_from"],
+        indexed_at=row["indexed_at"],
         score=score,
         embedding=None if sent is None else embedding_of(sent, is_half=table.is_half),
     )

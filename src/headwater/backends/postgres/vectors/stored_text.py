@@ -6,14 +6,16 @@ sorted and values compared in their stored form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from headwater.core.codec import encode_custom
+
 _ESCAPES = str.maketrans({"\0": "\x01\x01", "\x01": "\x01\x02"})
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(enc_hook=encode_custom, order="sorted").encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # JSON writes larger floats with less digits than an integer of the same value has.
 _LARGEST_WHOLE = float(1 << 64)
@@ -40,9 +42,10 @@ def read_metadata(stored: str) -> dict[str, Any]:
     return _decode(stored)
 
 
-def fields_json(metadata: Mapping[str, Any]) -> bytes:
+def fields_json(metadata: bytes) -> bytes:
     """Return the fields that filters can compare, as ``jsonb`` accepts and compares them."""
-    fields = {escape(name): _comparable_all(value) for name, value in metadata.items()}
+    decoded = _decode(metadata)
+    fields = {escape(name): _comparable_all(value) for name, value in decoded.items()}
     return _encode({name: value for name, value in fields.items() if value is not ...})
 
 
@@ -56,7 +59,7 @@ def comparable(value: Any) -> Any:
 
 
 def _comparable_all(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+    if isinstance(value, list):
         return [item for item in map(comparable, value) if item is not ...]
     return comparable(value)
 
