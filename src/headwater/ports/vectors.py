@@ -149,7 +149,8 @@ class VectorQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A search of one generation, by an embedding or by words.
 
     ``as_of`` is a time in microseconds: the chunks that were current then are searched. None means
-    the present.
+    the present. A search by words finds chunks that have at least ``min_terms`` of the different
+    ``terms``.
     """
 
     index: str
@@ -157,6 +158,7 @@ class VectorQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     embedding: Embedding | None = None
     terms: Sequence[str] = ()
+    min_terms: int = 1
     filters: Filter | None = None
     min_score: float | None = None
     as_of: int | None = None
@@ -249,7 +251,7 @@ class VectorIndex(Protocol):
         """
 
     async def matching(self, query: VectorQuery) -> Hits:
-        """Return the chunks that have any of the query's terms; scores are BM25.
+        """Return the chunks that have enough of the query's terms; scores are BM25.
 
         Of equal scores, the smaller chunk id comes first.
         """

@@ -93,6 +93,8 @@ async def test_bm25_is_exact(past: PostgresEnvironment) -> None:
     assert {hit.document: hit.score for hit in found.hits} == {
         name: pytest.approx(score(name), rel=1e-6) for name in texts
     }
+    enough = await vectors.matching(with_terms("cat", "fish", "bird", min_terms=2))
+    assert [hit.document for hit in enough.hits] == ["d"]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ class VectorSearch:
         current = view.current(moment)
         lengths = view.lengths if current is None else view.lengths[current]
         scores = np.zeros(len(view.lengths))
+        matched = np.zeros(len(view.lengths), np.int32)
         norms = (
             K1 * (1 - B + B * view.lengths / max(float(lengths.mean()), 1e-9))
             if len(lengths)
@@ -129,9 +130,10 @@ class VectorSearch:
             frequency = len(positions)
             idf = np.log1p((len(lengths) - frequency + 0.5) / (frequency + 0.5))
             scores[positions] += idf * counts * (K1 + 1) / (counts + norms[positions])
+            matched[positions] += 1
         if query.filters is not None:
             scores[~meeting(self._home, state.index_id, query.filters, view.metadata_ids)] = 0.0
-        positions = np.flatnonzero(scores > 0)
+        positions = np.flatnonzero((scores > 0) & (matched >= query.min_terms))
         return self._hits(query, state, moment, Found(positions, scores[positions]))
 
     def _occurrences(

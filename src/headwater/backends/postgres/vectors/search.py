@@ -65,7 +65,8 @@ WITH searched AS ({searched}), found AS MATERIALIZED (
     SELECT seq, sum(
         idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length * s.chunks / greatest(s.terms, 1)))
     ) AS score
-    FROM found JOIN weighted USING (n), searched AS s WHERE is_wanted GROUP BY seq
+    FROM found JOIN weighted USING (n), searched AS s WHERE is_wanted
+    GROUP BY seq HAVING count(*) >= {min_terms}
 )
 SELECT {columns}, scored.score{embedding} FROM scored JOIN {table} AS c USING (seq)
 ORDER BY scored.score DESC, c.id LIMIT {limit}
@@ -139,7 +140,7 @@ async def _fetch(
 
 
 async def matching(connection: Connection, table: ChunkTable, query: VectorQuery) -> Hits:
-    """Return the chunks that have any of the query's terms, by BM25."""
+    """Return the chunks that have enough of the query's terms, by BM25."""
     terms = [_quoted(term) for term in dict.fromkeys(query.terms) if term]
     parameters: list[Any] = [table.generation_id, terms, _BOUNDS]
     filters = "true" if query.filters is None else condition(query.filters, parameters)
@@ -152,6 +153,7 @@ async def matching(connection: Connection, table: ChunkTable, query: VectorQuery
         searched=searched.format(table=table.name, visible=visible),
         visible=visible,
         limit=query.limit,
+        min_terms=query.min_terms,
         embedding=_embedding(table, query),
     )
     rows = await connection.fetch(_HITS.format(hits=hits), *parameters)
