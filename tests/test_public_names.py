@@ -182,10 +182,13 @@ def test_the_public_names_are_these() -> None:
         "Connect",
         "ConsumerGroupsConformance",
         "DeadLettersConformance",
+        "GenerationsConformance",
         "LeasesConformance",
         "OfflineStoreConformance",
         "OnlineStoreConformance",
         "RecordLogConformance",
+        "VectorIndexConformance",
+        "VectorSearchConformance",
     ]
 
 

@@ -17,10 +17,13 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    GenerationsConformance,
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
     RecordLogConformance,
+    VectorIndexConformance,
+    VectorSearchConformance,
 )
 from headwater.testing.conformance.suite import Suite
 
@@ -81,3 +84,15 @@ class TestSqliteRecordLog(Embedded, RecordLogConformance):
 
 class TestSqliteCache(Embedded, CacheConformance):
     """A cache in SQLite."""
+
+
+class TestSqliteVectorIndex(Embedded, VectorIndexConformance):
+    """Documents of indexes in SQLite."""
+
+
+class TestSqliteGenerations(Embedded, GenerationsConformance):
+    """Generations of indexes in SQLite."""
+
+
+class TestSqliteVectorSearch(Embedded, VectorSearchConformance):
+    """Searches with NumPy and FTS5."""

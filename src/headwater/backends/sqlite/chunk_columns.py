@@ -117,4 +117,4 @@ class ChunkColumns:
     def _prune(self, before: int) -> None:
         self._pruned_before = before
         valid_from, valid_to = self._columns[:2, : self._size]
-        valid_from[valid_to <= before] = NEVER
+        valid_from[valid_to < before] = NEVER

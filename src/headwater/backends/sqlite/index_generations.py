@@ -11,7 +11,7 @@ import msgspec
 from headwater.backends.sqlite import metadata_values, terms
 from headwater.backends.sqlite.document_writes import SEQ_BITS
 from headwater.core.clock import from_micros
-from headwater.errors import NotFoundError
+from headwater.errors import InvalidInputError
 from headwater.ports import Generation, IndexSpec
 
 PORTION = 1_000
@@ -49,7 +49,7 @@ UPDATE generations SET state = 'active', activated_at = ?1, changed_at = ?1 WHER
 """
 _ENDED = """
 SELECT id, metadata_id, document_id FROM chunks
-WHERE id >> 32 = ? AND valid_to IS NOT NULL AND valid_to <= ? LIMIT ?
+WHERE id >> 32 = ? AND valid_to IS NOT NULL AND valid_to < ? LIMIT ?
 """
 _OF_GENERATION = """
 SELECT id, metadata_id, document_id FROM chunks WHERE id BETWEEN ? AND ? LIMIT ?
@@ -64,7 +64,7 @@ SELECT EXISTS (SELECT 1 FROM chunks WHERE document_id = ?1 AND metadata_id = ?2)
     OR EXISTS (SELECT 1 FROM documents WHERE id = ?1 AND metadata_id = ?2)
 """
 _GONE = """
-DELETE FROM documents WHERE index_id = ? AND text IS NULL AND indexed_at <= ?
+DELETE FROM documents WHERE index_id = ? AND text IS NULL AND indexed_at < ?
 RETURNING id, metadata_id
 """
 _UNUSED_METADATA = "DELETE FROM document_metadata WHERE id = ?"
@@ -126,9 +126,9 @@ def activate(db: sqlite3.Connection, index: str, number: int, now: int) -> int:
         (index, number),
     ).fetchone()
     if row is None or row[1] == "retired":
-        raise NotFoundError(
-            f"index {index!r} has no generation {number} that is being built, so it cannot be "
-            "activated; `headwater index status` lists the generations"
+        raise InvalidInputError(
+            f"index {index!r} has no generation {number} that could be activated; "
+            "`headwater index status` lists the generations"
         )
     generation_id, state, index_id, changed_at = row
     count = "SELECT count(*) FROM outdated_documents WHERE generation_id = ?"
@@ -167,7 +167,7 @@ def prune(db: sqlite3.Connection, index: str, before: int) -> tuple[int, bool]:
     removed = 0
     generations = "SELECT id, state, retired_at FROM generations WHERE index_id = ?"
     for id_, state, retired_at in db.execute(generations, found[:1]).fetchall():
-        if state == "retired" and retired_at <= before:
+        if state == "retired" and retired_at < before:
             removed += _remove_generation(db, found[0], id_, PORTION - removed)
         else:
             mark = "UPDATE generations SET pruned_before = max(pruned_before, ?) WHERE id = ?"

@@ -177,7 +177,7 @@ CREATE TABLE indexes (
 );
 
 -- `changed_at` is the time of the last change of a generation's chunks, `last_seq` the number of
--- the last chunk. Chunks that were replaced until `pruned_before` are removed, or about to be.
+-- the last chunk. Chunks that were replaced before `pruned_before` are removed, or about to be.
 CREATE TABLE generations (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     index_id      INTEGER NOT NULL,

@@ -14,7 +14,7 @@ from headwater.backends.sqlite import terms
 from headwater.backends.sqlite.chunk_columns import ChunkColumns, ColumnsView, GenerationState
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.metadata_filters import meeting
-from headwater.errors import InvalidInputError, NotFoundError
+from headwater.errors import InvalidInputError
 from headwater.ports import Embedding, Hit, Hits, IndexSpec, VectorQuery
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ SELECT value, embedding FROM json_each(?) CROSS JOIN chunk_embeddings
 ON chunk_embeddings.id = value
 """
 _POSITIONS = "SELECT group_concat(doc - ?, ' ') FROM chunk_term_positions WHERE term = ?"
+_NOTHING = Hits(0, ())
 _decode_spec = msgspec.json.Decoder(IndexSpec).decode
 _decode_metadata = msgspec.json.decode
 
@@ -75,19 +76,18 @@ class VectorSearch:
         self, query: VectorQuery, search: Callable[[VectorQuery, GenerationState], Hits]
     ) -> Hits:
         state = self._state(query)
+        if state is None:
+            return _NOTHING
         if state.last_seq * state.dimensions * 4 <= _INLINE_BYTES:
             return search(query, state)
         return await asyncio.to_thread(search, query, state)
 
-    def _state(self, query: VectorQuery) -> GenerationState:
+    def _state(self, query: VectorQuery) -> GenerationState | None:
         for index, id_, spec, *rest in self._home.read(
             _GENERATION, (query.index, query.generation)
         ):
             return GenerationState(index, id_, _decode_spec(spec).dimensions, *rest)
-        raise NotFoundError(
-            f"generation {query.generation} of index {query.index!r} is not kept any more; search "
-            "its active generation, or declare the index with a longer keep_versions="
-        )
+        return None
 
     def _nearest(self, query: VectorQuery, state: GenerationState) -> Hits:
         view, moment = self._view(query, state)
@@ -122,7 +122,7 @@ class VectorSearch:
             if len(lengths)
             else view.lengths
         )
-        for term in sorted(set(query.terms)):
+        for term in sorted({*query.terms} - {""}):
             positions, counts = self._occurrences(state, term, len(scores))
             if current is not None:
                 kept = current[positions]

@@ -12,12 +12,15 @@ in a conftest.py makes their failures readable.
 from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.generations import GenerationsConformance
 from headwater.testing.conformance.groups import ConsumerGroupsConformance
 from headwater.testing.conformance.leases import LeasesConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
 from headwater.testing.conformance.records import RecordLogConformance
 from headwater.testing.conformance.suite import Connect
+from headwater.testing.conformance.vector_searches import VectorSearchConformance
+from headwater.testing.conformance.vectors import VectorIndexConformance
 
 __all__ = [
     "BusConformance",
@@ -25,8 +28,11 @@ __all__ = [
     "Connect",
     "ConsumerGroupsConformance",
     "DeadLettersConformance",
+    "GenerationsConformance",
     "LeasesConformance",
     "OfflineStoreConformance",
     "OnlineStoreConformance",
     "RecordLogConformance",
+    "VectorIndexConformance",
+    "VectorSearchConformance",
 ]

@@ -1,0 +1,209 @@
+"""Conformance tests of the ``VectorIndex`` port: documents and their chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from headwater.core.clock import from_micros
+from headwater.errors import HeadwaterError, LeaseLostError
+from headwater.ports import VectorIndex
+from headwater.testing.conformance.documents import (
+    SPEC,
+    changed_at,
+    chunk,
+    document,
+    found,
+    near,
+    removal,
+    texts,
+    words,
+)
+from headwater.testing.conformance.suite import Opened, Suite, outcome
+
+
+class VectorIndexConformance(Suite):
+    """Documents, their chunks and the embeddings of these."""
+
+    @pytest.fixture
+    async def vectors(self, store: Opened) -> VectorIndex:
+        """Return the vectors of a store with an empty index."""
+        await store.vectors.create("docs", SPEC)
+        return store.vectors
+
+    async def test_a_write_that_has_returned_is_seen_by_every_later_search(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        for number in range(20):
+            await vectors.write([document("a", f"text {number}")])
+            assert set(await found(other.vectors)) == {f"text {number}"}
+            assert texts(await other.vectors.matching(words(str(number)))) == [f"text {number}"]
+            assert await changed_at(other.vectors) == await changed_at(vectors)
+
+    async def test_a_write_whose_batch_was_committed_is_seen_by_every_later_search(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.vectors.create("docs", SPEC)
+        before = await changed_at(store.vectors)
+        _, batch = await store.take_clicks(2)
+        writes = [document("a", "one"), document("b", "two"), document("a", "three")]
+        await store.bus.commit(msgspec.structs.replace(outcome(batch), documents=writes))
+        assert await changed_at(other.vectors) > before
+        assert set(await found(other.vectors)) == {"two", "three"}
+        stored = await other.vectors.document("docs", "a")
+        assert stored is not None
+        assert stored.version == 2
+
+    async def test_a_batch_that_is_not_committed_writes_no_document(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.vectors.create("docs", SPEC)
+        _, batch = await store.take_clicks(1)
+        lost = msgspec.structs.replace(batch.lease, epoch=batch.lease.epoch - 1)
+        stale = msgspec.structs.replace(batch, lease=lost)
+        with pytest.raises(LeaseLostError):
+            await store.bus.commit(
+                msgspec.structs.replace(outcome(stale), documents=[document("a", "one")])
+            )
+        assert await found(other.vectors) == {}
+        assert await other.vectors.document("docs", "a") is None
+
+    async def test_a_search_finds_the_chunks_of_one_version_of_a_document(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        async def rewrite() -> None:
+            for number in range(30):
+                await vectors.write([document("a", *(f"{number} {part}" for part in range(5)))])
+
+        writer = asyncio.create_task(rewrite())
+        while not writer.done():
+            await asyncio.sleep(0)
+            for hits in (
+                await other.vectors.nearest(near()),
+                await other.vectors.matching(words(*map(str, range(5)))),
+            ):
+                versions = [text.split()[0] for text in texts(hits)]
+                assert len(set(versions)) <= 1
+                assert len(versions) in (0, 5)
+        await writer
+
+    async def test_a_write_is_stored_all_or_none(self, vectors: VectorIndex) -> None:
+        await vectors.write([document("a", "old")])
+        wrong = msgspec.structs.replace(
+            document("b", "two"),
+            chunks=[msgspec.structs.replace(chunk("b", "two"), embedding=b"\0" * 8)],
+        )
+        with pytest.raises(HeadwaterError, match="dimensions"):
+            await vectors.write([document("a", "new"), wrong])
+        assert set(await found(vectors)) == {"old"}
+        stored = await vectors.document("docs", "a")
+        assert stored is not None
+        assert (stored.text, stored.version) == ("old", 1)
+
+    async def test_writes_take_effect_in_the_given_order(self, vectors: VectorIndex) -> None:
+        await vectors.write(
+            [document("a", "one"), document("a", "two"), document("b", "x"), removal("b")]
+        )
+        assert set(await found(vectors)) == {"two"}
+        stored = await vectors.document("docs", "a")
+        assert stored is not None
+        assert stored.version == 2
+        assert await vectors.document("docs", "b") is None
+
+    async def test_a_document_that_is_stored_in_this_form_is_left_as_it_is(
+        self, vectors: VectorIndex
+    ) -> None:
+        write = document("a", "one", "two", metadata={"b": [1, None], "a": {"x": 1.5}})
+        await vectors.write([write])
+        before = await vectors.version("docs"), await vectors.document("docs", "a")
+        same = msgspec.structs.replace(write, metadata={"a": {"x": 1.5}, "b": [1, None]})
+        await vectors.write([same])
+        assert (await vectors.version("docs"), await vectors.document("docs", "a")) == before
+
+    async def test_a_chunk_with_id_position_and_metadata_of_a_current_one_is_kept(
+        self, vectors: VectorIndex
+    ) -> None:
+        await vectors.write([document("a", "one", "two", "three")])
+        first = await found(vectors)
+        await vectors.write([document("a", "one", "three", "four")])
+        hits = await found(vectors)
+        assert {text: hit.version for text, hit in hits.items()} == {
+            "one": 1,
+            "three": 2,
+            "four": 2,
+        }
+        assert hits["one"] == first["one"]
+        assert hits["three"].position == 1
+        assert hits["four"].indexed_at == await changed_at(vectors) > first["one"].indexed_at
+
+    async def test_a_chunk_of_other_metadata_is_replaced(self, vectors: VectorIndex) -> None:
+        await vectors.write([document("a", "one", metadata={"lang": "en"})])
+        await vectors.write([document("a", "one", metadata={"lang": "de"})])
+        (hit,) = (await vectors.nearest(near())).hits
+        assert (hit.version, hit.metadata) == (2, {"lang": "de"})
+
+    async def test_a_write_to_an_index_that_was_dropped_is_discarded(
+        self, vectors: VectorIndex
+    ) -> None:
+        await vectors.create("more", SPEC)
+        await vectors.drop("docs")
+        await vectors.write([document("a", "one"), document("b", "two", index="more")])
+        assert await vectors.version("docs") is None
+        assert await vectors.document("docs", "a") is None
+        assert set(await found(vectors, index="more")) == {"two"}
+
+    async def test_embeddings_are_known_by_their_content_hash(self, vectors: VectorIndex) -> None:
+        vectors_ = [(1, 2, 3, 4), (-1, 0, 0, 0), (0, 0, 1, 1)]
+        write = document("a", "one", "two", "three", vectors=vectors_)
+        await vectors.write([write, document("b", "two", vectors=vectors_[1:2])])
+        known = {each.content_hash: each.embedding for each in write.chunks}
+        asked = [write.chunks[0].content_hash, write.chunks[1].content_hash, "sha256:unknown"]
+        assert await vectors.embeddings("docs", 1, asked) == {
+            each: known[each] for each in asked[:2]
+        }
+        assert await vectors.embeddings("docs", 1, []) == {}
+        assert await vectors.embeddings("docs", 2, asked) == {}
+        assert await vectors.embeddings("none", 1, asked) == {}
+
+    async def test_a_document_is_stored_as_it_was_written(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        text = "ü \U0001f600 'quoted\" \\ %s \r\n\t"
+        metadata: dict[str, Any] = {
+            "": None,
+            "a.b": [1, 2.5, "x", [True]],
+            "ü'\"": {"x": {"y": []}},
+            "n": -(2**63),
+        }
+        write = document("a'\"/#ü", text, metadata=metadata)
+        await vectors.write([write])
+        stored = await other.vectors.document("docs", "a'\"/#ü")
+        assert stored is not None
+        assert (stored.text, stored.metadata, stored.version) == (text, metadata, 1)
+        assert stored.indexed_at == from_micros(await changed_at(vectors))
+        (hit,) = (await other.vectors.nearest(near())).hits
+        (written,) = write.chunks
+        assert (hit.id, hit.document, hit.position) == (written.id, "a'\"/#ü", 0)
+        assert (hit.text, hit.content_hash, hit.metadata) == (text, written.content_hash, metadata)
+
+    async def test_prune_removes_chunks_that_were_replaced_before_a_time(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        moments = []
+        for text in ("one", "two", "three"):
+            await vectors.write([document("a", text, "kept")])
+            moments.append(await changed_at(vectors))
+        assert set(await found(other.vectors, as_of=moments[0])) == {"one", "kept"}
+        assert await vectors.prune("docs", moments[0]) == 0
+        assert await vectors.prune("docs", moments[1] + 1) == 1
+        assert set(await found(other.vectors, as_of=moments[0])) == {"kept"}
+        assert texts(await other.vectors.matching(words("one", "kept", as_of=moments[0]))) == [
+            "kept"
+        ]
+        assert set(await found(other.vectors, as_of=moments[1])) == {"two", "kept"}
+        assert set(await found(other.vectors)) == {"three", "kept"}
+        assert await vectors.prune("docs", moments[2] + 1) == 1
+        assert await vectors.prune("none", moments[2]) == 0
