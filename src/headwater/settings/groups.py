@@ -169,7 +169,10 @@ class EmbeddingSettings(SettingsGroup, frozen=True):
         "embeddings of indexes that declare none; auto means local if its files are installed, "
         "lexical otherwise",
     ] = "auto"
-    timeout: Annotated[Seconds, "timeout of one call, in seconds"] = 20.0
+    batch_size: Annotated[Count, "texts that are embedded by one request or call"] = 100
+    concurrency: Annotated[Count, "requests that a process makes at once"] = 4
+    timeout: Annotated[Seconds, "timeout of one request or call, in seconds"] = 20.0
+    cache_ttl: Annotated[timedelta, "how long embeddings of queries are cached"] = timedelta(days=1)
 
 
 class LogSettings(SettingsGroup, frozen=True):

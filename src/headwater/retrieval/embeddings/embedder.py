@@ -1,8 +1,8 @@
-"""The interface of all embedders."""
+"""The interface of all embedders, and of the models behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 from headwater.ports import Embedding
@@ -12,7 +12,7 @@ TextKind = Literal["document", "query"]
 
 
 class Embedder(Protocol):
-    """A model that turns texts into vectors.
+    """Turns texts into vectors.
 
     The embeddings of one embedder are comparable with each other, and with those of any other
     embedder of the same name and number of dimensions.
@@ -30,3 +30,10 @@ class Embedder(Protocol):
 
         Raise EmbeddingError if any text has none.
         """
+
+
+class EmbeddingModel(Embedder, Protocol):
+    """An embedder that takes a limited number of texts at once."""
+
+    def batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
+        """Split texts into batches, each for one call of `embed`."""

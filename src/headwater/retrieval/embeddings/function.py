@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from headwater.core.batching import batched
 from headwater.core.deadlines import DeadlineError
 from headwater.core.thread_calls import ThreadCall
 from headwater.core.thread_offload import Offload
@@ -18,9 +19,10 @@ from headwater.features.user_calls import Raising
 from headwater.ports import Embedding
 from headwater.retrieval.embeddings.embedder import TextKind
 from headwater.retrieval.embeddings.vectors import to_embeddings
+from headwater.settings.groups import EmbeddingSettings
 
 
-class FunctionEmbedder:
+class FunctionModel:
     """Calls a function with a list of texts; a sync one runs in a thread."""
 
     def __init__(
@@ -29,17 +31,19 @@ class FunctionEmbedder:
         name: str,
         dimensions: int,
         offload: Offload,
-        seconds: float,
+        settings: EmbeddingSettings,
     ) -> None:
         self.name = name
         self.dimensions = dimensions
         self._function = function
         self._offload = offload
-        self._seconds = seconds
+        self._batch_size = settings.batch_size
+        self._seconds = settings.timeout
+
+    def batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
+        return batched(texts, self._batch_size)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
-        if not texts:
-            return []
         with Raising(partial(_failed, self.name)):
             vectors = await self._vectors(list(texts))
         return to_embeddings(self, vectors, len(texts))

@@ -1,0 +1,89 @@
+"""Embeddings that all processes of a store share, by the content of the text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from hashlib import sha256
+
+import numpy as np
+
+from headwater.core.clock import Clock
+from headwater.core.logging import log
+from headwater.errors import HeadwaterError
+from headwater.ports import Cache, Cached, Embedding
+from headwater.retrieval.embeddings.embedder import Embedder, TextKind
+from headwater.retrieval.embeddings.metrics import CACHE
+
+CACHED_EMBEDDINGS = "embedding:"
+"""The beginning of the cache keys of all embeddings."""
+
+
+class EmbeddingCache:
+    """The cached embeddings of one embedder; kinds of texts without a lifetime are not cached.
+
+    ``scope`` distinguishes embedders that share a name.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        cache: Cache,
+        clock: Clock,
+        lifetimes: Mapping[TextKind, timedelta],
+        scope: str = "",
+    ) -> None:
+        self._name = embedder.name
+        self._dimensions = embedder.dimensions
+        self._cache = cache
+        self._clock = clock
+        self._lifetimes = lifetimes
+        self._scope = sha256(scope.encode()).hexdigest()[:8] if scope else ""
+
+    async def get(self, texts: Iterable[str], kind: TextKind) -> dict[str, Embedding]:
+        """Return the embeddings that are cached, by text."""
+        if kind not in self._lifetimes:
+            return {}
+        wanted = list(texts)
+        try:
+            answers = await asyncio.gather(
+                *(self._cache.get(self._key(text, kind)) for text in wanted)
+            )
+        except HeadwaterError as error:
+            log.warning("could not read cached embeddings", embedder=self._name, error=str(error))
+            return {}
+        found = {
+            text: cached.value
+            for text, cached in zip(wanted, answers, strict=True)
+            if cached is not None and self._is_intact(cached.value)
+        }
+        CACHE.labels(self._name, "hit").inc(len(found))
+        CACHE.labels(self._name, "miss").inc(len(wanted) - len(found))
+        return found
+
+    async def put(self, embeddings: Mapping[str, Embedding], kind: TextKind) -> None:
+        """Store embeddings, by text."""
+        lifetime = self._lifetimes.get(kind)
+        if lifetime is None:
+            return
+        now = self._clock.micros()
+        try:
+            await asyncio.gather(
+                *(
+                    self._cache.put(self._key(text, kind), Cached(embedding, now), lifetime)
+                    for text, embedding in embeddings.items()
+                )
+            )
+        except HeadwaterError as error:
+            log.warning("could not cache embeddings", embedder=self._name, error=str(error))
+
+    def _key(self, text: str, kind: TextKind) -> str:
+        content = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{CACHED_EMBEDDINGS}{self._name}{self._scope}:{self._dimensions}:{kind}:{content}"
+
+    def _is_intact(self, embedding: Embedding) -> bool:
+        if len(embedding) != self._dimensions * 4:
+            return False
+        length = np.linalg.norm(np.frombuffer(embedding, "<f4"))
+        return bool(abs(length - 1) < 1e-3)
