@@ -13,20 +13,36 @@ from typing import Any
 import pytest
 
 import headwater
-from headwater import ContextItem, Feature, FeatureStore, Graph, ServiceEvent, Settings, Worker
+from headwater import (
+    ContextItem,
+    Feature,
+    FeatureStore,
+    Graph,
+    Index,
+    ServiceEvent,
+    Settings,
+    Worker,
+)
 from headwater.testing import ManualClock, temporary
 
 STORE = FeatureStore(settings=Settings())
-GROUPS = (STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.admin)
+GROUPS = (STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.indexes, STORE.admin)
 VERBS = {
     f"{kind.__name__}.{name}": verb
     for kind in (*map(type, GROUPS), Feature)
-    for name, verb in vars(kind).items()
+    for name, verb in inspect.getmembers(kind)
     if not name.startswith("_") and inspect.isfunction(verb)
 } | {
     verb.__qualname__: verb
     for verb in (
-        *(FeatureStore, headwater.entity, headwater.feature, headwater.create_app),
+        *(
+            FeatureStore,
+            Index,
+            headwater.Document,
+            headwater.entity,
+            headwater.feature,
+            headwater.create_app,
+        ),
         *(headwater.parse_duration, headwater.format_duration, headwater.verify_record),
         *(Graph.to_mermaid, ManualClock.advance, Settings.replace, STORE.sync.run),
         *(Worker.run, Worker.stop),
@@ -58,6 +74,8 @@ def declare() -> dict[str, Any]:
     @store.retriever(top_k=3)
     def search(query: str) -> list[str]:
         return ["Parcels arrive within 3 days."]
+
+    Index(store, "docs", embedder="lexical")
 
     @store.context(max_tokens=200)
     async def support(user_id: str, question: str) -> list[ContextItem]:
@@ -99,6 +117,7 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
         await store.publish("purchase", "ada", {"amount": 25.0, "item": "book"})
         await store.publish("purchase", "eve", {"amount": 5.0})
         await store.drain()
+        await store.index("docs", "parcels", "Parcels arrive within 3 days.")
         names["ctx"] = await names["support"]("ada", "Where is my parcel?")
         capsys.readouterr()
         for example in examples:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headwater.ports import LoggedEvent as LoggedEvent
     from headwater.ports import PublishResult as PublishResult
     from headwater.ports import RecordSummary as RecordSummary
+    from headwater.ports import StoredDocument as StoredDocument
     from headwater.records.diff import ContextDiff as ContextDiff
     from headwater.records.lineage import ChunkLineage as ChunkLineage
     from headwater.records.lineage import Context as Context
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from headwater.records.record import Record as Record
     from headwater.records.verification_report import VerificationReport as VerificationReport
     from headwater.records.verify import verify_record as verify_record
+    from headwater.retrieval.bulk_loading import LoadReport as LoadReport
+    from headwater.retrieval.reindexing import IndexStatus as IndexStatus
     from headwater.settings.schema import Settings as Settings
     from headwater.store.feature_store import FeatureStore as FeatureStore
 
@@ -78,6 +81,7 @@ _PUBLIC = {
         "LoggedEvent",
         "PublishResult",
         "RecordSummary",
+        "StoredDocument",
     ),
     "records.diff": ("ContextDiff",),
     "records.lineage": (
@@ -96,6 +100,8 @@ _PUBLIC = {
     "records.record": ("Record",),
     "records.verification_report": ("VerificationReport",),
     "records.verify": ("verify_record",),
+    "retrieval.bulk_loading": ("LoadReport",),
+    "retrieval.reindexing": ("IndexStatus",),
     "settings.schema": ("Settings",),
     "store.feature_store": ("FeatureStore",),
 }

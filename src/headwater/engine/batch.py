@@ -80,6 +80,7 @@ class _Running:
             handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
             dead=self._dead,
             follow_ups=self._follow_ups,
+            documents=self._state.documents,
         )
 
 

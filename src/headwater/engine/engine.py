@@ -23,7 +23,11 @@ from headwater.features.services import Services
 from headwater.features.user_calls import ContextCalls, FeatureCalls
 from headwater.ports import Backends
 from headwater.retrieval.embeddings import Embedders
+from headwater.retrieval.generations import Generations
+from headwater.retrieval.indexing import Indexer
+from headwater.retrieval.reindexing import Reindexer
 from headwater.retrieval.retrievers import Retrievers
+from headwater.retrieval.search import Searcher
 from headwater.settings.schema import Settings
 
 HUNG_THREADS = Gauge("headwater_hung_threads", "Threads that hang in functions of this process.")
@@ -36,6 +40,9 @@ class Engine(Services, frozen=True):
     handlers: EventHandlers
     refresh: Refresh
     embedders: Embedders
+    indexer: Indexer
+    reindexer: Reindexer
+    searcher: Searcher
     retrievers: Retrievers
     assembler: Assembler
     recorded: RecordedContexts
@@ -72,6 +79,9 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         FeatureCalls(offload, settings.worker.handler_timeout),
         ContextCalls(offload, settings.context.timeout),
     )
+    embedders = Embedders(settings, offload, backends.cache, clock)
+    generations = Generations(services, embedders)
+    indexer = Indexer(services, generations)
     reader = Reader(services)
     assembler = Assembler(services, reader, count_context)
     return Engine(
@@ -79,7 +89,10 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         reader=reader,
         handlers=EventHandlers(services),
         refresh=Refresh(services),
-        embedders=Embedders(settings, offload, backends.cache, clock),
+        embedders=embedders,
+        indexer=indexer,
+        reindexer=Reindexer(services, generations, indexer),
+        searcher=Searcher(services, generations),
         retrievers=Retrievers(services),
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),

@@ -422,6 +422,7 @@ class Worker:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
             try:
                 await engine.backends.offline.maintain()
+                await engine.reindexer.maintain()
                 self._history_outage.recovered("maintenance")
             except BackendError as error:
                 self._history_outage.report(

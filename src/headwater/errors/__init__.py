@@ -47,6 +47,8 @@ HeadwaterError
 │   ├── LeaseLostError          another worker holds the partition
 │   └── VersionConflictError    entity changed while the batch ran
 ├── EventConflictError          event id already accepted with other content
+├── IndexMismatchError          index was built with another embedder than the declared one
+├── RerankFailedError           re-ranking function failed
 ├── ImmutableRecordError        different record already stored under this id
 ├── DamagedRecordError          stored record is unreadable
 ├── SignatureError              record cannot be signed, or its signature cannot be read
@@ -79,6 +81,7 @@ from headwater.errors.functions import FunctionRaisedError as FunctionRaisedErro
 from headwater.errors.functions import HandlerTimeoutError as HandlerTimeoutError
 from headwater.errors.functions import HungHandlerError as HungHandlerError
 from headwater.errors.functions import RecordingError as RecordingError
+from headwater.errors.functions import RerankFailedError as RerankFailedError
 from headwater.errors.functions import RetrieverFailedError as RetrieverFailedError
 from headwater.errors.functions import RetrieverTimeoutError as RetrieverTimeoutError
 from headwater.errors.functions import TokenBudgetError as TokenBudgetError
@@ -111,6 +114,7 @@ from headwater.errors.storage import EventConflict as EventConflict
 from headwater.errors.storage import EventConflictError as EventConflictError
 from headwater.errors.storage import HomeError as HomeError
 from headwater.errors.storage import ImmutableRecordError as ImmutableRecordError
+from headwater.errors.storage import IndexMismatchError as IndexMismatchError
 from headwater.errors.storage import LeaseLostError as LeaseLostError
 from headwater.errors.storage import SchemaError as SchemaError
 from headwater.errors.storage import SignatureError as SignatureError

@@ -58,6 +58,16 @@ class TooManyHungThreadsError(HeadwaterError):
         )
 
 
+class RerankFailedError(HeadwaterError):
+    """A re-ranking function that failed, or returned neither chunks nor scores."""
+
+    def __init__(self, index: str, function: str, problem: str) -> None:
+        self.index = index
+        super().__init__(
+            f"re-ranking the results of index {index!r} failed: {function!r} {problem}"
+        )
+
+
 class RetrieverFailedError(HeadwaterError):
     """A retriever function that failed."""
 

@@ -61,6 +61,20 @@ class EventConflictError(HeadwaterError):
         )
 
 
+class IndexMismatchError(HeadwaterError):
+    """An index that was built with another embedder than the one that is declared."""
+
+    def __init__(self, index: str, built_with: str, declared: str) -> None:
+        self.index = index
+        self.built_with = built_with
+        self.declared = declared
+        super().__init__(
+            f"index {index!r} was built with {built_with}, which is not available here, and is "
+            f"declared with {declared}; `headwater index reindex {index}` builds it with the "
+            "declared one, or declare the first one again"
+        )
+
+
 class ImmutableRecordError(HeadwaterError):
     """A different record that is already stored under the same id."""
 

@@ -8,7 +8,7 @@ from headwater.core.values import Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
-from headwater.ports import Batch, Change, EntityState, OnlineStore
+from headwater.ports import Batch, Change, DocumentWrite, EntityState, OnlineStore
 
 
 class LoadedEntity:
@@ -35,6 +35,7 @@ class BatchState:
         self.partition = batch.lease.partition
         self.entities = {key: LoadedEntity(state) for key, state in batch.states.items()}
         self.changes: list[Change] = []
+        self.documents: list[DocumentWrite] = []
 
     async def load(self, key: EntityKey) -> None:
         """Load an entity that the batch was read without."""
@@ -62,13 +63,23 @@ class BatchState:
 class HandlerTransaction:
     """One run of one handler: it sees its own writes, which count only if it succeeds."""
 
-    __slots__ = ("_cause", "_is_open", "_moment", "_seen", "_staged", "_state", "now")
+    __slots__ = (
+        "_documents",
+        "_is_open",
+        "_moment",
+        "_seen",
+        "_staged",
+        "_state",
+        "cause",
+        "now",
+    )
 
     def __init__(self, state: BatchState, moment: int, now: int, cause: str) -> None:
         self._state = state
         self._moment = moment
-        self._cause = cause
+        self.cause = cause
         self._staged: StagedChanges = {}
+        self._documents: dict[tuple[str, str], DocumentWrite] | None = None
         # The values of each entity when this run first saw them, to detect that others wrote.
         self._seen: dict[LoadedEntity, Cells] = {}
         self._is_open = True
@@ -128,8 +139,21 @@ class HandlerTransaction:
                 as_of, now = before.as_of, max(now, before.written_at + 1)
         cell = make_cell(feature, value, as_of, now)
         self._staged[entity, name] = Change(
-            name, kind, entity_id, feature.codec.kind, cell, self._cause, online
+            name, kind, entity_id, feature.codec.kind, cell, self.cause, online
         )
+
+    def stage_document(self, write: DocumentWrite) -> None:
+        """Stage a version of a document, in place of an earlier one of this run."""
+        if not self._is_open:
+            raise ClosedError(
+                f"a handler wrote document {write.document!r} of index {write.index!r} after its "
+                "run had ended; await the tasks that it starts"
+            )
+        if self._documents is None:
+            self._documents = {}
+        key = (write.index, write.document)
+        self._documents.pop(key, None)  # the order is that of the last writes
+        self._documents[key] = write
 
     def close(self) -> StagedChanges | None:
         """End the run; return its changes, or None if another run wrote to the same entity."""
@@ -139,3 +163,9 @@ class HandlerTransaction:
             if entity.cells is not seen[entity]:
                 return None
         return self._staged
+
+    def apply(self, staged: StagedChanges) -> None:
+        """Let the writes of this run, which has succeeded, count."""
+        self._state.apply(staged)
+        if self._documents is not None:
+            self._state.documents.extend(self._documents.values())

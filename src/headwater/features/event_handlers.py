@@ -128,7 +128,7 @@ class EventHandlers:
             finally:
                 changes = transaction.close()
             if changes is not None:
-                state.apply(changes)
+                transaction.apply(changes)
                 return changes
 
 

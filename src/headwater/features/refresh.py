@@ -177,7 +177,7 @@ class Refresh:
             finally:
                 changes = transaction.close()
             if changes is not None:
-                state.apply(changes)
+                transaction.apply(changes)
                 return
 
     async def _run_sql(self, feature: FeatureDef, cause: str) -> tuple[int, str]:

@@ -78,6 +78,13 @@ class IngestSettings(SettingsGroup, frozen=True):
     ] = 0
 
 
+class IndexSettings(SettingsGroup, frozen=True):
+    """Settings of indexes of documents."""
+
+    max_document_bytes: Annotated[Count, "maximum size of the text of a document"] = 10_485_760
+    max_metadata_bytes: Annotated[Count, "maximum size of the metadata of a document"] = 65_536
+
+
 class OfflineSettings(SettingsGroup, frozen=True):
     """Settings of the embedded history."""
 

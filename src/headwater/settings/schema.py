@@ -17,6 +17,7 @@ from headwater.settings.groups import (
     ContextSettings,
     EmbeddingSettings,
     HttpSettings,
+    IndexSettings,
     IngestSettings,
     LogSettings,
     OfflineSettings,
@@ -61,6 +62,7 @@ class Settings(SettingsGroup, frozen=True):
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
     ingest: IngestSettings = IngestSettings()
+    indexes: IndexSettings = IndexSettings()
     offline: OfflineSettings = OfflineSettings()
     log: LogSettings = LogSettings()
     sources: Annotated[Sources, "files that SQL features can read, by name"] = field(

@@ -34,7 +34,9 @@ from headwater.store.groups import (
     SyncEventBus,
     SyncRecordVerbs,
 )
+from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
 from headwater.store.runtime import Runtime
+from headwater.store.searching import SearchVerbs
 from headwater.store.sync import Blocking, T, blocking
 from headwater.store.validation import check_sequences, payload_of
 from headwater.store.writing import set_value
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore:
+class FeatureStore(SearchVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -69,10 +71,12 @@ class FeatureStore:
     ) -> None:
         chosen = settings or load()
         chosen = chosen if home is None else chosen.replace(home=home)
-        self._runtime = runtime = Runtime(chosen, clock or SystemClock())
+        runtime = Runtime(chosen, clock or SystemClock())
+        super().__init__(runtime)
         self.bus = EventBus(runtime)
         self.records = RecordVerbs(runtime)
         self.dead_letters = DeadLetterVerbs(runtime)
+        self.indexes = IndexVerbs(runtime)
         self.admin = AdminVerbs(runtime)
         self.sync = SyncStore(self)
         for name, location in chosen.sources.items():
@@ -352,12 +356,16 @@ class SyncStore(Blocking[FeatureStore]):
         self.bus = SyncEventBus(store.bus, loop)
         self.records = SyncRecordVerbs(store.records, loop)
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
+        self.indexes = SyncIndexVerbs(store.indexes, loop)
         self.admin = SyncAdminVerbs(store.admin, loop)
 
     get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     get_features = blocking(FeatureStore.get_features)
     get_feature_values = blocking(FeatureStore.get_feature_values)
     set_feature = blocking(FeatureStore.set_feature)
+    index = blocking(FeatureStore.index)
+    unindex = blocking(FeatureStore.unindex)
+    search = blocking(FeatureStore.search)
     publish = blocking(FeatureStore.publish)
     assemble = blocking(FeatureStore.assemble)
     record_external = blocking(FeatureStore.record_external)

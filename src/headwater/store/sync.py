@@ -17,6 +17,7 @@ from headwater.errors import ClosedError, InvalidInputError
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 
 class SyncLoop:
@@ -70,10 +71,10 @@ class SyncLoop:
             return self.loop
 
 
-class Blocking(Generic[V]):
+class Blocking(Generic[V_co]):
     """The blocking form of a group of async verbs."""
 
-    def __init__(self, verbs: V, loop: SyncLoop) -> None:
+    def __init__(self, verbs: V_co, loop: SyncLoop) -> None:
         self._verbs = verbs
         self._loop = loop
 

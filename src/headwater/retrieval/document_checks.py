@@ -1,0 +1,124 @@
+"""Checks of documents before they are indexed."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headwater.core.values import LONGEST_ID, is_whole_number
+from headwater.errors import InvalidInputError
+from headwater.settings.groups import IndexSettings
+
+_LARGEST = 2**63
+_MAX_DEPTH = 32
+_NUL, _REPLACEMENT = "\0", "\ufffd"
+
+_encode = msgspec.json.Encoder().encode
+
+
+def checked_id(document_id: object) -> str:
+    """Return the id of a document as stored, which is text."""
+    if type(document_id) is not str and is_whole_number(document_id):
+        return str(int(document_id))
+    if not isinstance(document_id, str):
+        raise InvalidInputError(
+            "the id of a document is a text or a whole number, not the "
+            f"{type(document_id).__name__} {reprlib.repr(document_id)}"
+        )
+    # The limits of the ids of entities.
+    if not 0 < len(document_id) <= LONGEST_ID or not document_id.isprintable():
+        raise InvalidInputError(
+            f"the id of a document is printable text of 1 to {LONGEST_ID} characters, not "
+            f"{reprlib.repr(document_id)}"
+        )
+    return str(document_id)
+
+
+def checked_text(document: str, text: object, limits: IndexSettings) -> str:
+    """Return the text of a document, without NUL characters, which Postgres cannot store."""
+    if not isinstance(text, str):
+        raise InvalidInputError(
+            f"the text of document {document!r} is a text, not a {type(text).__name__}; use "
+            "unindex to remove a document"
+        )
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the text of document {document!r} has a lone surrogate at character {error.start}, "
+            "which cannot be stored; decode it with errors='replace'"
+        ) from error
+    if size > limits.max_document_bytes:
+        raise InvalidInputError(
+            f"the text of document {document!r} has {size} bytes, more than the maximum of "
+            f"{limits.max_document_bytes}; divide it into several documents, or raise "
+            "indexes.max_document_bytes"
+        )
+    return str(text).replace(_NUL, _REPLACEMENT)
+
+
+def checked_metadata(document: str, metadata: object, limits: IndexSettings) -> dict[str, Any]:
+    """Return a copy of metadata, in the types of JSON."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidInputError(
+            f"the metadata of document {document!r} is a mapping such as {{'lang': 'en'}}, not "
+            f"{reprlib.repr(metadata)}"
+        )
+    where = f"the metadata of document {document!r}"
+    plain = {
+        _key(key, where): _plain(value, f"{where}: {key!r}") for key, value in metadata.items()
+    }
+    size = len(_encode(plain)) if plain else 0
+    if size > limits.max_metadata_bytes:
+        raise InvalidInputError(
+            f"{where} has {size} bytes, more than the maximum of {limits.max_metadata_bytes}; "
+            "store large data elsewhere, or raise indexes.max_metadata_bytes"
+        )
+    return plain
+
+
+def _key(key: object, where: str) -> str:
+    if type(key) is not str or not key or key.startswith("$"):
+        raise InvalidInputError(
+            f"{where}: the key {reprlib.repr(key)} is not a text, is empty or begins with '$'; "
+            "rename it"
+        )
+    return _text(key, f"{where}: {key!r}")
+
+
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
+    """Return a value in the types of JSON; raise InvalidInputError if it has another."""
+    if type(value).__module__ == "numpy":
+        value = value.tolist()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, where)
+    if isinstance(value, int) and -_LARGEST <= value < _LARGEST:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
+        return [_plain(each, where, depth + 1) for each in value]
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        return {_key(key, where): _plain(each, where, depth + 1) for key, each in value.items()}
+    raise InvalidInputError(
+        f"{where} is {reprlib.repr(value)}, which JSON cannot hold; use texts, finite numbers "
+        "within 64 bits, true, false, None, lists and mappings, and write a time as text"
+    )
+
+
+def _text(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{where} has a lone surrogate, which cannot be stored; remove it"
+        ) from error
+    return str(text).replace(_NUL, _REPLACEMENT)

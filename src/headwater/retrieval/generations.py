@@ -1,0 +1,72 @@
+"""The generation of an index that a call uses, and the embedder of that generation."""
+
+from __future__ import annotations
+
+from headwater.core.logging import log
+from headwater.declarations.indexes import IndexDef
+from headwater.errors import ConfigError, IndexMismatchError
+from headwater.features.services import Services
+from headwater.ports import IndexSpec, IndexVersion
+from headwater.retrieval.embeddings import Embedder, Embedders
+
+
+class Generations:
+    """Chooses generations of indexes, and their embedders."""
+
+    def __init__(self, services: Services, embedders: Embedders) -> None:
+        self._vectors = services.backends.vectors
+        self._embedders = embedders
+        self._warned: set[tuple[str, str]] = set()
+
+    def declared(self, index: IndexDef) -> IndexSpec:
+        """Return how an index is declared to be split and embedded."""
+        embedder = self._embedders.of(index)
+        return IndexSpec(
+            embedder=embedder.name,
+            dimensions=embedder.dimensions,
+            chunk_tokens=index.chunk_tokens,
+            overlap=index.overlap,
+        )
+
+    async def active(self, index: IndexDef) -> IndexVersion:
+        """Return the active generation; create the first one if there is none."""
+        version = await self._vectors.version(index.name)
+        while version is None:
+            await self._vectors.create(index.name, self.declared(index))
+            version = await self._vectors.version(index.name)
+        return version
+
+    def embedder(self, index: IndexDef, built: IndexSpec) -> Embedder:
+        """Return the embedder that a generation was built with.
+
+        Raise IndexMismatchError if that is another than the declared one and is not available.
+        """
+        declared = self._embedders.of(index)
+        if (declared.name, declared.dimensions) == (built.embedder, built.dimensions):
+            return declared
+        try:
+            embedder = self._embedders.named(built.embedder, built.dimensions)
+        except ConfigError:
+            embedder = None
+        described = _described(declared.name, declared.dimensions)
+        if embedder is None or embedder.dimensions != built.dimensions:
+            built_with = _described(built.embedder, built.dimensions)
+            raise IndexMismatchError(index.name, built_with, described)
+        self._warn(index, built, described)
+        return embedder
+
+    def _warn(self, index: IndexDef, built: IndexSpec, declared: str) -> None:
+        if (index.name, built.embedder) in self._warned:
+            return
+        self._warned.add((index.name, built.embedder))
+        log.warning(
+            "index was built with another embedder",
+            index=index.name,
+            built_with=_described(built.embedder, built.dimensions),
+            declared=declared,
+            remedy=f"headwater index reindex {index.name}",
+        )
+
+
+def _described(embedder: str, dimensions: int) -> str:
+    return f"{embedder} ({dimensions} dimensions)"

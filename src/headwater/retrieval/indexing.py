@@ -1,0 +1,217 @@
+"""Indexing: documents are split and embedded, and written with all their chunks at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from headwater.declarations.indexes import IndexDef
+from headwater.features.frame import current_frame
+from headwater.features.services import Services
+from headwater.ports import (
+    DocumentWrite,
+    Embedding,
+    IndexedChunk,
+    IndexSpec,
+    IndexVersion,
+    StoredDocument,
+)
+from headwater.retrieval.analysis import terms
+from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded, batches
+from headwater.retrieval.chunking import split
+from headwater.retrieval.document_checks import checked_id, checked_metadata, checked_text
+from headwater.retrieval.generations import Generations
+
+# Splitting fewer characters takes less time than a thread hop.
+_SPLIT_INLINE = 4_000
+_REPAIRED_TOGETHER = 64
+
+
+class PlainDocument(NamedTuple):
+    """A document that was checked; ``version`` is that of a stored one that is indexed again."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+    version: int | None = None
+
+
+class _Piece(NamedTuple):
+    """A piece of a document that has no embedding yet."""
+
+    id: str
+    text: str
+    content_hash: str
+    terms: Sequence[str]
+
+
+class Indexer:
+    """Prepares and writes versions of documents."""
+
+    def __init__(self, services: Services, generations: Generations) -> None:
+        self._vectors = services.backends.vectors
+        self._limits = services.settings.indexes
+        self._generations = generations
+
+    def checked(self, document_id: object, text: object, metadata: object) -> PlainDocument:
+        """Return a document as it is stored; raise InvalidInputError if it cannot be."""
+        name = checked_id(document_id)
+        plain = checked_metadata(name, metadata, self._limits)
+        return PlainDocument(name, checked_text(name, text, self._limits), plain)
+
+    async def index(self, index: IndexDef, document: PlainDocument) -> None:
+        """Write a document; inside a handler as part of the handler's transaction."""
+        transaction = current_frame().transaction
+        cause = "index" if transaction is None else transaction.cause
+        version = await self._generations.active(index)
+        writes = await self.prepare(index, version, [document], cause)
+        if transaction is None:
+            await self.write(index, writes)
+        else:
+            transaction.stage_document(writes[0])
+
+    async def unindex(self, index: IndexDef, document_id: object) -> None:
+        """Remove a document; inside a handler as part of the handler's transaction."""
+        document = checked_id(document_id)
+        transaction = current_frame().transaction
+        version = await self._vectors.version(index.name)
+        if version is None:
+            return
+        write = DocumentWrite(
+            index=index.name,
+            document=document,
+            text=None,
+            generation=version.generation,
+            cause="unindex" if transaction is None else transaction.cause,
+        )
+        if transaction is None:
+            await self._vectors.write([write])
+        else:
+            transaction.stage_document(write)
+
+    async def write(self, index: IndexDef, writes: Sequence[DocumentWrite]) -> None:
+        """Store versions of documents; when this returns, every search finds them."""
+        await self._vectors.write(writes)
+        await self.settle(index, writes[-1].generation)
+
+    async def settle(self, index: IndexDef, generation: int) -> None:
+        """Repair the documents of the active generation if it is another than the written one.
+
+        A reindexing that ended in the meantime has not seen the documents in it.
+        """
+        version = await self._vectors.version(index.name)
+        if version is not None and version.generation != generation:
+            await self.repair(index, version)
+
+    async def document(self, index: IndexDef, document_id: object) -> StoredDocument | None:
+        """Return the current version of a document."""
+        return await self._vectors.document(index.name, checked_id(document_id))
+
+    async def load(
+        self, index: IndexDef, documents: Documents, progress: OnLoaded | None = None
+    ) -> LoadReport:
+        """Write many documents, in batches that are embedded and stored together."""
+        loaded = LoadReport()
+        async for batch in batches(documents):
+            version = await self._generations.active(index)
+            plain = [self.checked(each.id, each.text, each.metadata) for each in batch]
+            writes = await self.prepare(index, version, plain, "load")
+            await self.write(index, writes)
+            chunks = sum(len(write.chunks) for write in writes)
+            loaded = LoadReport(loaded.documents + len(writes), loaded.chunks + chunks)
+            if progress is not None:
+                progress(loaded)
+        return loaded
+
+    async def repair(
+        self, index: IndexDef, version: IndexVersion, report: Callable[[int], None] | None = None
+    ) -> None:
+        """Bring the outdated documents of a generation up to date; report them as they are done."""
+        after = ""
+        while True:
+            stored = await self._vectors.outdated(
+                index.name, version.generation, after=after, limit=_REPAIRED_TOGETHER
+            )
+            if not stored:
+                return
+            documents = [
+                PlainDocument(each.document, each.text, dict(each.metadata), each.version)
+                for each in stored
+            ]
+            await self._vectors.write(await self.prepare(index, version, documents, "reindex"))
+            if report is not None:
+                report(len(stored))
+            after = stored[-1].document
+
+    async def prepare(
+        self,
+        index: IndexDef,
+        version: IndexVersion,
+        documents: Sequence[PlainDocument],
+        cause: str,
+    ) -> list[DocumentWrite]:
+        """Return the writes of documents, with chunks and embeddings for one generation."""
+        pieces = await _split_all(index.name, documents, version.spec)
+        embeddings = await self._embeddings(index, version, pieces)
+        return [
+            DocumentWrite(
+                index=index.name,
+                document=document.id,
+                text=document.text,
+                metadata=document.metadata,
+                generation=version.generation,
+                chunks=[
+                    IndexedChunk(
+                        piece.id,
+                        position,
+                        piece.text,
+                        piece.content_hash,
+                        embeddings[piece.content_hash],
+                        piece.terms,
+                    )
+                    for position, piece in enumerate(of_document)
+                ],
+                cause=cause,
+                version=document.version,
+            )
+            for document, of_document in zip(documents, pieces, strict=True)
+        ]
+
+    async def _embeddings(
+        self, index: IndexDef, version: IndexVersion, pieces: Sequence[Sequence[_Piece]]
+    ) -> dict[str, Embedding]:
+        """Return the embeddings of pieces by content hash; only unknown ones are embedded."""
+        texts = {piece.content_hash: piece.text for each in pieces for piece in each}
+        if not texts:
+            return {}
+        known = await self._vectors.embeddings(index.name, version.generation, texts.keys())
+        missing = [content_hash for content_hash in texts if content_hash not in known]
+        if missing:
+            embedder = self._generations.embedder(index, version.spec)
+            made = await embedder.embed([texts[each] for each in missing], "document")
+            known = known | dict(zip(missing, made, strict=True))
+        return known
+
+
+async def _split_all(
+    index: str, documents: Sequence[PlainDocument], spec: IndexSpec
+) -> list[list[_Piece]]:
+    if sum(len(document.text) for document in documents) <= _SPLIT_INLINE:
+        return [_pieces(index, document, spec) for document in documents]
+    return await asyncio.to_thread(lambda: [_pieces(index, each, spec) for each in documents])
+
+
+def _pieces(index: str, document: PlainDocument, spec: IndexSpec) -> list[_Piece]:
+    seen: Counter[str] = Counter()
+    pieces = []
+    for text in split(document.text, spec.chunk_tokens, spec.overlap):
+        digest = sha256(text.encode()).hexdigest()
+        short = digest[:16]
+        seen[short] += 1
+        suffix = f"~{seen[short]}" if seen[short] > 1 else ""
+        chunk_id = f"{index}/{document.id}#{short}{suffix}"
+        pieces.append(_Piece(chunk_id, text, f"sha256:{digest}", terms(text)))
+    return pieces

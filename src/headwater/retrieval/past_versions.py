@@ -1,0 +1,114 @@
+"""The version of an index at a past moment."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.core.durations import format_duration
+from headwater.core.values import OUT_OF_RANGE, has_supported_year
+from headwater.declarations.indexes import IndexDef
+from headwater.errors import InvalidInputError
+from headwater.ports import Generation, IndexVersion, VectorIndex
+
+AsOf = datetime | str
+"""A moment, or the text of a version of an index."""
+
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,18})", re.ASCII)
+
+
+class _Moment(NamedTuple):
+    """A time in microseconds, and the generation that was searched then, if it is known."""
+
+    micros: int
+    generation: int | None = None
+
+
+async def version_at(
+    vectors: VectorIndex, index: IndexDef, as_of: AsOf, clock: Clock
+) -> IndexVersion | None:
+    """Return the version that an index had at a moment; None if it had none yet.
+
+    Raise InvalidInputError for a moment in the future, or one whose versions may be gone.
+    """
+    moment = _parse(as_of)
+    current = await vectors.version(index.name)
+    # The clock of the process that made the last change may be ahead of this one's.
+    now = max(clock.micros(), 0 if current is None else current.changed_at)
+    if moment.micros > now:
+        raise InvalidInputError(f"as_of {_shown(moment)} is in the future")
+    generations = await vectors.generations(index.name)
+    generation = _generation(generations, moment)
+    if generation is None:
+        if moment.generation is None and _is_before_all(generations, moment):
+            return None
+        raise _gone(index, moment)
+    if (
+        current is not None
+        and current.generation == generation.number
+        and current.changed_at <= moment.micros
+    ):
+        return current  # nothing has changed since then
+    if moment.micros < now - index.keep_versions // MICROSECOND:
+        raise _gone(index, moment)
+    return IndexVersion(index.name, generation.number, generation.spec, moment.micros)
+
+
+def _parse(as_of: AsOf) -> _Moment:
+    if isinstance(as_of, datetime):
+        if as_of.tzinfo is None:
+            raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
+        if not has_supported_year(as_of):
+            raise InvalidInputError(f"as_of {as_of.isoformat()} is {OUT_OF_RANGE}")
+        return _Moment(to_micros(as_of))
+    found = _VERSION.fullmatch(as_of) if isinstance(as_of, str) else None
+    if found is None:
+        raise InvalidInputError(
+            "as_of is a datetime with a time zone, or the version of an index as records show it, "
+            f"such as '1.1763260000000000', not {reprlib.repr(as_of)}"
+        )
+    return _Moment(int(found[2]), int(found[1]))
+
+
+def _generation(generations: Sequence[Generation], moment: _Moment) -> Generation | None:
+    """Return the generation that was searched at a moment, if it is still there."""
+    for generation in generations:
+        if moment.generation is not None:
+            if generation.number == moment.generation:
+                return generation
+        elif _is_active_at(generation, moment.micros):
+            return generation
+    return None
+
+
+def _is_active_at(generation: Generation, micros: int) -> bool:
+    began, ended = generation.activated_at, generation.retired_at
+    if began is None or to_micros(began) > micros:
+        return False
+    return ended is None or micros < to_micros(ended)
+
+
+def _is_before_all(generations: Sequence[Generation], moment: _Moment) -> bool:
+    """Return whether an index did not exist at a moment; earlier generations may be gone."""
+    if not generations:
+        return True
+    first = generations[0]
+    return first.number == 1 and to_micros(first.created_at) > moment.micros
+
+
+def _gone(index: IndexDef, moment: _Moment) -> InvalidInputError:
+    kept = format_duration(index.keep_versions // timedelta(milliseconds=1))
+    return InvalidInputError(
+        f"index {index.name!r} no longer has its version of {_shown(moment)}: it keeps replaced "
+        f"chunks for {kept}; declare a longer keep_versions to search further back from now on"
+    )
+
+
+def _shown(moment: _Moment) -> str:
+    if moment.generation is not None:
+        return f"'{moment.generation}.{moment.micros}'"
+    return from_micros(moment.micros).isoformat()

@@ -1,0 +1,124 @@
+"""Ranking found chunks: fusing two rankings, and re-ranking by a function of the user."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from headwater.core.deadlines import DeadlineError
+from headwater.core.thread_calls import ThreadCall
+from headwater.core.thread_offload import Offload
+from headwater.declarations import Chunk
+from headwater.declarations.search_options import Rerank
+from headwater.errors import HeadwaterError, RerankFailedError
+from headwater.features.user_calls import Raising
+from headwater.ports import Hit
+
+_FUSION = 60
+"""The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
+
+
+def fuse(*rankings: Sequence[Hit]) -> list[Hit]:
+    """Return hits by reciprocal rank fusion: the sum of 1 / (60 + rank) over the rankings.
+
+    Of equal scores, the smaller chunk id comes first.
+    """
+    scores: dict[str, float] = {}
+    hits: dict[str, Hit] = {}
+    for ranking in rankings:
+        for rank, hit in enumerate(ranking, start=1):
+            scores[hit.id] = scores.get(hit.id, 0.0) + 1 / (_FUSION + rank)
+            hits.setdefault(hit.id, hit)
+    ordered = sorted(hits, key=lambda chunk_id: (-scores[chunk_id], chunk_id))
+    return [replace(hits[chunk_id], score=scores[chunk_id]) for chunk_id in ordered]
+
+
+def scaled(scores: Sequence[float]) -> list[float]:
+    """Return scores from 0 to 1: how relevant each chunk is next to the others."""
+    if not scores:
+        return []
+    least, most = min(scores), max(scores)
+    return [1.0 if most == least else (score - least) / (most - least) for score in scores]
+
+
+class Reranker:
+    """A user's function that ranks chunks for a query again; a sync one runs in a thread."""
+
+    def __init__(self, function: Rerank, index: str, offload: Offload, seconds: float) -> None:
+        self.name = _name_of(function)
+        self._function = function
+        self._index = index
+        self._offload = offload
+        self._seconds = seconds
+
+    async def rerank(self, query: str, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Return the chunks in the order of the function, with its scores if it returns scores."""
+        if not chunks:
+            return []
+        with Raising(self._raised):
+            try:
+                async with asyncio.timeout(self._seconds) as limit:
+                    returned = await self._call(query, list(chunks))
+            except (DeadlineError, TimeoutError) as error:
+                if not (limit.expired() or isinstance(error, DeadlineError)):
+                    raise  # the function's own
+                raise self._error(f"timed out after {self._seconds:g} s") from error
+        if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
+            raise self._error(f"returned {type(returned).__name__}; {_RETURN}")
+        return self._ranked(chunks, list(returned))
+
+    async def _call(self, query: str, chunks: list[Chunk]) -> Any:
+        call: Callable[[], Any] = partial(self._function, query, chunks)
+        if inspect.iscoroutinefunction(self._function):
+            result = call()
+        else:
+            context = copy_context()
+            result = await self._offload.call(
+                ThreadCall(self._offload, self, self._seconds, context, call)
+            )
+        while inspect.isawaitable(result):
+            result = await result
+        return result
+
+    def _ranked(self, chunks: Sequence[Chunk], returned: list[Any]) -> list[Chunk]:
+        if all(isinstance(each, Chunk) for each in returned):
+            known = {chunk.id for chunk in chunks}
+            ids = [chunk.id for chunk in returned]
+            if not known.issuperset(ids) or len(set(ids)) < len(ids):
+                raise self._error("returned a chunk that it was not given, or one twice")
+            return returned
+        scores = [self._score(score) for score in returned]
+        if len(scores) != len(chunks):
+            raise self._error(f"returned {len(scores)} scores for {len(chunks)} chunks; {_RETURN}")
+        scored = [replace(chunk, score=score) for chunk, score in zip(chunks, scores, strict=True)]
+        return sorted(scored, key=lambda chunk: -(chunk.score or 0.0))
+
+    def _score(self, score: Any) -> float:
+        try:
+            number = math.nan if isinstance(score, str | bytes | Chunk) else float(score)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise self._error(f"returned {score!r} as a score; {_RETURN}")
+        return number
+
+    def _raised(self, raised: Exception) -> HeadwaterError:
+        return self._error(f"raised {type(raised).__name__}: {raised}")
+
+    def _error(self, problem: str) -> RerankFailedError:
+        return RerankFailedError(self._index, self.name, problem)
+
+
+_RETURN = "it must return the chunks, best first, or one finite number for each chunk"
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    named = inspect.isfunction(function) or inspect.ismethod(function)
+    return function.__name__ if named else type(function).__name__

@@ -1,0 +1,225 @@
+"""Searching an index by meaning, by words or by both, at present or in the past."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.core.clock import from_micros
+from headwater.declarations import Chunk
+from headwater.declarations.indexes import IndexDef
+from headwater.declarations.search_options import SearchOptions
+from headwater.errors import InvalidInputError
+from headwater.features.frame import current_frame
+from headwater.features.services import Services
+from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
+from headwater.retrieval.analysis import terms
+from headwater.retrieval.filters import parse_filters
+from headwater.retrieval.generations import Generations
+from headwater.retrieval.past_versions import AsOf, version_at
+from headwater.retrieval.ranking import Reranker, fuse, scaled
+
+LONGEST_QUERY = 100_000
+_FEWEST_CANDIDATES = 50
+_CANDIDATES_PER_RESULT = 4
+# Comparing more chunks with each other takes longer than a thread hop.
+_COMPARED_INLINE = 200
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The chunks that a search found, and the version of the index that it searched.
+
+    The version is None if the index had none yet.
+    """
+
+    index: str
+    version: IndexVersion | None
+    query: str
+    options: SearchOptions
+    chunks: list[Chunk]
+    searched_at: int
+
+
+class _Searched(NamedTuple):
+    """A version of an index, and the time in microseconds if it is to be searched as of it."""
+
+    version: IndexVersion
+    as_of: int | None
+
+
+class Searcher:
+    """Searches indexes."""
+
+    def __init__(self, services: Services, generations: Generations) -> None:
+        self._vectors = services.backends.vectors
+        self._clock = services.clock
+        self._offload = services.offload
+        self._seconds = services.settings.context.timeout
+        self._generations = generations
+
+    async def run(
+        self, index: IndexDef, query: str, options: SearchOptions, as_of: AsOf | None = None
+    ) -> SearchResult:
+        """Return the chunks that match a query best; inside an as_of replay those of the past."""
+        _check_query(query)
+        filters = parse_filters(options.filters)
+        searched_at = self._clock.micros()
+        searched = await self._version(index, as_of)
+        version: IndexVersion | None = None
+        chunks: list[Chunk] = []
+        if searched is not None:
+            search = _Search(index, query, options, filters, searched)
+            version, chunks = await self._search(search)
+        return SearchResult(
+            index=index.name,
+            version=version,
+            query=query,
+            options=options,
+            chunks=chunks,
+            searched_at=searched_at,
+        )
+
+    async def _version(self, index: IndexDef, as_of: AsOf | None) -> _Searched | None:
+        past = current_frame().past
+        if as_of is None and past is not None:
+            as_of = past.began
+        if as_of is None:
+            version = await self._vectors.version(index.name)
+            return None if version is None else _Searched(version, None)
+        version = await version_at(self._vectors, index, as_of, self._clock)
+        return None if version is None else _Searched(version, version.changed_at)
+
+    async def _search(self, search: _Search) -> tuple[IndexVersion, list[Chunk]]:
+        options, searched = search.options, search.searched
+        found = await self._hits(search)
+        version = searched.version
+        if searched.as_of is None:
+            version = replace(version, changed_at=found.changed_at)
+        hits = found.hits
+        chunks = list(map(_chunk, hits))
+        relevance = [hit.score for hit in hits]
+        if options.mode != "vector":
+            relevance = scaled(relevance)
+        if options.rerank is not None:
+            reranker = Reranker(options.rerank, search.declared.name, self._offload, self._seconds)
+            chunks = await reranker.rerank(search.query, chunks)
+            # The order is the function's; its scores may be of any kind.
+            relevance = [1 - place / len(chunks) for place in range(len(chunks))]
+        if options.diversity > 0:
+            chunks = await _diversified(chunks, relevance, hits, options)
+        return version, chunks[: options.top_k]
+
+    async def _hits(self, search: _Search) -> Hits:
+        mode = search.options.mode
+        if mode == "text":
+            return await self._matching(search)
+        embedder = self._generations.embedder(search.declared, search.searched.version.spec)
+        (embedding,) = await embedder.embed([search.query], "query")
+        nearest = await self._vectors.nearest(search.nearest(embedding))
+        if mode == "vector":
+            return nearest
+        matching = await self._matching(search)
+        if matching.changed_at != nearest.changed_at:
+            # The index has changed in between: both are to be of one version.
+            version = replace(search.searched.version, changed_at=nearest.changed_at)
+            earlier = search.searched._replace(version=version, as_of=nearest.changed_at)
+            matching = await self._matching(search._replace(searched=earlier))
+        words = _at_least(matching.hits, embedding, search.options.min_score)
+        return Hits(nearest.changed_at, fuse(nearest.hits, words))
+
+    async def _matching(self, search: _Search) -> Hits:
+        return await self._vectors.matching(search.matching())
+
+
+class _Search(NamedTuple):
+    """A search that was checked."""
+
+    declared: IndexDef
+    query: str
+    options: SearchOptions
+    filters: Filter | None
+    searched: _Searched
+
+    def nearest(self, embedding: Embedding) -> VectorQuery:
+        """Return the query for the chunks whose meaning is nearest."""
+        return replace(self._vector_query(), embedding=embedding, min_score=self.options.min_score)
+
+    def matching(self) -> VectorQuery:
+        """Return the query for the chunks that have the words."""
+        return replace(self._vector_query(), terms=terms(self.query))
+
+    def _vector_query(self) -> VectorQuery:
+        options = self.options
+        plain = options.mode != "hybrid" and options.rerank is None and options.diversity == 0
+        candidates = max(_CANDIDATES_PER_RESULT * options.top_k, _FEWEST_CANDIDATES)
+        compares = options.diversity > 0 or options.min_score is not None
+        return VectorQuery(
+            index=self.declared.name,
+            generation=self.searched.version.generation,
+            limit=options.top_k if plain else candidates,
+            filters=self.filters,
+            as_of=self.searched.as_of,
+            with_embeddings=compares and not plain,
+        )
+
+
+def _check_query(query: object) -> None:
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidInputError(f"the query of a search is a text with words, not {query!r:.80}")
+    if len(query) > LONGEST_QUERY:
+        raise InvalidInputError(
+            f"the query of a search has {len(query)} characters, more than the maximum of "
+            f"{LONGEST_QUERY}; shorten it"
+        )
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "the query of a search has a lone surrogate, which no document has; remove it"
+        ) from error
+
+
+def _at_least(hits: Sequence[Hit], query: Embedding, min_score: float | None) -> Sequence[Hit]:
+    """Return the hits whose cosine with the query is at least this."""
+    if min_score is None:
+        return hits
+    from headwater.retrieval.diversity import cosines  # noqa: PLC0415 - NumPy
+
+    near = cosines(query, [hit.embedding or b"" for hit in hits])
+    return [hit for hit, cosine in zip(hits, near, strict=True) if cosine >= min_score]
+
+
+async def _diversified(
+    chunks: Sequence[Chunk],
+    relevance: Sequence[float],
+    hits: Sequence[Hit],
+    options: SearchOptions,
+) -> list[Chunk]:
+    from headwater.retrieval.diversity import diversified  # noqa: PLC0415 - NumPy
+
+    by_id = {hit.id: hit.embedding or b"" for hit in hits}
+    embeddings = [by_id[chunk.id or ""] for chunk in chunks]
+    arguments = (relevance, embeddings, options.top_k, options.diversity)
+    if len(chunks) <= _COMPARED_INLINE:
+        places = diversified(*arguments)
+    else:
+        places = await asyncio.to_thread(diversified, *arguments)
+    return [chunks[place] for place in places]
+
+
+def _chunk(hit: Hit) -> Chunk:
+    return Chunk(
+        text=hit.text,
+        id=hit.id,
+        score=hit.score,
+        metadata=dict(hit.metadata),
+        document=hit.document,
+        position=hit.position,
+        content_hash=hit.content_hash,
+        version=hit.version,
+        indexed_at=from_micros(hit.indexed_at),
+    )

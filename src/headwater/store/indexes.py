@@ -1,0 +1,93 @@
+"""The verbs of a store for whole indexes: bulk loads, status, reindexing and dropping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.declarations.indexes import IndexRef, index_name
+from headwater.features.frame import check_not_replaying
+from headwater.ports import StoredDocument
+from headwater.store.runtime import Runtime
+from headwater.store.sync import Blocking, blocking
+
+if TYPE_CHECKING:
+    from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded
+    from headwater.retrieval.reindexing import IndexStatus, OnReindexed
+
+
+class IndexVerbs:
+    """``store.indexes``: load, describe, rebuild and drop indexes."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def list(self) -> list[IndexStatus]:
+        """Return all indexes with their contents, by name.
+
+        >>> await store.indexes.list()
+        [<IndexStatus name='docs' documents=1 chunks=1 version='...'>]
+        """
+        return await (await self._runtime.open()).reindexer.status()
+
+    async def get_document(self, index: IndexRef, document_id: str | int) -> StoredDocument | None:
+        """Return the current version of a document; None if there is none.
+
+        >>> (await store.indexes.get_document("docs", "parcels")).text
+        'Parcels arrive within 3 days.'
+        """
+        definition = self._runtime.registry.index(index_name(index))
+        engine = await self._runtime.open()
+        return await engine.indexer.document(definition, document_id)
+
+    async def load(
+        self, index: IndexRef, documents: Documents, *, progress: OnLoaded | None = None
+    ) -> LoadReport:
+        """Index many documents, from an iterable or an async one, in large batches.
+
+        A document that has not changed is left as it is, so a load that was interrupted is simply
+        run again. ``progress`` is called with the numbers so far.
+
+        >>> await store.indexes.load("docs", [Document("returns", "Returns are free.")])
+        <LoadReport documents=1 chunks=1>
+        """
+        check_not_replaying("load")
+        definition = self._runtime.registry.index(index_name(index))
+        engine = await self._runtime.open()
+        return await engine.indexer.load(definition, documents, progress)
+
+    async def reindex(self, index: IndexRef, *, progress: OnReindexed | None = None) -> int:
+        """Split and embed all documents as the index is declared now; return how many were.
+
+        Searches read the earlier contents until all documents are done. A call that was interrupted
+        is continued by the next one. ``progress`` is called with the number of documents that are
+        done and of all.
+
+        >>> await store.indexes.reindex("docs")
+        0
+        """
+        check_not_replaying("reindex")
+        definition = self._runtime.registry.index(index_name(index))
+        engine = await self._runtime.open()
+        return await engine.reindexer.reindex(definition, progress)
+
+    async def drop(self, index: IndexRef) -> int:
+        """Remove an index with all its documents and past versions; return their number.
+
+        An index that is no longer declared can be dropped, too.
+
+        >>> await store.indexes.drop("docs")
+        1
+        """
+        check_not_replaying("drop")
+        engine = await self._runtime.open()
+        return await engine.reindexer.drop(index_name(index))
+
+
+class SyncIndexVerbs(Blocking[IndexVerbs]):
+    """``store.sync.indexes``."""
+
+    list = blocking(IndexVerbs.list)
+    get_document = blocking(IndexVerbs.get_document)
+    load = blocking(IndexVerbs.load)
+    reindex = blocking(IndexVerbs.reindex)
+    drop = blocking(IndexVerbs.drop)
