@@ -220,6 +220,19 @@ class VectorSearchConformance(Suite):
             assert [hit.score for hit in hits] == pytest.approx(best_first, abs=PRECISION)
             assert len((await vectors.matching(words(*wanted, limit=3))).hits) == 3
 
+    async def test_chunks_with_too_few_of_the_different_terms_are_not_found(
+        self, vectors: VectorIndex
+    ) -> None:
+        await vectors.write([document("a", "x x x"), document("b", "x y"), document("c", "x y z")])
+        await vectors.write([document("d", "x y z")])
+        await vectors.write([document("d", "y")])
+        for enough, expected in ((1, "abcd"), (2, "bc"), (3, "c"), (4, "")):
+            hits = (await vectors.matching(words("x", "y", "x", "z", min_terms=enough))).hits
+            assert {hit.document for hit in hits} == set(expected)
+        best = (await vectors.matching(words("x", "y", "z"))).hits[0]
+        chosen = await vectors.matching(words("x", "y", "z", min_terms=3))
+        assert list(chosen.hits) == [best]
+
     async def test_replaced_chunks_do_not_count_in_scores(self, vectors: VectorIndex) -> None:
         await vectors.write([document("a", "x y"), document("b", "y z z")])
         alone = (await vectors.matching(words("x"))).hits
