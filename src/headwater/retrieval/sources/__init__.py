@@ -1,0 +1,1 @@
+"""Readers of documents in files, for bulk loads."""

@@ -1,0 +1,72 @@
+"""Documents in files of their own: Markdown, plain text and HTML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.declarations.indexes import Document
+from headwater.retrieval.sources.encodings import read_text
+from headwater.retrieval.sources.found import LARGEST_FILE, Findings, Found, Skipped
+from headwater.retrieval.sources.front_matter import FrontMatterError, Page, split_front_matter
+from headwater.retrieval.sources.html_text import html_page
+
+MARKDOWN = frozenset({".md", ".markdown", ".mdx"})
+HTML = frozenset({".html", ".htm", ".xhtml"})
+PLAIN = frozenset({".txt", ".text", ".rst", ".adoc", ".org", ".log"})
+SUFFIXES = MARKDOWN | HTML | PLAIN
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*?)[ \t#]*$", re.MULTILINE)
+_TOP_HEADING = re.compile(r"\s*#{1,6}\s|\s*[^\r\n]+\r?\n(?:=+|-+)\s")
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder in a fixed order, without hidden ones."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(parent, name) for name in sorted(files) if not name.startswith("."))
+
+
+def read_file(file: Path, document_id: str) -> Findings:
+    """Yield the one document of a file."""
+    size = file.stat().st_size
+    yield Found(size, _document(file, document_id, size))
+
+
+def _document(file: Path, document_id: str, size: int) -> Document | Skipped:
+    where = str(file)
+    suffix = file.suffix.lower()
+    if suffix not in SUFFIXES:
+        return Skipped(where, "not Markdown, text or HTML", is_invalid=False)
+    if size > LARGEST_FILE:
+        return Skipped(where, f"larger than {LARGEST_FILE} bytes; divide it")
+    content = read_text(file)
+    if content is None:
+        return Skipped(where, "not a text file", is_invalid=False)
+    try:
+        text, metadata = _page(content, suffix)
+    except FrontMatterError as error:
+        return Skipped(f"{where}:{error.line}", f"the front matter is not YAML: {error}")
+    return Document(document_id, text, metadata)
+
+
+def _page(content: str, suffix: str) -> Page:
+    if suffix in HTML:
+        text, title = html_page(content)
+        return _titled(text, {"title": title} if title else {})
+    if suffix in MARKDOWN:
+        return _titled(*split_front_matter(content))
+    return Page(content, {})
+
+
+def _titled(text: str, metadata: dict[str, Any]) -> Page:
+    """Return a page whose title is in its metadata and, as a heading, in its text."""
+    title = metadata.get("title")
+    if title is None:
+        heading = _HEADING.search(text)
+        return Page(text, {**metadata, "title": heading.group(1)} if heading else metadata)
+    has_heading = _TOP_HEADING.match(text) is not None
+    return Page(text if has_heading else f"# {title}\n\n{text}", metadata)

@@ -1,0 +1,84 @@
+"""Documents from files and folders, checked and in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.declarations.indexes import Document
+from headwater.errors import InvalidInputError
+from headwater.retrieval.sources.folders import SUFFIXES, files_in, read_file
+from headwater.retrieval.sources.found import Findings, Found, Skipped
+from headwater.retrieval.sources.tables import Fields, read_csv, read_jsonl, read_parquet
+
+_TABLES: dict[str, Callable[[Path, Fields], Findings]] = {
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+class _SourceFile(NamedTuple):
+    """A file of a source, and the function that reads it."""
+
+    path: Path
+    size: int
+    read: Callable[[], Findings]
+
+
+class Source:
+    """The documents of files and folders, in a fixed order.
+
+    ``total_bytes`` and ``read_bytes`` tell how far the reading is.
+    """
+
+    def __init__(self, paths: Sequence[Path], fields: Fields) -> None:
+        self._files = [file for path in paths for file in _files(path, fields)]
+        self.total_bytes = sum(file.size for file in self._files)
+        self.read_bytes = 0
+
+    def __iter__(self) -> Iterator[Document | Skipped]:
+        """Yield each document, and each part that is not one."""
+        before = 0
+        for file in self._files:
+            for position, content in _readable(file):
+                self.read_bytes = before + position
+                yield content
+            before += file.size
+
+
+def _files(path: Path, fields: Fields) -> Iterator[_SourceFile]:
+    if not path.exists():
+        raise InvalidInputError(f"{path} does not exist; name files or folders to read")
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        for file in files_in(path):
+            read = partial(read_file, file, file.relative_to(path).as_posix())
+            yield _SourceFile(file, _size(file), read)
+    elif suffix in _TABLES:
+        yield _SourceFile(path, _size(path), partial(_TABLES[suffix], path, fields))
+    elif suffix in SUFFIXES:
+        yield _SourceFile(path, _size(path), partial(read_file, path, path.name))
+    else:
+        known = ", ".join(sorted(_TABLES.keys() | SUFFIXES))
+        raise InvalidInputError(
+            f"{path} cannot be read: its name ends with none of {known}; convert or rename it"
+        )
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # a broken link, which reading reports
+        return 0
+
+
+def _readable(file: _SourceFile) -> Findings:
+    try:
+        yield from file.read()
+    except OSError as error:
+        yield Found(file.size, Skipped(str(file.path), f"cannot be read: {error.strerror}"))
