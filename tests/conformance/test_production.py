@@ -19,10 +19,13 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    GenerationsConformance,
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
     RecordLogConformance,
+    VectorIndexConformance,
+    VectorSearchConformance,
 )
 from headwater.testing.conformance.suite import Suite
 from tests.cluster import MASTERS, keys_of_masters
@@ -86,6 +89,18 @@ class TestPostgresRecordLog(Production, RecordLogConformance):
     """Records of contexts in Postgres."""
 
 
+class TestPostgresVectorIndex(Production, VectorIndexConformance):
+    """Documents in Postgres, those of batches through the outbox."""
+
+
+class TestPostgresGenerations(Production, GenerationsConformance):
+    """Generations of indexes in Postgres."""
+
+
+class TestPostgresVectorSearch(Production, VectorSearchConformance):
+    """Searches with pgvector."""
+
+
 class TestRedisCache(Production, CacheConformance):
     """A cache in Redis."""
 
@@ -132,6 +147,10 @@ class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
 
 class TestClusterRecordLog(Cluster, RecordLogConformance):
     """Records of contexts in Postgres, with a cluster."""
+
+
+class TestClusterVectorIndex(Cluster, VectorIndexConformance):
+    """Documents in Postgres, fed by the outboxes of three masters."""
 
 
 class TestClusterCache(Cluster, CacheConformance):

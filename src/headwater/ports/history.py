@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.errors import InvalidInputError
 from headwater.ports.values import Change
+from headwater.ports.vectors import DocumentWrite
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -165,6 +166,8 @@ class OutboxBatch(msgspec.Struct, frozen=True):
     upto: str
     more: bool = False
     """Whether more rows may follow."""
+    documents: Sequence[DocumentWrite] = ()
+    """Writes of documents that were committed between the rows of history."""
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
@@ -187,6 +190,8 @@ class OutboxState(msgspec.Struct, frozen=True):
 
     has_pending: bool
     settled: Positions
+    has_documents: bool = False
+    """Whether there are writes of documents among the rows to take."""
 
 
 class Outbox(Protocol):
@@ -212,6 +217,9 @@ class Outbox(Protocol):
 
     async def states(self) -> Sequence[OutboxState]:
         """Return the state of each partition."""
+
+    async def has_documents(self) -> bool:
+        """Return whether any partition has writes of documents to take."""
 
     async def mismatch(self, partition: int, taken: Positions) -> str | None:
         """Return None if these are the last rows settled or still there, otherwise the problem.

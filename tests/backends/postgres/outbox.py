@@ -11,10 +11,19 @@ import msgspec
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.errors import StoreMismatchError
-from headwater.ports import LogKind, OutboxBatch, OutboxState, Positions, StoreIdentity
+from headwater.ports import (
+    DocumentWrite,
+    LogKind,
+    OutboxBatch,
+    OutboxState,
+    Positions,
+    StoreIdentity,
+)
 from tests.backends.postgres.story import START, after
 
 Row = Sequence[Any]
+Entry = bytes | list[DocumentWrite] | None
+"""A row of JSON, the documents of a commit, or a row that is skipped."""
 
 
 class MemoryOutbox:
@@ -23,7 +32,7 @@ class MemoryOutbox:
     def __init__(self, partitions: int = 4, store_id: str = "store") -> None:
         self.partitions = partitions
         self.store = StoreIdentity(store_id)
-        self.rows: dict[tuple[LogKind, int], list[tuple[int, bytes | None]]] = defaultdict(list)
+        self.rows: dict[tuple[LogKind, int], list[tuple[int, Entry]]] = defaultdict(list)
         self.settled: defaultdict[int, Positions] = defaultdict(Positions)
         self.least = 0
         """The least number of rows of a batch: rows of one commit are not split."""
@@ -42,6 +51,11 @@ class MemoryOutbox:
         """Add a row as its JSON text; a row of None is skipped, as a redriven event is."""
         self._position += 1
         self.rows[kind, partition].append((self._position, row))
+
+    def put_documents(self, *writes: DocumentWrite, partition: int = 0) -> None:
+        """Add the writes of documents of one commit."""
+        self._position += 1
+        self.rows["history", partition].append((self._position, [*writes]))
 
     async def identity(self) -> StoreIdentity:
         return self.store
@@ -63,8 +77,19 @@ class MemoryOutbox:
         pending = self.pending()
         last = max([self.partitions, *pending, *self.settled])
         return [
-            OutboxState(n in pending, self.settled.get(n, Positions())) for n in range(last + 1)
+            OutboxState(
+                n in pending,
+                self.settled.get(n, Positions()),
+                has_documents=self._has_documents(n),
+            )
+            for n in range(last + 1)
         ]
+
+    async def has_documents(self) -> bool:
+        return any(map(self._has_documents, self.pending()))
+
+    def _has_documents(self, partition: int) -> bool:
+        return any(isinstance(row, list) for _, row in self.rows["history", partition])
 
     async def mismatch(self, partition: int, taken: Positions) -> str | None:
         if self.on_mismatch is not None:
@@ -93,10 +118,13 @@ class MemoryOutbox:
             await self.on_fetch()
         if not found:
             return None
-        rows = [row for _, row in found if row is not None]
+        rows = [row for _, row in found if isinstance(row, bytes)]
+        documents = [write for _, row in found if isinstance(row, list) for write in row]
         self.fetched += len(rows)
         upto, more = str(found[-1][0]), len(found) < len(waiting)
-        return OutboxBatch(b"[" + b",".join(rows) + b"]", len(rows), upto, more=more)
+        return OutboxBatch(
+            b"[" + b",".join(rows) + b"]", len(rows), upto, more=more, documents=documents
+        )
 
     async def settle(self, partition: int, taken: Positions) -> Positions:
         if self.on_settle is not None:

@@ -12,6 +12,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
+from headwater.backends.postgres.vectors.committed_documents import CommittedDocuments
 from headwater.backends.postgres.vectors.index import PostgresVectorIndex
 from headwater.backends.postgres.vectors.search import search_parameters
 from headwater.core.clock import Clock
@@ -33,14 +34,20 @@ class PostgresEnvironment:
         self._outbox = outbox
         self.store_check = StoreCheck(postgres, outbox, self._schema)
         self._consumer = OutboxConsumer(
-            postgres, outbox, self.store_check, settings.postgres.pool_size
+            postgres,
+            outbox,
+            self.store_check,
+            CommittedDocuments(clock),
+            settings.postgres.pool_size,
         )
         self.records = PostgresRecordLog(
             DedicatedConnection(postgres, settings.postgres, settings.record.timeout),
             postgres,
             self.store_check,
         )
-        self.vectors = PostgresVectorIndex(postgres, self._consumer, clock, settings.vectors)
+        self.vectors = PostgresVectorIndex(
+            postgres, self._consumer, self.store_check, clock, settings.vectors
+        )
         self.offline = PostgresOfflineStore(postgres, self._consumer, clock, self._schema)
 
     async def prepare(self) -> None:

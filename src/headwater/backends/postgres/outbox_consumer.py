@@ -22,9 +22,17 @@ from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import FRESH_SECONDS, READ_POSITIONS, StoreCheck
+from headwater.backends.postgres.vectors.committed_documents import CommittedDocuments
 from headwater.core.batching import batched
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import LogKind, Outbox, OutboxBatch, OutboxState, Positions
+from headwater.ports import (
+    DocumentWrite,
+    LogKind,
+    Outbox,
+    OutboxBatch,
+    OutboxState,
+    Positions,
+)
 
 # The server parses the rows: json_array_elements, unlike the JSON operators, accepts U+0000 and
 # does not rewrite numbers. OFFSET 0 keeps a row from being parsed once per column.
@@ -92,26 +100,44 @@ class _Taken(msgspec.Struct, frozen=True):
     def has_more(self) -> bool:
         return any(batch.more for batch in self.batches.values())
 
+    @property
+    def documents(self) -> list[DocumentWrite]:
+        return [write for batch in self.batches.values() for write in batch.documents]
+
 
 class OutboxConsumer:
     """Takes rows from the outbox; any number of processes may do so at the same time."""
 
     def __init__(
-        self, postgres: Postgres, outbox: Outbox, store: StoreCheck, pool_size: int
+        self,
+        postgres: Postgres,
+        outbox: Outbox,
+        store: StoreCheck,
+        documents: CommittedDocuments,
+        pool_size: int,
     ) -> None:
         self._postgres = postgres
         self._outbox = outbox
         self._store = store
+        self._documents = documents
         self._slots = asyncio.Semaphore(min(_CONCURRENT_TRANSACTIONS, pool_size))
         # In a worker, which also has events to handle, and where no caller waits for the rows.
         self._background_slot = asyncio.Semaphore(1)
+        # Writes of documents are large, and those of one index wait for each other.
+        self._document_slot = asyncio.Semaphore(1)
         self._shared = CoalescedTask(lambda: self._take_all(wait=True))
+        self._shared_documents = CoalescedTask(self._take_documents)
         self._has_mismatch = False
         self._proven_until = 0.0
 
     async def catch_up(self) -> None:
         """Return when every row committed before the call is in history."""
         await self._shared()
+
+    async def catch_up_documents(self) -> None:
+        """Return when every document committed before the call is stored."""
+        if await self._outbox.has_documents():
+            await self._shared_documents()
 
     async def take_free(self) -> None:
         """Take the rows of all partitions that no other consumer is taking from."""
@@ -124,20 +150,34 @@ class OutboxConsumer:
 
     async def close(self) -> None:
         await self._shared.close()
+        await self._shared_documents.close()
 
-    async def _take_all(self, *, wait: bool) -> None:
+    async def _take_documents(self) -> None:
+        await self._take_all(wait=True, only_documents=True)
+
+    async def _take_all(self, *, wait: bool, only_documents: bool = False) -> None:
         await self._postgres.prepare()
         # Concurrently, so that both calls share a round trip.
         identity, states = await asyncio.gather(self._outbox.identity(), self._outbox.states())
         store_id = await self._store.compare(identity)
         self._has_mismatch = False
-        partitions = [number for number, state in enumerate(states) if state.has_pending]
+        pending = {number: state for number, state in enumerate(states) if state.has_pending}
+        with_documents = [number for number, state in pending.items() if state.has_documents]
+        others = [] if only_documents else [n for n in pending if n not in with_documents]
+        partitions = [*with_documents, *others]
         if store_id is None or (not partitions and time.monotonic() < self._proven_until):
             return
-        groups = batched(partitions, _PARTITIONS_PER_TRANSACTION)
         try:
             await self._prove(store_id, states, partitions)
-            await _all(self._drain(store_id, group, wait=wait) for group in groups)
+            await _all(
+                [
+                    self._drain_documents(store_id, with_documents, wait=wait),
+                    *(
+                        self._drain(store_id, group, wait=wait)
+                        for group in batched(others, _PARTITIONS_PER_TRANSACTION)
+                    ),
+                ]
+            )
         except StoreMismatchError:
             self._has_mismatch = True
             raise
@@ -172,6 +212,14 @@ class OutboxConsumer:
         )
         known = {partition: Positions(history, events) for partition, history, events in rows}
         return defaultdict(Positions, known)
+
+    async def _drain_documents(
+        self, store_id: str, partitions: Sequence[int], *, wait: bool
+    ) -> None:
+        """Take the rows of partitions that have documents, one partition after the other."""
+        async with self._document_slot:
+            for partition in partitions:
+                await self._drain(store_id, [partition], wait=wait)
 
     async def _drain(self, store_id: str, partitions: Sequence[int], *, wait: bool) -> None:
         try:
@@ -223,6 +271,8 @@ class OutboxConsumer:
             taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
             for kind in _KEEP:
                 await _keep(connection, kind, taken)
+            if writes := [write for each in taken for write in each.documents]:
+                await self._documents.apply(connection, writes)
             if advanced := [each for each in taken if each.batches]:
                 await connection.execute(
                     _ADVANCE,
@@ -249,7 +299,11 @@ class OutboxConsumer:
 
 
 async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) -> None:
-    batches = {each.partition: each.batches[kind] for each in taken if kind in each.batches}
+    batches = {
+        each.partition: each.batches[kind]
+        for each in taken
+        if kind in each.batches and each.batches[kind].count
+    }
     if not batches:
         return
     rows = [batch.rows.decode() for batch in batches.values()]

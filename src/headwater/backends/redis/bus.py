@@ -17,6 +17,7 @@ from headwater.backends.redis.prefetch import Prefetcher
 from headwater.backends.redis.publishing import Publisher
 from headwater.backends.redis.stream_codec import (
     changes_json,
+    documents_json,
     encode_state,
     event_fields,
     lease_text,
@@ -174,14 +175,19 @@ class RedisBus:
             versions.append(version_prefix(version))
             if not version:
                 new += (ids, key[1])
+        documents = documents_json(outcome.documents)
         follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]
         return script_call(
             "commit",
-            [keys.group, keys.events, keys.changes, keys.dead, keys.cross_shard],
+            [
+                *(keys.group, keys.events, keys.changes),
+                *(keys.dead, keys.cross_shard, keys.outbox),
+            ],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.remote),
             *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
-            *(*states, *versions, *new, *map(self._letter, outcome.dead), *follow_ups),
+            *(len(documents), *states, *versions, *new, *map(self._letter, outcome.dead)),
+            *(*follow_ups, *documents),
         )
 
     def _letter(self, letter: DeadLetter) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.client import Redis, script_call
+from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import new_store_id, read_identity
 from headwater.backends.redis.stream_codec import Entry, read_event, received_at
@@ -16,11 +16,19 @@ from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.clock import to_micros
 from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import LogKind, OutboxBatch, OutboxState, Positions, StoreIdentity
+from headwater.ports import (
+    DocumentWrite,
+    LogKind,
+    OutboxBatch,
+    OutboxState,
+    Positions,
+    StoreIdentity,
+)
 
 # An entry of changes holds the changes of one commit, up to a batch of them.
 _CHANGES_PER_ENTRY = 100
 _ONLY = b"o"
+_DOCUMENTS = b"d"
 _DIGEST = "/"
 _encode = msgspec.json.Encoder().encode
 
@@ -52,9 +60,21 @@ class RedisOutbox:
             ]
         )
         return [
-            OutboxState(bool(has_pending), Positions(history.decode(), events.decode()))
-            for has_pending, history, events in answers
+            OutboxState(
+                bool(has_pending),
+                Positions(history.decode(), events.decode()),
+                has_documents=_is_after(documents, history),
+            )
+            for has_pending, history, events, documents in answers
         ]
+
+    async def has_documents(self) -> bool:
+        calls = [
+            command(keys.outbox, "HMGET", keys.outbox, "history", "documents")
+            for keys in self._keys.parts
+        ]
+        answers = await self._redis.calls(calls)
+        return any(_is_after(documents, history) for history, documents in answers)
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int
@@ -74,12 +94,15 @@ class RedisOutbox:
             return None
         try:
             rows = _change_rows(entries) if is_history else _event_rows(entries)
+            documents = _documents(entries) if is_history else ()
         except msgspec.DecodeError as error:
             raise BackendError(
                 f"rows of partition {partition} for history cannot be decoded: {error}; they stay "
                 f"in {key} until they are corrected there"
             ) from error
-        return OutboxBatch(_encode(rows), len(rows), _position(entries[-1]), more)
+        return OutboxBatch(
+            _encode(rows), len(rows), _position(entries[-1]), more=more, documents=documents
+        )
 
     async def mismatch(self, partition: int, taken: Positions) -> str | None:
         history, events = await asyncio.gather(
@@ -122,10 +145,34 @@ def _position(entry: Entry) -> str:
 
 
 _decode_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_documents = msgspec.json.Decoder(list[DocumentWrite]).decode
 
 
 def _change_rows(entries: list[Entry]) -> list[msgspec.Raw]:
-    return [row for _, (_, changes) in entries for row in _decode_rows(changes)]
+    return [
+        row for _, (name, changes) in entries if name != _DOCUMENTS for row in _decode_rows(changes)
+    ]
+
+
+def _documents(entries: list[Entry]) -> list[DocumentWrite]:
+    return [
+        write
+        for _, (name, writes) in entries
+        if name == _DOCUMENTS
+        for write in _decode_documents(writes)
+    ]
+
+
+def _is_after(entry_id: bytes | None, position: bytes | None) -> bool:
+    """Return whether an entry (None or empty for none) comes after a position."""
+    if not entry_id:
+        return False
+    return not position or _order(entry_id) > _order(position)
+
+
+def _order(position: bytes) -> tuple[int, int]:
+    milliseconds, _, number = position.partition(b"/")[0].partition(b"-")
+    return int(milliseconds), int(number)
 
 
 def _event_rows(entries: list[Entry]) -> list[tuple[Any, ...]]:

@@ -12,13 +12,22 @@ from headwater.core.clock import from_micros
 from headwater.core.codec import encode_custom
 from headwater.core.values import MALFORMED, EntityKey, ServiceEvent, decode_cells
 from headwater.errors import EventError
-from headwater.ports import Batch, Change, Delivery, EntityState, Lease, history_rows
+from headwater.ports import (
+    Batch,
+    Change,
+    Delivery,
+    DocumentWrite,
+    EntityState,
+    Lease,
+    history_rows,
+)
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _decode_event = msgspec.json.Decoder(ServiceEvent).decode
 _UNKNOWN = EntityState(0, {})
 _VERSION_DIGITS = 16
 _MILLISECOND = 1_000
+_MOST_DOCUMENT_BYTES = 16 << 20
 # Names of the fields: type, entity id, JSON and, for a redrive, the only group and feature.
 _EVENT_FIELDS = [b"t", b"k", b"e"]
 _REDRIVE_FIELDS = [*_EVENT_FIELDS, b"o"]
@@ -35,6 +44,27 @@ def changes_json(changes: Iterable[Change]) -> bytes:
     """Encode changes as rows of history; return b"" if there are none."""
     rows = history_rows(changes, lambda value: value)
     return _encode(rows) if rows else b""
+
+
+def documents_json(writes: Sequence[DocumentWrite]) -> list[bytes]:
+    """Encode writes of documents as JSON arrays, in their order.
+
+    All are in one array, so that they take effect together, unless this would become too large
+    for the memory of the process that applies them.
+    """
+    arrays: list[bytes] = []
+    size, start = 0, 0
+    encoded = [_encode(write) for write in writes]
+    for end, text in enumerate(encoded):
+        if size and size + len(text) > _MOST_DOCUMENT_BYTES:
+            arrays.append(_array(encoded[start:end]))
+            size, start = 0, end
+        size += len(text)
+    return [*arrays, _array(encoded[start:])] if encoded else []
+
+
+def _array(items: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(items) + b"]"
 
 
 def encode_state(version: int, cells: bytes) -> bytes:

@@ -49,8 +49,8 @@ class ChunkTable(msgspec.Struct, frozen=True):
     generation_id: int
     dimensions: int
     is_half: bool
-    schema: str
-    """The quoted schema of pgvector."""
+    schema: str = ""
+    """The quoted schema of pgvector; writes do not need it."""
 
     @property
     def name(self) -> str:

@@ -137,7 +137,7 @@ class _Counts:
 
 
 async def write_documents(
-    connection: Connection, writes: Sequence[DocumentWrite], now: int, schema: str
+    connection: Connection, writes: Sequence[DocumentWrite], now: int
 ) -> None:
     """Write versions of documents in their order; the caller has begun a transaction."""
     by_index: defaultdict[str, list[DocumentWrite]] = defaultdict(list)
@@ -147,7 +147,7 @@ async def write_documents(
     rows = await connection.fetch(_TABLES, [row["id"] for row in indexes])
     for index_id, name, changed_at in indexes:
         tables = {
-            number: ChunkTable(generation_id, dimensions, is_half, schema)
+            number: ChunkTable(generation_id, dimensions, is_half)
             for generation_id, owner, number, dimensions, is_half in rows
             if owner == index_id
         }

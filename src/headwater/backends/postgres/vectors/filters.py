@@ -29,27 +29,32 @@ def _joined(word: str, empty: str, conditions: Any, parameters: list[Any]) -> st
 
 
 def _comparison(given: Compare, parameters: list[Any]) -> str:
-    field = f"c.fields -> {_parameter(escape(given.field), parameters)}::text"
+    if given.operator in _SIGNS:
+        return _order(given, comparable(given.value), parameters)
+    field = _field(given, parameters)
     if given.operator == "in":
         values: Any = given.value
-        wanted = [_json(value) for value in values]
-        return f"({field}) @> ANY ({_parameter(wanted, parameters)}::jsonb[])"
-    if given.operator == "eq":
-        # A scalar contains itself, and a list its elements.
-        return f"({field}) @> {_parameter(_json(given.value), parameters)}::jsonb"
-    return _order(field, _SIGNS[given.operator], comparable(given.value), parameters)
+        wanted = _parameter([_json(value) for value in values], parameters)
+        return f"{field} @> ANY ({wanted}::jsonb[])"
+    # A scalar contains itself, and a list its elements.
+    return f"{field} @> {_parameter(_json(given.value), parameters)}::jsonb"
 
 
-def _order(field: str, sign: str, value: Any, parameters: list[Any]) -> str:
+def _order(given: Compare, value: Any, parameters: list[Any]) -> str:
+    sign = _SIGNS[given.operator]
     if isinstance(value, str):
+        field, wanted = _field(given, parameters), _parameter(value, parameters)
         # Compared by code points, which jsonb does not.
-        wanted = _parameter(value, parameters)
-        text = f"({field}) #>> '{{}}'"
-        return f"jsonb_typeof({field}) = 'string' AND ({text}) COLLATE \"C\" {sign} {wanted}::text"
+        text = f"({field} #>> '{{}}') COLLATE \"C\""
+        return f"jsonb_typeof({field}) = 'string' AND {text} {sign} {wanted}::text"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "false"
-    wanted = _parameter(_json(value), parameters)
-    return f"jsonb_typeof({field}) = 'number' AND ({field}) {sign} {wanted}::jsonb"
+    field, wanted = _field(given, parameters), _parameter(_json(value), parameters)
+    return f"jsonb_typeof({field}) = 'number' AND {field} {sign} {wanted}::jsonb"
+
+
+def _field(given: Compare, parameters: list[Any]) -> str:
+    return f"(c.fields -> {_parameter(escape(given.field), parameters)}::text)"
 
 
 def _json(value: Any) -> str:

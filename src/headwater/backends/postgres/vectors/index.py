@@ -10,6 +10,7 @@ import asyncpg
 
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.postgres.vectors.binary_rows import embedding_of
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
 from headwater.backends.postgres.vectors.document_writes import write_documents
@@ -25,7 +26,6 @@ from headwater.backends.postgres.vectors.generations import (
 from headwater.backends.postgres.vectors.search import matching, nearest
 from headwater.backends.postgres.vectors.stored_text import escape, read_metadata, unescape
 from headwater.core.clock import Clock, from_micros
-from headwater.errors import NotFoundError
 from headwater.ports import (
     DocumentWrite,
     Embedding,
@@ -63,6 +63,7 @@ WHERE i.name = $1 AND left(d.document, 128) >= left($3, 128) AND d.document > $3
   AND d.text IS NOT NULL AND v.version IS DISTINCT FROM d.version
 ORDER BY left(d.document, 128), d.document LIMIT $4
 """
+_NOTHING = Hits(0, ())
 
 
 class PostgresVectorIndex:
@@ -72,11 +73,13 @@ class PostgresVectorIndex:
         self,
         postgres: Postgres,
         consumer: OutboxConsumer,
+        store: StoreCheck,
         clock: Clock,
         settings: VectorSettings,
     ) -> None:
         self._postgres = postgres
         self._consumer = consumer
+        self._store = store
         self._clock = clock
         self._settings = settings
         self._schema = ""
@@ -107,9 +110,8 @@ class PostgresVectorIndex:
             await self._read(partial(self._write, writes=writes))
 
     async def _write(self, connection: Connection, writes: Sequence[DocumentWrite]) -> None:
-        schema = await self._extension(connection)
         async with connection.transaction():
-            await write_documents(connection, writes, self._clock.micros(), schema)
+            await write_documents(connection, writes, self._clock.micros())
 
     async def embeddings(
         self, index: str, generation: int, content_hashes: Collection[str]
@@ -122,10 +124,7 @@ class PostgresVectorIndex:
                 for content_hash, sent in rows
             }
 
-        try:
-            return await self._search(index, generation, select)
-        except NotFoundError:
-            return {}
+        return await self._search(index, generation, select, {})
 
     async def document(self, index: str, document: str) -> StoredDocument | None:
         row = await self._read(
@@ -142,10 +141,14 @@ class PostgresVectorIndex:
         return [_document(row) for row in rows]
 
     async def nearest(self, query: VectorQuery) -> Hits:
-        return await self._search(query.index, query.generation, partial(nearest, query=query))
+        return await self._search(
+            query.index, query.generation, partial(nearest, query=query), _NOTHING
+        )
 
     async def matching(self, query: VectorQuery) -> Hits:
-        return await self._search(query.index, query.generation, partial(matching, query=query))
+        return await self._search(
+            query.index, query.generation, partial(matching, query=query), _NOTHING
+        )
 
     async def drop(self, index: str) -> int:
         now = self._clock.micros()
@@ -156,6 +159,8 @@ class PostgresVectorIndex:
 
     async def _read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do work that has to see every write that was committed before."""
+        self._store.raise_known_mismatch()
+        await self._consumer.catch_up_documents()
         return await self._postgres.run(work)
 
     async def _search(
@@ -163,25 +168,30 @@ class PostgresVectorIndex:
         index: str,
         generation: int,
         work: Callable[[Connection, ChunkTable], Awaitable[T]],
+        nothing: T,
     ) -> T:
-        """Search the table of a generation; raise NotFoundError if it is gone."""
+        """Search the table of a generation; there is nothing in one that is gone."""
 
         async def search(connection: Connection) -> T:
             table = await self._table(connection, index, generation)
+            if table is None:
+                return nothing
             try:
                 return await work(connection, table)
-            except asyncpg.UndefinedTableError as error:
-                del self._tables[index, generation]
-                raise _gone(index, generation) from error
+            except asyncpg.UndefinedTableError:
+                self._tables.pop((index, generation), None)
+                return nothing
 
         return await self._read(search)
 
-    async def _table(self, connection: Connection, index: str, generation: int) -> ChunkTable:
+    async def _table(
+        self, connection: Connection, index: str, generation: int
+    ) -> ChunkTable | None:
         # Numbers are never given twice, so the table of a generation stays the same.
         if (index, generation) not in self._tables:
             row = await connection.fetchrow(_TABLE, index, generation)
             if row is None:
-                raise _gone(index, generation)
+                return None
             generation_id, dimensions, is_half = row
             schema = await self._extension(connection)
             table = ChunkTable(generation_id, dimensions, is_half, schema)
@@ -192,13 +202,6 @@ class PostgresVectorIndex:
         if not self._schema:
             self._schema = await extension_schema(connection)
         return self._schema
-
-
-def _gone(index: str, generation: int) -> NotFoundError:
-    return NotFoundError(
-        f"generation {generation} of index {index!r} is not kept any more; search its active "
-        "generation, or declare the index with a longer keep_versions="
-    )
 
 
 def _document(row: asyncpg.Record) -> StoredDocument:

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- Write the outcome of a batch and advance the cursor, all or nothing.
--- KEYS: group, events, changes, dead letters, cross-shard writes
+-- KEYS: group, events, changes, dead letters, cross-shard writes, outbox
 -- ARGV: lease, cursor of the batch, its last entry, its number of entries, name of the group,
 --       changes as JSON ('' for none), changes of entities on other servers as JSON ('' for none),
---       number of states, of new entities, of dead letters, of follow-ups,
+--       number of states, of new entities, of dead letters, of follow-ups, of entries of documents,
 --       then for each state: key, state; for each state: version before ('' for none);
 --       for each new entity: key of the ids, id; for each dead letter: JSON;
---       for each follow-up: type, entity id, JSON
+--       for each follow-up: type, entity id, JSON; for each entry of documents: JSON
 -- Returns the conflict, 'lease' or 'version', or '' if there is none.
 local group, events, changes, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local held = redis.call('HMGET', group, 'lease', 'cursor', 'read')
@@ -15,13 +15,13 @@ if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
 end
 
 local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
-local letters, follow_ups = tonumber(ARGV[10]), tonumber(ARGV[11])
-local versions = 12 + 2 * states
+local letters, follow_ups, documents = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local versions = 13 + 2 * states
 -- Lua can pass only a limited number of arguments.
 for first = 0, states - 1, 1000 do
   local keys = {}
   for i = first, math.min(first + 1000, states) - 1 do
-    keys[#keys + 1] = ARGV[12 + 2 * i]
+    keys[#keys + 1] = ARGV[13 + 2 * i]
   end
   local now = redis.call('MGET', unpack(keys))
   for i = 1, #keys do
@@ -45,7 +45,7 @@ local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0, 'committed', now)
 
-for first = 12, versions - 1, 2000 do
+for first = 13, versions - 1, 2000 do
   redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, versions - 1)))
 end
 local at = versions + states
@@ -65,5 +65,10 @@ end
 at = at + letters
 for i = at, at + 3 * follow_ups - 1, 3 do
   redis.call('XADD', events, '*', 't', ARGV[i], 'k', ARGV[i + 1], 'e', ARGV[i + 2])
+end
+at = at + 3 * follow_ups
+for i = at, at + documents - 1 do
+  local id = redis.call('XADD', changes, '*', 'd', ARGV[i])
+  redis.call('HSET', KEYS[6], 'documents', id)
 end
 return ''

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- Return 1 if a partition has changes or events that were not copied to Postgres yet, otherwise 0,
--- and the positions of the last change and the last event settled ('' for none).
+-- the positions of the last change and the last event settled, and the id of the last entry that
+-- has documents ('' for none).
 -- KEYS: changes, events, outbox
 -- shared: position
 
-local settled = redis.call('HMGET', KEYS[3], 'history', 'events')
+local settled = redis.call('HMGET', KEYS[3], 'history', 'events', 'documents')
 local history, events = settled[1] or '', settled[2] or ''
 local pending = redis.call('XLEN', KEYS[1]) > 0
 if not pending then
   local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
   pending = #last > 0 and last[1][1] ~= entry_id(events)
 end
-return {pending and 1 or 0, history, events}
+return {pending and 1 or 0, history, events, settled[3] or ''}

@@ -1,0 +1,66 @@
+"""Applying writes of documents that a batch committed, which cannot be refused any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+import msgspec
+
+from headwater.backends.postgres.errors import ROW_ERRORS, headline
+from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.vectors.document_writes import write_documents
+from headwater.core.clock import Clock
+from headwater.core.logging import log
+from headwater.errors import InvalidInputError
+from headwater.ports import DocumentWrite
+
+_NO_GENERATION = 0
+# A failure of one write, which would fail each time and must not block the rows after it. A table
+# of chunks without its columns is one whose extension was dropped.
+_FAILURES = (
+    InvalidInputError,
+    *ROW_ERRORS,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.UndefinedObjectError,
+)
+
+
+class CommittedDocuments:
+    """Writes of documents from the outbox."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def apply(self, connection: Connection, writes: Sequence[DocumentWrite]) -> None:
+        """Write documents in the transaction of the caller.
+
+        A document whose chunks cannot be stored is stored without them, so that it is outdated in
+        its generation and is embedded again.
+        """
+        try:
+            await self._write(connection, writes)
+        except _FAILURES:
+            for write in writes:
+                await self._write_alone(connection, write)
+
+    async def _write_alone(self, connection: Connection, write: DocumentWrite) -> None:
+        without_chunks = msgspec.structs.replace(write, generation=_NO_GENERATION, chunks=())
+        for attempt in (write, without_chunks):
+            try:
+                await self._write(connection, [attempt])
+            except _FAILURES as error:
+                log.error(
+                    "document could not be indexed",
+                    index=write.index,
+                    document=write.document,
+                    cause=write.cause,
+                    error=headline(error),
+                )
+            else:
+                return
+
+    async def _write(self, connection: Connection, writes: Sequence[DocumentWrite]) -> None:
+        async with connection.transaction():
+            await write_documents(connection, writes, self._clock.micros())
