@@ -30,6 +30,8 @@ from tests.retrieval.support import (
     texts,
 )
 
+pytestmark = pytest.mark.both_environments
+
 
 async def version_of(store: FeatureStore, index: str = "docs") -> str | None:
     version = await (await runtime_of(store).open()).backends.vectors.version(index)

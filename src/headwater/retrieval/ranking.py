@@ -41,11 +41,9 @@ def fuse(*rankings: Sequence[Hit]) -> list[Hit]:
 
 
 def scaled(scores: Sequence[float]) -> list[float]:
-    """Return scores from 0 to 1: how relevant each chunk is next to the others."""
-    if not scores:
-        return []
-    least, most = min(scores), max(scores)
-    return [1.0 if most == least else (score - least) / (most - least) for score in scores]
+    """Return positive scores as parts of the best one, so that they compare with cosines."""
+    best = max(scores, default=1.0)
+    return [score / best for score in scores]
 
 
 class Reranker:
