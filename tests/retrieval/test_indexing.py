@@ -265,10 +265,35 @@ async def test_a_load_that_is_repeated_embeds_only_new_documents(store: FeatureS
 
     await store.indexes.load("docs", pages(5))
     version = await version_of(store)
-    await store.indexes.load("docs", pages(5))
+    repeated = await store.indexes.load("docs", pages(5))
+    assert (repeated.documents, repeated.unchanged) == (0, 5)
     assert (len(words.texts), await version_of(store)) == (5, version)
-    assert (await store.indexes.load("docs", pages(7))).documents == 7
+    continued = await store.indexes.load("docs", pages(7))
+    assert (continued.documents, continued.unchanged) == (2, 5)
     assert len(words.texts) == 7
+
+
+async def test_a_load_writes_documents_whose_metadata_changed(store: FeatureStore) -> None:
+    """Values that are equal in Python, such as 1 and True, are different metadata."""
+    declare_docs(store)
+    for metadata in ({}, {"n": 1}, {"n": True}, {"n": 1.5}):
+        loaded = await store.indexes.load("docs", [Document("a", PARCELS, metadata)])
+        assert (loaded.documents, loaded.unchanged) == (1, 0)
+        (found,) = await store.search("docs", "parcels")
+        assert repr(found.metadata) == repr(metadata)
+
+
+@pytest.mark.both_environments
+async def test_documents_that_are_not_retained_are_removed(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.retrieval.indexing._PAGE", 2)
+    declare_docs(store)
+    await store.indexes.load("docs", [Document(n, f"Page {n}.") for n in range(7)])
+    assert await store.indexes.retain("docs", [1, "4", 99]) == 5
+    assert set(documents(await store.search("docs", "page", top_k=9))) == {"1", "4"}
+    assert await store.indexes.retain("docs", []) == 2
+    assert await store.indexes.retain("docs", []) == 0
 
 
 async def test_a_load_refuses_something_else_than_documents(store: FeatureStore) -> None:

@@ -239,6 +239,9 @@ class VectorIndex(Protocol):
     async def document(self, index: str, document: str) -> StoredDocument | None:
         """Return the current version of a document."""
 
+    async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
+        """Return the ids of the next documents, in their order."""
+
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int
     ) -> list[StoredDocument]:

@@ -19,12 +19,15 @@ _MAX_CHARACTERS = 400_000
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """How many documents a bulk load has written, and how many chunks they have."""
+    """How many documents a bulk load has written, how many chunks they have, and how many were
+    left as they are.
+    """
 
     documents: int = 0
     chunks: int = 0
+    unchanged: int = 0
 
-    __repr__ = short_repr("documents", "chunks")
+    __repr__ = short_repr("documents", "chunks", "unchanged")
 
 
 OnLoaded = Callable[[LoadReport], None]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
+
+import msgspec
 
 from headwater.declarations.indexes import IndexDef
 from headwater.features.frame import current_frame
@@ -28,6 +30,10 @@ from headwater.retrieval.generations import Generations
 # Splitting fewer characters takes less time than a thread hop.
 _SPLIT_INLINE = 4_000
 _REPAIRED_TOGETHER = 64
+_PAGE = 1_000
+
+# Texts are compared and not values, because 1, 1.0 and true are equal.
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class PlainDocument(NamedTuple):
@@ -118,13 +124,45 @@ class Indexer:
         async for batch in batches(documents):
             version = await self._generations.active(index)
             plain = [self.checked(each.id, each.text, each.metadata) for each in batch]
-            writes = await self.prepare(index, version, plain, "load")
-            await self.write(index, writes)
-            chunks = sum(len(write.chunks) for write in writes)
-            loaded = LoadReport(loaded.documents + len(writes), loaded.chunks + chunks)
+            changed = await self._changed(index, plain)
+            writes = await self.prepare(index, version, changed, "load")
+            if writes:
+                await self.write(index, writes)
+            loaded = LoadReport(
+                loaded.documents + len(writes),
+                loaded.chunks + sum(len(write.chunks) for write in writes),
+                loaded.unchanged + len(plain) - len(changed),
+            )
             if progress is not None:
                 progress(loaded)
         return loaded
+
+    async def _changed(
+        self, index: IndexDef, documents: Sequence[PlainDocument]
+    ) -> list[PlainDocument]:
+        """Return the documents that are not stored in this form."""
+        stored = await asyncio.gather(
+            *(self._vectors.document(index.name, each.id) for each in documents)
+        )
+        return [
+            document
+            for document, known in zip(documents, stored, strict=True)
+            if known is None
+            or known.text != document.text
+            or _encode(known.metadata) != _encode(document.metadata)
+        ]
+
+    async def retain(self, index: IndexDef, document_ids: Collection[object]) -> int:
+        """Remove all documents but some; return how many were removed."""
+        retained = set(map(checked_id, document_ids))
+        removed, after = 0, ""
+        while page := await self._vectors.document_ids(index.name, after=after, limit=_PAGE):
+            after = page[-1]
+            missing = [document for document in page if document not in retained]
+            for document in missing:
+                await self.unindex(index, document)
+            removed += len(missing)
+        return removed
 
     async def repair(
         self, index: IndexDef, version: IndexVersion, report: Callable[[int], None] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headwater.declarations.indexes import IndexRef, index_name
@@ -48,12 +49,25 @@ class IndexVerbs:
         run again. ``progress`` is called with the numbers so far.
 
         >>> await store.indexes.load("docs", [Document("returns", "Returns are free.")])
-        <LoadReport documents=1 chunks=1>
+        <LoadReport documents=1 chunks=1 unchanged=0>
         """
         check_not_replaying("load")
         definition = self._runtime.registry.index(index_name(index))
         engine = await self._runtime.open()
         return await engine.indexer.load(definition, documents, progress)
+
+    async def retain(self, index: IndexRef, document_ids: Collection[str | int]) -> int:
+        """Remove all documents but these; return how many were removed.
+
+        After a load of everything that there is, it removes the documents that are gone.
+
+        >>> await store.indexes.retain("docs", ["returns"])
+        1
+        """
+        check_not_replaying("retain")
+        definition = self._runtime.registry.index(index_name(index))
+        engine = await self._runtime.open()
+        return await engine.indexer.retain(definition, document_ids)
 
     async def reindex(self, index: IndexRef, *, progress: OnReindexed | None = None) -> int:
         """Split and embed all documents as the index is declared now; return how many were.
@@ -89,5 +103,6 @@ class SyncIndexVerbs(Blocking[IndexVerbs]):
     list = blocking(IndexVerbs.list)
     get_document = blocking(IndexVerbs.get_document)
     load = blocking(IndexVerbs.load)
+    retain = blocking(IndexVerbs.retain)
     reindex = blocking(IndexVerbs.reindex)
     drop = blocking(IndexVerbs.drop)

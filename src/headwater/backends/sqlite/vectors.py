@@ -44,6 +44,10 @@ SELECT {_STORED} FROM indexes JOIN documents ON index_id = indexes.id
 JOIN document_metadata ON document_metadata.id = metadata_id
 WHERE name = ? AND document = ? AND text IS NOT NULL
 """
+_DOCUMENT_IDS = """
+SELECT document FROM indexes JOIN documents ON index_id = indexes.id
+WHERE name = ? AND document > ? AND text IS NOT NULL ORDER BY document LIMIT ?
+"""
 _OUTDATED = f"""
 SELECT {_STORED} FROM indexes
 JOIN generations ON generations.index_id = indexes.id
@@ -103,6 +107,9 @@ class SqliteVectorIndex:
     async def document(self, index: str, document: str) -> StoredDocument | None:
         rows = self._home.read(_DOCUMENT, (index, document))
         return _stored(rows[0]) if rows else None
+
+    async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
+        return [document for (document,) in self._home.read(_DOCUMENT_IDS, (index, after, limit))]
 
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int

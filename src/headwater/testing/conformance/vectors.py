@@ -189,6 +189,19 @@ class VectorIndexConformance(Suite):
         assert (hit.id, hit.document, hit.position) == (written.id, "a'\"/#ü", 0)
         assert (hit.text, hit.content_hash, hit.metadata) == (text, written.content_hash, metadata)
 
+    async def test_the_ids_of_documents_are_returned_in_their_order(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        names = ["a", "b", "ü", "a" * 200 + "2", "a" * 200 + "1", "B", "\U0001f600"]
+        await vectors.write([document(name, "text") for name in names])
+        await vectors.write([removal("b")])
+        ordered = sorted(set(names) - {"b"})
+        assert await other.vectors.document_ids("docs", after="", limit=10) == ordered
+        assert await other.vectors.document_ids("docs", after="", limit=2) == ordered[:2]
+        assert await other.vectors.document_ids("docs", after=ordered[1], limit=3) == ordered[2:5]
+        assert await other.vectors.document_ids("docs", after="\U0001f600", limit=3) == []
+        assert await other.vectors.document_ids("none", after="", limit=3) == []
+
     async def test_prune_removes_chunks_that_were_replaced_before_a_time(
         self, vectors: VectorIndex, other: Opened
     ) -> None:

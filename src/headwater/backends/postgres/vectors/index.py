@@ -54,6 +54,12 @@ JOIN _indexes AS i ON i.id = d.index_id
 WHERE i.name = $1 AND left(d.document, 128) = left($2, 128) AND d.document = $2
   AND d.text IS NOT NULL
 """
+_DOCUMENT_IDS = """
+SELECT d.document FROM _documents AS d JOIN _indexes AS i ON i.id = d.index_id
+WHERE i.name = $1 AND left(d.document, 128) >= left($2, 128) AND d.document > $2
+  AND d.text IS NOT NULL
+ORDER BY left(d.document, 128), d.document LIMIT $3
+"""
 _OUTDATED = """
 SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at FROM _documents AS d
 JOIN _indexes AS i ON i.id = d.index_id
@@ -131,6 +137,12 @@ class PostgresVectorIndex:
             lambda connection: connection.fetchrow(_DOCUMENT, index, escape(document))
         )
         return None if row is None else _document(row)
+
+    async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
+        rows = await self._read(
+            lambda connection: connection.fetch(_DOCUMENT_IDS, index, escape(after), limit)
+        )
+        return [unescape(document) for (document,) in rows]
 
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int
