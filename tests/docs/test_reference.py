@@ -120,7 +120,8 @@ def test_every_problem_is_listed_with_its_status_and_title() -> None:
     # The name of this problem contains the kind of name.
     ((name, status, title),) = {rule for rule in expected if rule[0] == "unknown-name"}
     expected.remove((name, status, title))
-    expected |= {(f"unknown-{kind}", status, title) for kind in ("feature", "entity", "context")}
+    kinds = ("feature", "entity", "context", "index")
+    expected |= {(f"unknown-{kind}", status, title) for kind in kinds}
     assert found == expected
 
 

@@ -548,7 +548,7 @@ async def test_in_privacy_mode_only_the_first_response_has_the_content(
 
 async def test_declarations_are_listed(client: httpx.AsyncClient) -> None:
     declared = (await client.get("/api/store")).json()
-    assert list(declared) == ["entities", "features", "retrievers", "contexts", "graph"]
+    assert list(declared) == ["entities", "features", "indexes", "retrievers", "contexts", "graph"]
     assert declared["entities"] == [{"name": "User", "id_field": "user_id", "id_type": "str"}]
     features = {feature["name"]: feature for feature in declared["features"]}
     assert features["total_spend"]["triggers"] == ["purchase"]

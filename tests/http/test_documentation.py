@@ -23,15 +23,19 @@ VOLATILE = {
     "age_ms",
     "as_of",
     "assembly_ms",
+    "changed_at",
     "context_id",
     "created_at",
     "current_at",
     "event_id",
+    "indexed_at",
     "latency_ms",
     "record_hash",
+    "score",
     "searched_at",
     "stalest_ms",
     "timestamp",
+    "version",
     "written_at",
 }
 
@@ -60,6 +64,8 @@ def examples() -> Iterator[Example]:
                 if found:
                     yield found
                 found = Example(block.line, command, 200, None)
+            if "`204`" in lines[block.line + block.text.count("\n") + 2]:
+                found = found and found._replace(status=204)
     assert found
     yield found
 
@@ -73,7 +79,10 @@ def arguments_of(command: str) -> dict[str, Any]:
             name, _, value = next(words).partition(": ")
             request["headers"][name] = value
         elif word == "-d":
-            request |= {"method": "POST", "content": next(words)}
+            method = "POST" if request["method"] == "GET" else request["method"]
+            request |= {"method": method, "content": next(words)}
+        elif word == "-X":
+            request["method"] = next(words)
         elif word not in ("curl", "-s"):
             request["url"] = f"http://{word}"
     return request

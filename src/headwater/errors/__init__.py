@@ -27,6 +27,7 @@ HeadwaterError
 ├── NotFoundError               not found
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
+│   ├── UnknownDocumentError    … among the documents of an index
 │   ├── UnknownDeadLetterError  … among the dead letters
 │   └── UnknownGroupError       … among the consumer groups
 ├── GroupInUseError             consumer group has live workers
@@ -103,6 +104,7 @@ from headwater.errors.inputs import ReplayError as ReplayError
 from headwater.errors.inputs import ReplayWriteError as ReplayWriteError
 from headwater.errors.inputs import UnknownContextError as UnknownContextError
 from headwater.errors.inputs import UnknownDeadLetterError as UnknownDeadLetterError
+from headwater.errors.inputs import UnknownDocumentError as UnknownDocumentError
 from headwater.errors.inputs import UnknownGroupError as UnknownGroupError
 from headwater.errors.inputs import UnknownNameError as UnknownNameError
 from headwater.errors.storage import BackendError as BackendError

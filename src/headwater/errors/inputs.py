@@ -159,6 +159,15 @@ class UnknownContextError(NotFoundError, LookupError):
         super().__init__(f"no recorded context {ref!r}; {remedy}; see `headwater context list`")
 
 
+class UnknownDocumentError(NotFoundError, LookupError):
+    """An id that no document of an index has."""
+
+    def __init__(self, index: str, document: str) -> None:
+        self.index = index
+        self.document = document
+        super().__init__(f"index {index!r} has no document {document!r}")
+
+
 class UnknownDeadLetterError(NotFoundError, LookupError):
     """An id that matches no dead letter."""
 

@@ -17,6 +17,7 @@ from headwater.http.contexts import Contexts
 from headwater.http.declarations import StoreListing, declarations_of
 from headwater.http.features import Features
 from headwater.http.health import Probes
+from headwater.http.indexes import Indexes
 from headwater.http.ingest import Ingest
 from headwater.http.openapi import document
 from headwater.http.problems import log_problem, problem_response
@@ -58,7 +59,7 @@ def routes_of(
     """Return the route table."""
 
     async def list_declarations() -> StoreListing:
-        """List entities, features, retrievers and contexts, and their dependency graph."""
+        """List entities, features, indexes, retrievers and contexts, and their dependency graph."""
         return declarations_of(store)
 
     async def openapi() -> ApiResponse:
@@ -70,6 +71,7 @@ def routes_of(
         *Ingest(store).routes(),
         *Contexts(store).routes(),
         *Records(store).routes(),
+        *Indexes(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         Route("GET", "/api/store", list_declarations),
         Route("GET", "/openapi.json", openapi, documents=dict[str, Any]),

@@ -1,4 +1,4 @@
-"""Listings of the declarations: entities, features, retrievers and contexts."""
+"""Listings of the declarations: entities, features, indexes, retrievers and contexts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from headwater.declarations import ContextDef, RetrieverDef, annotations_of
 from headwater.declarations.features import EntityDef, FeatureDef, Mode
 from headwater.declarations.graph import Graph
+from headwater.declarations.indexes import IndexDef
 from headwater.declarations.runtime import runtime_of
 from headwater.http.json_values import plain
 from headwater.store.feature_store import FeatureStore
@@ -58,6 +59,18 @@ class ParameterListing(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
 
 
+class IndexListing(msgspec.Struct, frozen=True, kw_only=True):
+    """An index and its options; ``embedder`` is null if the settings name it."""
+
+    name: str
+    embedder: str | None
+    model: str | None
+    dimensions: int | None
+    chunk_tokens: int
+    overlap: int
+    keep_versions_ms: int
+
+
 class RetrieverListing(msgspec.Struct, frozen=True, kw_only=True):
     """A retriever and its options."""
 
@@ -92,6 +105,7 @@ class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
 
     entities: Sequence[EntityListing]
     features: Sequence[FeatureListing]
+    indexes: Sequence[IndexListing]
     retrievers: Sequence[RetrieverListing]
     contexts: Sequence[ContextListing]
     graph: Graph
@@ -103,6 +117,7 @@ def declarations_of(store: FeatureStore) -> StoreListing:
     return StoreListing(
         entities=[_entity(entity) for entity in registry.entities.values()],
         features=[declared_feature(feature) for feature in registry.features.values()],
+        indexes=[declared_index(index) for _, index in sorted(registry.all_indexes().items())],
         retrievers=[declared_retriever(retriever) for retriever in registry.retrievers.values()],
         contexts=[declared_context(context) for context in registry.contexts.values()],
         graph=store.graph(),
@@ -125,6 +140,14 @@ def declared_feature(feature: FeatureDef) -> FeatureListing:
         needs=list(dict.fromkeys(references)),
         template=template and template.render({name: f"{{{name}}}" for name in references}),
     )
+
+
+def declared_index(index: IndexDef) -> IndexListing:
+    """Return the listing of an index."""
+    embedder = index.embedder
+    if callable(embedder):
+        embedder = embedder.__qualname__ if inspect.isroutine(embedder) else type(embedder).__name__
+    return _listing(IndexListing, index, embedder=embedder)
 
 
 def declared_retriever(retriever: RetrieverDef) -> RetrieverListing:

@@ -45,12 +45,21 @@ RULES: dict[type[BaseException], Rule] = {
     errors.NotFoundError: Rule(404, "not-found", "Not found"),
     errors.UnknownNameError: Rule(404, "unknown-name", "Name not declared", ("name", "nearest")),
     errors.UnknownContextError: Rule(404, "unknown-record", "Record not found", ("ref",)),
+    errors.UnknownDocumentError: Rule(
+        404, "unknown-document", "Document not found", ("index", "document")
+    ),
     request_errors.MethodError: Rule(405, "method", "Method not allowed"),
     errors.ImmutableRecordError: Rule(
         409, "immutable-record", "Record is immutable", ("context_id", "stored", "given")
     ),
     errors.EventConflictError: Rule(
         409, "event-conflict", "Event id accepted with other content", ("conflicts",)
+    ),
+    errors.IndexMismatchError: Rule(
+        409,
+        "index-mismatch",
+        "Index was built with another embedder",
+        ("index", "built_with", "declared"),
     ),
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
@@ -101,7 +110,7 @@ RULES: dict[type[BaseException], Rule] = {
     ),
     errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
     errors.EmbeddingError: Rule(
-        502,
+        _UNAVAILABLE,
         "embedding-failed",
         "Embedding failed",
         ("embedder",),

@@ -76,7 +76,10 @@ class TooLargeError(RequestError):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        super().__init__(f"the body is larger than {limit} bytes; send smaller batches")
+        super().__init__(
+            f"the body is larger than {limit} bytes; send less at once, or raise "
+            "http.max_body_bytes"
+        )
 
 
 class MediaTypeError(RequestError):

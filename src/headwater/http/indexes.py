@@ -1,0 +1,160 @@
+"""Routes that search indexes, and read and change their documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from headwater.declarations.runtime import runtime_of
+from headwater.declarations.search_options import MAX_RESULTS, SearchMode, SearchOptions
+from headwater.errors import UnknownDocumentError
+from headwater.http.responses import NO_CONTENT
+from headwater.http.routes import Route
+from headwater.retrieval.reindexing import IndexStatus
+from headwater.store.feature_store import FeatureStore
+
+_Moment = Annotated[datetime, Meta(tz=True)]
+
+
+class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A search of an index; ``as_of`` is a time with a time zone, or a version of the index."""
+
+    query: str
+    top_k: Annotated[int, Meta(ge=1, le=MAX_RESULTS)] = 5
+    mode: SearchMode = "vector"
+    filters: dict[str, Any] | None = None
+    min_score: float | None = None
+    diversity: float = 0.0
+    as_of: str | None = None
+
+
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk that was found, and where it comes from."""
+
+    id: str | None
+    document: str | None
+    position: int | None
+    score: float | None
+    text: str
+    content_hash: str | None
+    version: int | None
+    indexed_at: datetime | None
+    metadata: Mapping[str, Any]
+
+
+class SearchHits(msgspec.Struct, frozen=True, kw_only=True):
+    """The chunks that were found, best first.
+
+    ``version`` is the version of the index that was searched, or null if it had none.
+    """
+
+    index: str
+    version: str | None
+    chunks: Sequence[SearchHit]
+
+
+class DocumentBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A document to index."""
+
+    text: str
+    metadata: dict[str, Any] = {}
+
+
+class IndexedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The current version of a document."""
+
+    index: str
+    document: str
+    version: int
+    indexed_at: datetime
+    metadata: Mapping[str, Any]
+
+
+class DocumentText(IndexedDocument, frozen=True, kw_only=True):
+    """The current version of a document, with its text."""
+
+    text: str
+
+
+class IndexList(msgspec.Struct, frozen=True):
+    """All indexes, by name."""
+
+    indexes: Sequence[IndexStatus]
+
+
+D = TypeVar("D", bound=IndexedDocument)
+
+
+class Indexes:
+    """Searches indexes, and reads and changes their documents."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        document = "/v1/index/{index}/{document}"
+        return [
+            Route("POST", "/v1/search/{index}", self.search_index),
+            Route("PUT", document, self.index_document),
+            Route("GET", document, self.read_document),
+            Route("DELETE", document, self.remove_document, status=NO_CONTENT),
+            Route("GET", "/v1/indexes", self.list_indexes),
+        ]
+
+    async def search_index(self, index: str, body: SearchBody) -> SearchHits:
+        """Search an index by meaning, by words or by both."""
+        runtime = runtime_of(self._store)
+        definition = runtime.registry.index(index)
+        options = SearchOptions(
+            top_k=body.top_k,
+            mode=body.mode,
+            filters=body.filters,
+            min_score=body.min_score,
+            diversity=body.diversity,
+        )
+        searcher = (await runtime.open()).searcher
+        found = await searcher.run(definition, body.query, options, _moment(body.as_of))
+        return SearchHits(
+            index=index,
+            version=None if found.version is None else found.version.text,
+            chunks=[
+                msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in found.chunks
+            ],
+        )
+
+    async def index_document(
+        self, index: str, document: str, body: DocumentBody
+    ) -> IndexedDocument:
+        """Index a document, in place of its earlier version; the next search finds it."""
+        await self._store.index(index, document, body.text, body.metadata)
+        return await self._read(IndexedDocument, index, document)
+
+    async def read_document(self, index: str, document: str) -> DocumentText:
+        """Read the current version of a document."""
+        return await self._read(DocumentText, index, document)
+
+    async def remove_document(self, index: str, document: str) -> None:
+        """Remove a document and its chunks, if it is there."""
+        await self._store.unindex(index, document)
+
+    async def list_indexes(self) -> IndexList:
+        """List all indexes with their version and size."""
+        return IndexList(await self._store.indexes.list())
+
+    async def _read(self, kind: type[D], index: str, document: str) -> D:
+        stored = await self._store.indexes.get_document(index, document)
+        if stored is None:
+            raise UnknownDocumentError(index, document)
+        return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
+
+
+def _moment(as_of: str | None) -> datetime | str | None:
+    """Return a time, or the text of a version of an index."""
+    try:
+        return msgspec.convert(as_of, _Moment | None)
+    except msgspec.ValidationError:
+        return as_of
