@@ -33,11 +33,11 @@ from headwater.errors import (
     InvalidInputError,
     RecordingError,
     StoreLostError,
-    UnknownReferenceError,
 )
 from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, Reads, TrackedContext
 from headwater.features.reader import Reader
+from headwater.features.references import ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
@@ -63,6 +63,7 @@ class Assembler:
     def __init__(self, services: Services, reader: Reader, counted: Counted) -> None:
         self._registry = services.registry
         self._reader = reader
+        self._references = References(services.registry, reader)
         self._recorder = Recorder(services.backends.records, services.settings)
         self._calls = services.context_calls
         self._clock = services.clock
@@ -208,7 +209,8 @@ class Assembler:
         definition = request.definition
         failed = Raising(partial(ContextFailedError, definition.name))
         with failed, calling(UserCall(definition, request.inputs)):
-            returned = await self._calls.call(definition, bound, ContextTimeoutError)
+            function = partial(definition.function, *bound.args, **bound.kwargs)
+            returned = await self._calls.call(definition, function, ContextTimeoutError)
         items = returned if isinstance(returned, list | tuple) else [returned]
         return [_item(definition, item) for item in items]
 
@@ -229,35 +231,10 @@ class Assembler:
 
     async def _texts(self, names: Sequence[str], request: AssemblyRequest) -> dict[str, str]:
         """Return the text of each feature, read for the entity that the inputs name."""
-        by_entity: dict[str, list[str]] = {}
-        for name in names:
-            id_field = self._id_field(name, request)
-            by_entity.setdefault(id_field, []).append(name)
-        rows = await asyncio.gather(
-            *(
-                self._reader.read(group, [request.inputs[field]])
-                for field, group in by_entity.items()
-            )
-        )
-        return {
-            name: "" if value.value is None else as_text(value.value)
-            for (row,) in rows
-            for name, value in row.items()
-        }
-
-    def _id_field(self, name: str, request: AssemblyRequest) -> str:
-        """Return the parameter that holds the id of the feature's entity."""
-        definition, features = request.definition, self._registry.features
-        if name not in features:
-            owner = f"a template of context {definition.name!r}"
-            raise UnknownReferenceError(owner, "feature", name, features, definition.location)
-        id_field = features[name].entity.id_field
-        if id_field not in request.inputs:
-            raise InvalidInputError(
-                f"context {definition.name!r}: a template names {name!r}, so the function needs a "
-                f"parameter {id_field!r} that says whose {name} it is"
-            )
-        return id_field
+        definition = request.definition
+        owner = ReferenceOwner(f"context {definition.name!r}", definition.location)
+        values = await self._references.read(names, request.inputs, owner)
+        return {name: "" if value is None else as_text(value) for name, value in values.items()}
 
 
 def _request(

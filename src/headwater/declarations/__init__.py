@@ -1,23 +1,26 @@
 """Declarations: decorators, definitions, registry and dependency graph."""
 
-from headwater.declarations.context_decorators import annotations_of, context, retriever
+from headwater.declarations.context_decorators import context
 from headwater.declarations.contexts import (
     ContextDef,
     ContextFunction,
     Overrides,
-    RetrieverDef,
     RetrieverFunction,
     check_not_looser,
     overrides,
     reference,
 )
+from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.items import Chunk, ContextItem
+from headwater.declarations.retriever_decorator import retriever
+from headwater.declarations.retrievers import IndexSearch, RetrieverDef
 
 __all__ = [
     "Chunk",
     "ContextDef",
     "ContextFunction",
     "ContextItem",
+    "IndexSearch",
     "Overrides",
     "RetrieverDef",
     "RetrieverFunction",

@@ -13,6 +13,7 @@ import msgspec
 from headwater.core.canonical_json import LARGEST
 from headwater.core.durations import Duration, format_duration, to_timedelta
 from headwater.declarations.items import Chunk
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import DurationError, InvalidInputError, LooserOverrideError
 from headwater.errors.hints import Location
 from headwater.records.lineage import Context
@@ -48,20 +49,6 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     backfill: bool = False
     timeout: timedelta | None = None
     allow_looser: tuple[Limit, ...] = ()
-
-
-class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
-    """A declared retriever and its options."""
-
-    name: str
-    function: Callable[..., Any]
-    is_async: bool
-    signature: inspect.Signature
-    location: Location
-    description: str
-    cache_ttl: timedelta | None
-    top_k: int | None
-    timeout: timedelta | None
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):

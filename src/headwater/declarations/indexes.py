@@ -130,6 +130,11 @@ def index_name(index: IndexRef) -> str:
     raise InvalidInputError(f"an index is named by a text or its declaration, not {index!r}")
 
 
+def check_index_name(name: str, location: Location) -> None:
+    """Raise DeclarationError if a text cannot name an index."""
+    _Checks(name, location).check_name()
+
+
 class _Checks:
     """The checks of an index that is being declared."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headwater.core.sql_sources import check_name
-from headwater.declarations.contexts import ContextDef, RetrieverDef
+from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import (
     DeclarationError,
     DuplicateNameError,

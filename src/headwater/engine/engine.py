@@ -24,6 +24,7 @@ from headwater.features.user_calls import ContextCalls, FeatureCalls
 from headwater.ports import Backends
 from headwater.retrieval.embeddings import Embedders
 from headwater.retrieval.generations import Generations
+from headwater.retrieval.index_searches import IndexSearches, check_retrievers
 from headwater.retrieval.indexing import Indexer
 from headwater.retrieval.reindexing import Reindexer
 from headwater.retrieval.retrievers import Retrievers
@@ -58,6 +59,7 @@ class Engine(Services, frozen=True):
 async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> Engine:
     """Check the declarations, connect the backends and wire the parts."""
     graph.check(registry.features)
+    check_retrievers(registry)
     check_signing(settings)
     backends = await connect(settings, clock)
     async with AsyncExitStack() as undo:
@@ -81,7 +83,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
     )
     embedders = Embedders(settings, offload, backends.cache, clock)
     generations = Generations(services, embedders)
-    indexer = Indexer(services, generations)
+    indexer, searcher = Indexer(services, generations), Searcher(services, generations)
     reader = Reader(services)
     assembler = Assembler(services, reader, count_context)
     return Engine(
@@ -92,8 +94,8 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         embedders=embedders,
         indexer=indexer,
         reindexer=Reindexer(services, generations, indexer),
-        searcher=Searcher(services, generations),
-        retrievers=Retrievers(services),
+        searcher=searcher,
+        retrievers=Retrievers(services, IndexSearches(registry, reader, searcher)),
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends.online, backends.offline, clock),

@@ -13,6 +13,7 @@ HeadwaterError
 │   └── SigningKeyError         invalid signing key
 ├── InvalidInputError           invalid argument
 │   ├── LooserOverrideError     option of one call is looser than its context allows
+│   ├── IndexVersionGoneError   past version of an index is no longer kept
 │   ├── FieldError              field of a request, or parameter of a context, is invalid
 │   ├── DurationError           invalid duration
 │   ├── EventError              invalid event
@@ -93,6 +94,7 @@ from headwater.errors.inputs import EventError as EventError
 from headwater.errors.inputs import FeatureValueError as FeatureValueError
 from headwater.errors.inputs import FieldError as FieldError
 from headwater.errors.inputs import GroupInUseError as GroupInUseError
+from headwater.errors.inputs import IndexVersionGoneError as IndexVersionGoneError
 from headwater.errors.inputs import InvalidInputError as InvalidInputError
 from headwater.errors.inputs import LooserOverrideError as LooserOverrideError
 from headwater.errors.inputs import NotFoundError as NotFoundError

@@ -24,6 +24,17 @@ class LooserOverrideError(InvalidInputError, ValueError):
         )
 
 
+class IndexVersionGoneError(InvalidInputError):
+    """A past version of an index that is no longer kept."""
+
+    def __init__(self, index: str, version: str, kept: str) -> None:
+        self.index = index
+        super().__init__(
+            f"index {index!r} no longer has its version of {version}: it keeps replaced chunks for "
+            f"{kept}; declare a longer keep_versions to search further back from now on"
+        )
+
+
 class FieldError(InvalidInputError):
     """A field of a request, or a parameter of a context, that is missing, unknown or invalid."""
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from headwater.declarations import ContextDef, Overrides
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
 from headwater.features.batch_state import HandlerTransaction
-from headwater.features.read_tracking import Reads
+from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.records.lineage import Context
 
@@ -35,6 +35,9 @@ class PastRead(NamedTuple):
 ReadAt = Mapping[tuple[str, str, str], Sequence[PastRead]]
 """The reads of each (entity, feature, id), in their order."""
 
+SearchedVersions = Mapping[RetrievalKey, Sequence[str]]
+"""The versions of an index that each call searched, in their order."""
+
 
 class Past:
     """A span of the past whose values are read in place of the present ones.
@@ -44,10 +47,13 @@ class Past:
     is the one of the end, because this span may have computed it.
     """
 
-    def __init__(self, began: datetime, ended: datetime, read_at: ReadAt) -> None:
+    def __init__(
+        self, began: datetime, ended: datetime, read_at: ReadAt, searched: SearchedVersions
+    ) -> None:
         self.began = began
         self._ended = ended
         self._read_at = {key: list(reads) for key, reads in read_at.items()}
+        self._searched = {key: list(versions) for key, versions in searched.items()}
 
     def moment(self, feature: FeatureDef, entity_id: str) -> datetime:
         """Return the moment whose value the next read of the feature returns."""
@@ -67,15 +73,31 @@ class Past:
         if len(reads) > 1:
             del reads[0]
 
+    def searched(self, key: RetrievalKey) -> str | None:
+        """Return the version of its index that the next such call searched, if it is known."""
+        versions = self._searched.get(key, [])
+        return versions.pop(0) if len(versions) > 1 else next(iter(versions), None)
+
     def _reads(self, feature: FeatureDef, entity_id: str) -> list[PastRead]:
         return self._read_at.get((feature.entity.name, feature.name, entity_id), [])
 
 
+class ReplayedSearch(NamedTuple):
+    """A search of a replay: what was searched, and as of when.
+
+    That is now, the recorded version of an index, the moment of the assembly, or now because the
+    version of that time is gone.
+    """
+
+    name: str
+    as_of: Literal["now", "recorded", "moment", "gone"]
+
+
 class ReplayRun(NamedTuple):
-    """A replay: it assembles contexts in place of the store, and lists the retrievers it runs."""
+    """A replay: it assembles contexts in place of the store, and lists its searches."""
 
     assemble: AssembleContext
-    searches: list[str]
+    searches: list[ReplayedSearch]
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -164,12 +186,21 @@ def current_reads() -> Reads:
 
 @contextmanager
 def at_moment(
-    began: datetime, ended: datetime | None = None, read_at: ReadAt = MappingProxyType({})
+    began: datetime,
+    ended: datetime | None = None,
+    read_at: ReadAt = MappingProxyType({}),
+    searched: SearchedVersions = MappingProxyType({}),
 ) -> Iterator[None]:
     """Read the values inside that were served at a moment, or from one to another."""
     # Tracked reads never take the reader's short way, which reads the present.
-    with _Replaced(past=Past(began, ended or began, read_at), reads=current_reads()):
+    past = Past(began, ended or began, read_at, searched)
+    with _Replaced(past=past, reads=current_reads()):
         yield
+
+
+def in_present() -> _Replaced:
+    """Read present values inside, also in an as_of replay."""
+    return _Replaced(past=None)
 
 
 def replaying(replay: ReplayRun) -> _Replaced:
@@ -199,11 +230,11 @@ def current_replay() -> AssembleContext | None:
     return None if replay is None else replay.assemble
 
 
-def track_search(retriever: str) -> None:
-    """Record that a retriever was called, if this is a replay."""
+def track_search(search: ReplayedSearch) -> None:
+    """Record a search, if this is a replay."""
     replay = current_frame().replay
     if replay is not None:
-        replay.searches.append(retriever)
+        replay.searches.append(search)
 
 
 def check_not_replaying(verb: str) -> None:

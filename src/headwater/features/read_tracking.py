@@ -17,12 +17,16 @@ from headwater.records.lineage import Context
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+RetrievalKey = tuple[str, bytes]
+"""A retriever and its arguments."""
+
+
 class IndexSearched(msgspec.Struct, frozen=True, kw_only=True):
     """A search of an index: the version that was searched, and what for."""
 
     name: str
     version: str
-    embedder: str
+    embedder: str | None
     mode: str
     query: str
     filters: Mapping[str, Any] | None
@@ -47,7 +51,7 @@ class TrackedRetrieval(NamedTuple):
     """The SLA of the retriever, in place of that of the context."""
 
     @property
-    def key(self) -> Hashable:
+    def key(self) -> RetrievalKey:
         """The retriever and its arguments."""
         return (self.retriever, argument_key(self.arguments))
 

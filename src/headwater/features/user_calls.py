@@ -135,17 +135,18 @@ class ContextCalls:
     async def call(
         self,
         declared: ContextDef | RetrieverDef,
-        bound: inspect.BoundArguments,
+        function: Callable[[], Any],
         timeout_error: Callable[[str, float], HeadwaterError],
         convert: Callable[[Any], Any] = _unchanged,
     ) -> Any:
         """Return the function's converted result; raise ``timeout_error`` if it takes too long.
 
-        ``convert`` runs where the function ran, and within its time limit.
+        The function is that of the declaration, with its arguments. ``convert`` runs where the
+        function ran, and within its time limit.
         """
         deadline = self._deadline(declared)
         try:
-            return await self._run(deadline, declared, bound, convert)
+            return await self._run(deadline, declared, function, convert)
         except DeadlineError as error:
             raise timeout_error(declared.name, deadline.seconds) from error
         except (asyncio.CancelledError, SystemExit) as error:
@@ -165,13 +166,13 @@ class ContextCalls:
         self,
         deadline: Deadline,
         declared: ContextDef | RetrieverDef,
-        bound: inspect.BoundArguments,
+        function: Callable[[], Any],
         convert: Callable[[Any], Any],
     ) -> Any:
         """ThreadCall an async function in this task, any other function in a thread."""
 
         def run() -> Any:
-            return convert(declared.function(*bound.args, **bound.kwargs))
+            return convert(function())
 
         if not declared.is_async:
             call = ThreadCall(self._offload, declared, deadline.seconds, copy_context(), run)

@@ -77,7 +77,11 @@ class RetrieverListing(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     parameters: Sequence[ParameterListing]
+    index: str | None
+    mode: str | None
     cache_ttl_ms: int | None
+    freshness_sla_ms: int | None
+    on_error: str
     top_k: int | None
     timeout_ms: int | None
 
@@ -152,7 +156,14 @@ def declared_index(index: IndexDef) -> IndexListing:
 
 def declared_retriever(retriever: RetrieverDef) -> RetrieverListing:
     """Return the listing of a retriever."""
-    return _listing(RetrieverListing, retriever, parameters=_parameters(retriever))
+    search = retriever.search
+    return _listing(
+        RetrieverListing,
+        retriever,
+        parameters=_parameters(retriever),
+        index=None if search is None else search.index,
+        mode=None if search is None else search.options.mode,
+    )
 
 
 def declared_context(context: ContextDef) -> ContextListing:

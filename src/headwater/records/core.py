@@ -138,7 +138,7 @@ class IndexRead(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    embedder: str
+    embedder: str | None
     mode: str
     query: Committed[Any]
     filters: Committed[Any] | None

@@ -12,7 +12,7 @@ from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.durations import format_duration
 from headwater.core.values import OUT_OF_RANGE, has_supported_year
 from headwater.declarations.indexes import IndexDef
-from headwater.errors import InvalidInputError
+from headwater.errors import IndexVersionGoneError, InvalidInputError
 from headwater.ports import Generation, IndexVersion, VectorIndex
 
 AsOf = datetime | str
@@ -100,12 +100,9 @@ def _is_before_all(generations: Sequence[Generation], moment: _Moment) -> bool:
     return first.number == 1 and to_micros(first.created_at) > moment.micros
 
 
-def _gone(index: IndexDef, moment: _Moment) -> InvalidInputError:
+def _gone(index: IndexDef, moment: _Moment) -> IndexVersionGoneError:
     kept = format_duration(index.keep_versions // timedelta(milliseconds=1))
-    return InvalidInputError(
-        f"index {index.name!r} no longer has its version of {_shown(moment)}: it keeps replaced "
-        f"chunks for {kept}; declare a longer keep_versions to search further back from now on"
-    )
+    return IndexVersionGoneError(index.name, _shown(moment), kept)
 
 
 def _shown(moment: _Moment) -> str:

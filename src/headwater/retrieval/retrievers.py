@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -16,18 +17,44 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
-from headwater.errors import HeadwaterError, RetrieverFailedError, RetrieverTimeoutError
-from headwater.features.frame import calling, current_frame, current_reads, tracking
-from headwater.features.read_tracking import OnFailure, Reads, TrackedRetrieval
-from headwater.features.running_calls import UserCall, bind, recordable
+from headwater.declarations.indexes import IndexDef
+from headwater.declarations.search_options import SearchOptions
+from headwater.errors import (
+    HeadwaterError,
+    ReplayWriteError,
+    RetrieverFailedError,
+    RetrieverTimeoutError,
+)
+from headwater.features.failure_texts import FailureTexts
+from headwater.features.frame import (
+    ReplayedSearch,
+    calling,
+    current_frame,
+    current_reads,
+    track_search,
+    tracking,
+)
+from headwater.features.read_tracking import (
+    IndexSearched,
+    OnFailure,
+    Reads,
+    RetrievalKey,
+    TrackedRetrieval,
+)
+from headwater.features.running_calls import UserCall, argument_key, bind, recordable
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
-from headwater.features.user_calls import Raising
+from headwater.features.user_calls import Raising, is_mistake
 from headwater.ports import Cached
+from headwater.retrieval.index_searches import NO_VERSION, IndexQuery, IndexSearches
+from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.results import PackedChunk, copied, pack, to_chunks, unpack
+from headwater.retrieval.search import SearchResult
 
 CACHED_SEARCHES = "search:"
 """The beginning of the cache keys of all searches."""
+
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class _CachedResults(msgspec.Struct, frozen=True):
@@ -36,6 +63,36 @@ class _CachedResults(msgspec.Struct, frozen=True):
     chunks: list[PackedChunk]
     oldest: int | None
     provenance: frozenset[Part]
+    index: tuple[str, str | None] | None = None
+    """The version of the index that was searched, and its embedder."""
+
+
+class _Call(NamedTuple):
+    """A call of a retriever, or a search of an index by a function."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    began: float
+    sla: timedelta | None = None
+
+    @property
+    def key(self) -> RetrievalKey:
+        return (self.name, argument_key(self.arguments))
+
+    def tracked(self, results: _Results, *, failed: bool = False) -> TrackedRetrieval:
+        return TrackedRetrieval(
+            retriever=self.name,
+            arguments=self.arguments,
+            chunks=results.chunks,
+            searched_at=from_micros(results.searched_at),
+            oldest=None if results.oldest is None else from_micros(results.oldest),
+            provenance=results.provenance,
+            cache_hit=results.reads is None,
+            latency_us=round((time.perf_counter() - self.began) * 1_000_000),
+            failed=failed,
+            searched=results.searched,
+            sla_ms=None if self.sla is None else self.sla // _MILLISECOND,
+        )
 
 
 class _Results(NamedTuple):
@@ -46,19 +103,26 @@ class _Results(NamedTuple):
     provenance: frozenset[Part]
     searched_at: int
     reads: Reads | None
+    searched: IndexSearched | None = None
+    began: float = 0.0
 
+
+_Search = Callable[[], Awaitable[_Results]]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_CachedResults).decode
 
 
 class Retrievers:
-    """Runs the functions of retrievers."""
+    """Runs retrievers: the functions of users, and searches of indexes."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, searches: IndexSearches) -> None:
         self._cache = services.backends.cache
+        self._vectors = services.backends.vectors
         self._calls = services.context_calls
         self._clock = services.clock
+        self._searches = searches
+        self._texts = FailureTexts(private=not services.settings.record.include_content)
         self._flights: SingleFlight[_Results] = SingleFlight()
 
     async def run(
@@ -66,98 +130,179 @@ class Retrievers:
     ) -> list[Chunk]:
         """Return the retriever's results, or cached ones that are not older than its cache_ttl."""
         bound = bind(retriever, arguments, named)
-        arguments_used = recordable(bound.arguments, "/arguments")
-        tracked = partial(_tracked, retriever, arguments_used, time.perf_counter())
-        none = _Results([], None, frozenset(), self._clock.micros(), Reads())
-        track_failure = OnFailure(lambda: current_reads().track_failure(tracked(none, failed=True)))
-        translate_error = Raising(partial(RetrieverFailedError, retriever.name))
-        with track_failure, translate_error:
-            results = await self._results(retriever, bound, arguments_used)
+        used, began = recordable(bound.arguments, "/arguments"), time.perf_counter()
+        call = _Call(retriever.name, used, began, retriever.freshness_sla)
+        try:
+            with (
+                OnFailure(partial(self._track_failure, call)),
+                Raising(partial(RetrieverFailedError, retriever.name)),
+            ):
+                results = await self._results(retriever, call, bound)
+        except HeadwaterError as error:
+            if retriever.on_error == "raise" or isinstance(error, ReplayWriteError):
+                raise
+            problem = self._texts.message(error)
+            log.warning("search failed; no results used", retriever=call.name, error=problem)
+            return []
         reads = current_reads()
         if results.reads is not None:
             reads.track_all(results.reads)
-        reads.track_retrieval(tracked(results))
+        reads.track_retrieval(call.tracked(results))
         return copied(results.chunks)
 
+    async def search(
+        self, index: IndexDef, text: str, options: SearchOptions, as_of: AsOf | None
+    ) -> list[Chunk]:
+        """Search an index directly; inside a context it is tracked like a retriever."""
+        query = IndexQuery(index, text, options)
+        call = _Call(f"search:{index.name}", _arguments(query, as_of), time.perf_counter())
+        try:
+            result = await self._searches.run(query, lambda: call.key, as_of)
+        except HeadwaterError as error:
+            if not is_mistake(error):
+                self._track_failure(call)
+            raise
+        current_reads().track_retrieval(call.tracked(_found(query, result, call.began)))
+        return result.chunks
+
+    def _track_failure(self, call: _Call) -> None:
+        none = _Results([], None, frozenset(), self._clock.micros(), Reads())
+        current_reads().track_failure(call.tracked(none, failed=True))
+
     async def _results(
-        self, retriever: RetrieverDef, bound: inspect.BoundArguments, arguments: Mapping[str, Any]
+        self, retriever: RetrieverDef, call: _Call, bound: inspect.BoundArguments
     ) -> _Results:
-        call, frame = UserCall(retriever, arguments), current_frame()
+        user_call, frame = UserCall(retriever, call.arguments), current_frame()
+        if retriever.search is None:
+            query = None
+            track_search(ReplayedSearch(retriever.name, "now"))
+            search: _Search = partial(self._call_function, retriever, bound)
+        else:
+            query = await self._searches.resolve(retriever, retriever.search, call.arguments)
+            search = partial(self._search_index, retriever, call, query)
         # A replay searches again, and its results may be of the past: they are not for others.
         if retriever.cache_ttl is None or frame.is_isolated:
-            with calling(call):
-                return await self._search(retriever, bound)
-        key = _key(retriever, arguments)
-        cached = await self._cached(retriever, key)
+            with calling(user_call):
+                return await search()
+        key = _key(retriever, call.arguments, query)
+        cached = await self._cached(retriever, key, query)
         if cached is not None:
             return cached
-        search = partial(self._search_and_cache, retriever, bound, key)
-        if frame.is_shareable:
-            return await self._flights.do(key, call, search, partial(_abandoned, retriever))
-        with calling(call):
-            return await search()
+        search = partial(self._search_and_cache, retriever, key, search)
+        if not frame.is_shareable:
+            with calling(user_call):
+                return await search()
+        while True:
+            results = await self._flights.do(key, user_call, search, partial(_abandoned, retriever))
+            # A search that had begun earlier may have missed a change of its index since then.
+            if results.began >= call.began or await self._is_current(results.provenance):
+                return results
 
-    async def _cached(self, retriever: RetrieverDef, key: str) -> _Results | None:
-        """Return cached results; None if there are none or the cache cannot be read."""
+    async def _cached(
+        self, retriever: RetrieverDef, key: str, query: IndexQuery | None
+    ) -> _Results | None:
+        """Return cached results; None if there are none, their index has changed, or on errors."""
         try:
             cached = await self._cache.get(key)
             if cached is None:
                 return None
             results = _decode(cached.value)
-            chunks = unpack(results.chunks)
-            return _Results(chunks, results.oldest, results.provenance, cached.kept_at, None)
+            if not await self._is_current(results.provenance):
+                return None
+            chunks, index = unpack(results.chunks), results.index
         except (HeadwaterError, ValueError) as error:
             log.warning(
                 "could not read cached search results", retriever=retriever.name, error=str(error)
             )
             return None
+        searched = None if query is None or index is None else query.searched(*index)
+        return _Results(chunks, results.oldest, results.provenance, cached.kept_at, None, searched)
+
+    async def _is_current(self, provenance: frozenset[Part]) -> bool:
+        """Return whether all indexes that were searched still have the same contents."""
+        for part in provenance:
+            if part[0] == "index":
+                current = await self._vectors.version(part[1])
+                if part[2] != (NO_VERSION if current is None else current.text):
+                    return False
+        return True
 
     async def _search_and_cache(
-        self, retriever: RetrieverDef, bound: inspect.BoundArguments, key: str
+        self, retriever: RetrieverDef, key: str, search: _Search
     ) -> _Results:
-        results = await self._search(retriever, bound)
-        if retriever.cache_ttl is None or (
-            not current_frame().is_shareable and _has_read_features(results)
+        results = await search()
+        reads = results.reads
+        if (
+            retriever.cache_ttl is None
+            or (not current_frame().is_shareable and _has_read_features(results))
+            or (reads is not None and reads.has_failed)
         ):
             return results
-        value = _encode(_CachedResults(pack(results.chunks), results.oldest, results.provenance))
+        searched = results.searched
+        index = None if searched is None else (searched.version, searched.embedder)
+        cached = _CachedResults(pack(results.chunks), results.oldest, results.provenance, index)
         try:
-            await self._cache.put(key, Cached(value, results.searched_at), retriever.cache_ttl)
+            kept = Cached(_encode(cached), results.searched_at)
+            await self._cache.put(key, kept, retriever.cache_ttl)
         except HeadwaterError as error:
             log.warning(
                 "could not cache search results", retriever=retriever.name, error=str(error)
             )
         return results
 
-    async def _search(self, retriever: RetrieverDef, bound: inspect.BoundArguments) -> _Results:
-        searched_at = self._clock.micros()
+    async def _call_function(
+        self, retriever: RetrieverDef, bound: inspect.BoundArguments
+    ) -> _Results:
+        """Call the function of a user."""
+        searched_at, began = self._clock.micros(), time.perf_counter()
         convert = partial(to_chunks, limit=retriever.top_k)
+        function = partial(retriever.function, *bound.args, **bound.kwargs)
         reads = Reads()
         with OnFailure(lambda: current_reads().track_all(reads)), tracking(reads):
-            chunks = await self._calls.call(retriever, bound, RetrieverTimeoutError, convert)
+            chunks = await self._calls.call(retriever, function, RetrieverTimeoutError, convert)
         oldest, provenance = _oldest(reads, searched_at), frozenset(reads.provenance)
-        return _Results(chunks, oldest, provenance, searched_at, reads)
+        return _Results(chunks, oldest, provenance, searched_at, reads, began=began)
+
+    async def _search_index(
+        self, retriever: RetrieverDef, call: _Call, query: IndexQuery
+    ) -> _Results:
+        """Search the index in place of an empty function."""
+        began = time.perf_counter()
+        search = partial(self._searches.run, query, lambda: call.key)
+        result = await self._calls.call(retriever, search, RetrieverTimeoutError)
+        return _found(query, result, began)
 
 
-def _tracked(
-    retriever: RetrieverDef,
-    arguments: Mapping[str, Any],
-    began: float,
-    results: _Results,
-    *,
-    failed: bool = False,
-) -> TrackedRetrieval:
-    return TrackedRetrieval(
-        retriever=retriever.name,
-        arguments=arguments,
-        chunks=results.chunks,
-        searched_at=from_micros(results.searched_at),
-        oldest=None if results.oldest is None else from_micros(results.oldest),
-        provenance=results.provenance,
-        cache_hit=results.reads is None,
-        latency_us=round((time.perf_counter() - began) * 1_000_000),
-        failed=failed,
+def _found(query: IndexQuery, result: SearchResult, began: float) -> _Results:
+    version = result.version
+    if version is None:
+        searched = query.searched(NO_VERSION, None)
+    else:
+        searched = query.searched(version.text, version.spec.embedder)
+    return _Results(
+        result.chunks,
+        result.searched_at,
+        frozenset({("index", searched.name, searched.version)}),
+        result.searched_at,
+        Reads(),
+        searched,
+        began,
     )
+
+
+def _arguments(query: IndexQuery, as_of: AsOf | None) -> dict[str, Any]:
+    """Return the arguments of a direct search that are not defaults."""
+    options = msgspec.structs.asdict(query.options)
+    given = {
+        name: value
+        for name, value in options.items()
+        if name != "rerank" and value != _DEFAULTS[name]
+    }
+    arguments = {"query": query.text, **given}
+    return arguments if as_of is None else {**arguments, "as_of": as_of}
+
+
+_DEFAULTS = msgspec.structs.asdict(SearchOptions())
 
 
 def _has_read_features(results: _Results) -> bool:
@@ -179,7 +324,8 @@ def _oldest(reads: Reads, searched_at: int) -> int | None:
     return searched_at if moments.oldest is None else min(searched_at, to_micros(moments.oldest))
 
 
-def _key(retriever: RetrieverDef, arguments: Mapping[str, Any]) -> str:
-    """Return a cache key: equal for equal retrievers and arguments, in every process."""
-    call = canonical([retriever.name, retriever.top_k, to_tagged(dict(arguments))])
-    return f"{CACHED_SEARCHES}{retriever.name}:{sha256(call).hexdigest()}"
+def _key(retriever: RetrieverDef, arguments: Mapping[str, Any], query: IndexQuery | None) -> str:
+    """Return a cache key: equal for equal retrievers, arguments and queries, in every process."""
+    searched = None if query is None else (query.text, query.options.filters)
+    call = [retriever.name, retriever.definition, retriever.top_k, dict(arguments), searched]
+    return f"{CACHED_SEARCHES}{retriever.name}:{sha256(canonical(to_tagged(call))).hexdigest()}"

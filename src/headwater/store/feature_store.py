@@ -16,6 +16,7 @@ from headwater.declarations import (
     entity_decorator,
     feature_decorators,
     graph,
+    retriever_decorator,
 )
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.feature_handles import FeatureRef, feature_name
@@ -84,7 +85,7 @@ class FeatureStore(SearchVerbs):
 
     entity = entity_decorator.entity
     feature = feature_decorators.store_feature
-    retriever = context_decorators.retriever
+    retriever = retriever_decorator.retriever
     context = context_decorators.context
 
     def __repr__(self) -> str:

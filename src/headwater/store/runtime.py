@@ -15,7 +15,7 @@ from headwater.declarations import (
 )
 from headwater.declarations.registry import Registry
 from headwater.engine.engines import Engines
-from headwater.features.frame import current_replay, track_search
+from headwater.features.frame import current_replay
 from headwater.records.lineage import Context
 from headwater.settings.schema import Settings
 from headwater.store.sync import SyncLoop
@@ -70,6 +70,5 @@ class Runtime:
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
         """Run a declared retriever."""
-        track_search(retriever.name)
         engine = await self.open()
         return await engine.retrievers.run(retriever, arguments, named)

@@ -92,5 +92,4 @@ class SearchVerbs:
             rerank=rerank,
         )
         engine = self._runtime.current() or await self._runtime.open()
-        result = await engine.searcher.run(definition, query, options, as_of)
-        return result.chunks
+        return await engine.retrievers.search(definition, query, options, as_of)

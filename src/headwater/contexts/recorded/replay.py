@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.core.tokens import Tokenizer
 from headwater.errors import ReplayError
+from headwater.features.frame import ReplayedSearch
 from headwater.records.core import Core, disclosed
 from headwater.records.diff import ContextDiff, diff
 from headwater.records.lineage import Context
@@ -137,16 +139,16 @@ def rerun(
     again: Core,
     definition: str | None,
     *,
-    searched: bool,
+    searches: Sequence[ReplayedSearch],
 ) -> Replay:
-    """Return the replay of a function that ran again; `searched` if it called a retriever."""
+    """Return the replay of a function that ran again, and made these searches."""
     same = context.content_hash == core.output.content_hash
     fidelity = _rerun_fidelity(
         core,
         mode,
         definition,
         same=same,
-        searched=searched,
+        searches=searches,
         is_policy_changed=again.policy != core.policy,
     )
     if core.freshness.status == "refused":
@@ -164,13 +166,30 @@ def rerun(
     )
 
 
+def _search_words(core: Core, searches: Sequence[ReplayedSearch]) -> Iterator[str]:
+    """Yield as of when the replay searched."""
+    kinds = {search.as_of for search in searches}
+    if "now" in kinds:
+        yield "retrievers called now"
+    if "recorded" in kinds:
+        yield "indexes in their recorded versions"
+    if "moment" in kinds:
+        yield f"unrecorded searches of indexes as of {moment_text(core.timing.started_at)}"
+    if "gone" in kinds:
+        gone = sorted({search.name for search in searches if search.as_of == "gone"})
+        yield (
+            f"present contents of {', '.join(gone)}, because the version of that time is no longer "
+            "kept (see keep_versions)"
+        )
+
+
 def _rerun_fidelity(
     core: Core,
     mode: Mode,
     definition: str | None,
     *,
     same: bool,
-    searched: bool,
+    searches: Sequence[ReplayedSearch],
     is_policy_changed: bool,
 ) -> str:
     """Return how reliable a text of the current function is."""
@@ -181,8 +200,7 @@ def _rerun_fidelity(
         if mode == "as_of"
         else "features as they are now"
     )
-    if searched:
-        words.append("retrievers called now")
+    words += _search_words(core, searches)
     if is_policy_changed:
         words.append("budget and rules as declared now")
     if mode == "as_of":

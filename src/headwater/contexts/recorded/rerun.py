@@ -30,7 +30,9 @@ from headwater.features.frame import (
     at_moment,
     replaying,
 )
+from headwater.features.read_tracking import RetrievalKey
 from headwater.features.reader import Reader
+from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core
@@ -87,7 +89,7 @@ class Replayer:
         new_core = open_core(decode_record(scratch.appended[context.context_id]))
         unrecorded = replace(context, meta={**context.meta, "recorded": False})
         return rerun(
-            core, mode, unrecorded, new_core, definition.definition, searched=bool(replay.searches)
+            core, mode, unrecorded, new_core, definition.definition, searches=replay.searches
         )
 
     def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
@@ -157,7 +159,17 @@ def _past_of(core: Core) -> AbstractContextManager[None]:
         if not isinstance(each.entity_id, Commitment) and each.source != "computed":
             past = PastRead(each.written_at or began, each.current_at)
             read_at.setdefault((each.entity, each.feature, each.entity_id), [past])
-    return at_moment(began, ended, read_at)
+    return at_moment(began, ended, read_at, _searched_versions(core))
+
+
+def _searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
+    """Return the versions of indexes that the record has for each call."""
+    versions: dict[RetrievalKey, list[str]] = {}
+    for call in core.retrievals:
+        if call.index is not None and not isinstance(call.arguments, Commitment):
+            key = (call.retriever, argument_key(call.arguments))
+            versions.setdefault(key, []).append(call.index.version)
+    return versions
 
 
 def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -1,0 +1,118 @@
+"""Declared retrievers, and the search of an index that an empty one stands for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from headwater.core.templates import Template, as_text, parse_template
+from headwater.declarations.search_options import SearchOptions
+from headwater.errors.hints import Location
+
+OnError = Literal["raise", "empty"]
+
+
+class IndexSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """A search of an index, whose query and filters may refer to parameters and features.
+
+    ``filters`` has a `Template` in place of each text with references; ``options`` has no filters.
+    """
+
+    index: str
+    query: Template
+    filters: Mapping[str, Any] | None
+    options: SearchOptions
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The names that the query and the filters refer to, each once."""
+        return tuple(dict.fromkeys([*self.query.references, *_references(self.filters)]))
+
+    def resolved(self, values: Mapping[str, Any]) -> tuple[str, SearchOptions]:
+        """Return the query and the options of one search.
+
+        A value of a filter that is exactly one reference keeps its type; other references are
+        replaced by text.
+        """
+        texts = {name: _text(value) for name, value in values.items()}
+        query, filters = self.query.render(texts), self.filters
+        if filters is None:
+            return query, self.options
+        return query, msgspec.structs.replace(
+            self.options, filters=_resolved(filters, values, texts)
+        )
+
+
+class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
+    """A declared retriever and its options.
+
+    ``definition`` is the hash of its function's source, or of the search that replaces it.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    signature: inspect.Signature
+    definition: str | None
+    location: Location
+    description: str
+    cache_ttl: timedelta | None
+    top_k: int | None
+    timeout: timedelta | None
+    freshness_sla: timedelta | None = None
+    on_error: OnError = "raise"
+    search: IndexSearch | None = None
+
+
+def parse_values(value: Any, location: Location) -> Any:
+    """Return a value of a filter with a `Template` in place of each text with references."""
+    if isinstance(value, str):
+        template = parse_template(value, location)
+        return template if template.references else template.literals[0]
+    if isinstance(value, Mapping):
+        return {key: parse_values(item, location) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [parse_values(item, location) for item in value]
+    return value
+
+
+def with_placeholders(value: Any) -> Any:
+    """Return a value of a filter with some text in place of each reference."""
+    if isinstance(value, Template):
+        return "…"
+    if isinstance(value, Mapping):
+        return {
+            key: ["…"] if key in _LISTS and isinstance(item, Template) else with_placeholders(item)
+            for key, item in value.items()
+        }
+    return list(map(with_placeholders, value)) if isinstance(value, list) else value
+
+
+_LISTS = ("$in", "$nin")
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, Template):
+        yield from value.references
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def _resolved(value: Any, values: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
+    if isinstance(value, Template):
+        return values[value.references[0]] if value.literals == ("", "") else value.render(texts)
+    if isinstance(value, Mapping):
+        return {key: _resolved(item, values, texts) for key, item in value.items()}
+    return [_resolved(item, values, texts) for item in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else as_text(value)

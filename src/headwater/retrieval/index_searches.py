@@ -1,0 +1,121 @@
+"""Searches of indexes inside of contexts, retrievers and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from headwater.declarations import RetrieverDef
+from headwater.declarations.indexes import IndexDef
+from headwater.declarations.registry import Registry
+from headwater.declarations.retrievers import IndexSearch, with_placeholders
+from headwater.declarations.search_options import SearchOptions
+from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
+from headwater.errors.hints import nearest
+from headwater.features.frame import Past, ReplayedSearch, current_frame, in_present, track_search
+from headwater.features.read_tracking import IndexSearched, RetrievalKey
+from headwater.features.reader import Reader
+from headwater.features.references import ReferenceOwner, References, id_field
+from headwater.retrieval.filters import parse_filters
+from headwater.retrieval.past_versions import AsOf
+from headwater.retrieval.search import Searcher, SearchResult
+
+NO_VERSION = "0.0"
+"""The version of an index that has never been written to."""
+
+
+class IndexQuery(NamedTuple):
+    """What an index is searched for, and how."""
+
+    declared: IndexDef
+    text: str
+    options: SearchOptions
+
+    def searched(self, version: str, embedder: str | None) -> IndexSearched:
+        """Return the search for the record."""
+        return IndexSearched(
+            name=self.declared.name,
+            version=version,
+            embedder=embedder,
+            mode=self.options.mode,
+            query=self.text,
+            filters=self.options.filters,
+        )
+
+
+class IndexSearches:
+    """Resolves the templates of retrievers, and searches the past inside of a replay."""
+
+    def __init__(self, registry: Registry, reader: Reader, searcher: Searcher) -> None:
+        self._registry = registry
+        self._references = References(registry, reader)
+        self._searcher = searcher
+
+    async def resolve(
+        self, retriever: RetrieverDef, search: IndexSearch, arguments: Mapping[str, Any]
+    ) -> IndexQuery:
+        """Return the query of one call; features that its templates name are read."""
+        names = [name for name in search.references if name not in arguments]
+        values = dict(arguments)
+        if names:
+            values |= await self._references.read(names, arguments, _owner(retriever))
+        return IndexQuery(self._registry.index(search.index), *search.resolved(values))
+
+    async def run(
+        self, query: IndexQuery, key: Callable[[], RetrievalKey], as_of: AsOf | None = None
+    ) -> SearchResult:
+        """Search an index; in an as_of replay, the version that the record has for this call.
+
+        ``key`` returns the key of the call, which is only needed in a replay.
+        """
+        past = current_frame().past
+        if past is None or as_of is not None:
+            track_search(ReplayedSearch(query.declared.name, "now"))
+            return await self._searcher.run(*query, as_of)
+        return await self._run_in_past(query, past, past.searched(key()))
+
+    async def _run_in_past(
+        self, query: IndexQuery, past: Past, version: str | None
+    ) -> SearchResult:
+        is_recorded = version is not None and version != NO_VERSION
+        try:
+            result = await self._searcher.run(*query, version if is_recorded else past.began)
+        except IndexVersionGoneError:
+            track_search(ReplayedSearch(query.declared.name, "gone"))
+            with in_present():
+                return await self._searcher.run(*query)
+        track_search(ReplayedSearch(query.declared.name, "recorded" if is_recorded else "moment"))
+        return result
+
+
+def check_retrievers(registry: Registry) -> None:
+    """Raise if a template of a retriever has an unknown reference, or a filter is not valid."""
+    for retriever in registry.retrievers.values():
+        if retriever.search is not None:
+            _check(registry, retriever, retriever.search)
+
+
+def _check(registry: Registry, retriever: RetrieverDef, search: IndexSearch) -> None:
+    parameters, owner = retriever.signature.parameters, _owner(retriever)
+    for name in search.references:
+        if name in parameters:
+            continue
+        if name not in registry.features:
+            known = [*parameters, *registry.features]
+            raise DeclarationError(
+                f"{owner.name} refers to {name!r}, which is neither one of its parameters nor a "
+                f"feature; {nearest(name, known)}",
+                owner.location,
+            )
+        try:
+            id_field(registry, name, parameters, owner)
+        except InvalidInputError as error:
+            raise DeclarationError(str(error), owner.location) from error
+    try:
+        parse_filters(with_placeholders(search.filters))
+    except InvalidInputError as error:
+        raise DeclarationError(f"{owner.name}: {error}", owner.location) from error
+
+
+def _owner(retriever: RetrieverDef) -> ReferenceOwner:
+    return ReferenceOwner(f"retriever {retriever.name!r}", retriever.location)
