@@ -74,6 +74,7 @@ class Worker:
         self._claiming = asyncio.Lock()
         self._outage = Outage("events")
         self._history_outage = Outage("history")
+        self._index_outage = Outage("indexes")
 
     def stop(self) -> None:
         """Ask the worker to finish its running batches and to return from ``run``.
@@ -420,14 +421,26 @@ class Worker:
     async def _maintain(self, engine: Engine) -> None:
         while True:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
-            try:
-                await engine.backends.offline.maintain()
-                await engine.reindexer.maintain()
-                self._history_outage.recovered("maintenance")
-            except BackendError as error:
-                self._history_outage.report(
-                    "error", "history maintenance failed; retrying", error, "maintenance"
-                )
+            await self._maintain_history(engine)
+            await self._maintain_indexes(engine)
+
+    async def _maintain_history(self, engine: Engine) -> None:
+        try:
+            await engine.backends.offline.maintain()
+            self._history_outage.recovered("maintenance")
+        except BackendError as error:
+            self._history_outage.report(
+                "error", "history maintenance failed; retrying", error, "maintenance"
+            )
+
+    async def _maintain_indexes(self, engine: Engine) -> None:
+        try:
+            await engine.reindexer.maintain()
+            self._index_outage.recovered("maintenance")
+        except BackendError as error:
+            self._index_outage.report(
+                "error", "index maintenance failed; retrying", error, "maintenance"
+            )
 
     async def _deregister(self, engine: Engine, *, release: bool) -> None:
         leases = [lane.lease for lane in self._lanes.values() if not lane.quarantined]

@@ -118,7 +118,7 @@ class Reindexer:
             chunks=0 if active is None else active.chunks,
             changed_at=None if active is None else active.changed_at,
             outdated=0 if active is None else active.outdated,
-            building=None if building is None else building.documents - building.outdated,
+            building=None if building is None else building.documents,
         )
 
     async def maintain(self) -> None:
