@@ -75,6 +75,10 @@ class ChunkColumns:
         self._pruned_before = 0
         self._has_gaps = False
 
+    def is_current(self, state: GenerationState) -> bool:
+        """Return whether the columns have all changes until the state."""
+        return self._changed_at >= state.changed_at
+
     def refreshed(self, home: Home, state: GenerationState) -> ColumnsView:
         """Return the columns with at least all changes until the state."""
         with self._lock:

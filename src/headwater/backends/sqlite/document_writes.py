@@ -26,7 +26,8 @@ _OUTDATED = "outdated_documents (generation_id, document, is_missing)"
 
 _INDEX = "SELECT id, changed_at FROM indexes WHERE name = ?"
 _IN_USE = """
-SELECT id, number, spec, last_seq FROM generations WHERE index_id = ? AND state <> 'retired'
+SELECT id, number, spec, last_seq FROM generations
+WHERE index_id = ? AND state IN ('active', 'building')
 """
 _DOCUMENT = """
 SELECT documents.id, version, metadata_id, metadata, indexed_at, text

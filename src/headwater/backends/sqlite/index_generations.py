@@ -22,13 +22,13 @@ SELECT name, number, spec, state, created_at, activated_at, retired_at, generati
     documents, chunks,
     (SELECT count(*) FROM outdated_documents WHERE generation_id = generations.id)
 FROM indexes JOIN generations ON index_id = indexes.id
-WHERE {} ORDER BY name, number
+WHERE {} AND state <> 'removed' ORDER BY name, number
 """
 OF_INDEX = _GENERATIONS.format("name = ?")
 OF_ALL = _GENERATIONS.format("name IS NOT NULL")
 WITH_SPEC = """
 SELECT number FROM indexes JOIN generations ON index_id = indexes.id
-WHERE name = ? AND spec = ? AND state <> 'retired' ORDER BY number DESC LIMIT 1
+WHERE name = ? AND spec = ? AND state IN ('active', 'building') ORDER BY number DESC LIMIT 1
 """
 _INDEX = "SELECT id, changed_at, last_generation FROM indexes WHERE name = ?"
 _ADD = """
@@ -42,10 +42,17 @@ SELECT ?, document, 1 FROM documents WHERE index_id = ? AND text IS NOT NULL
 """
 _RETIRED = """
 UPDATE generations SET state = 'retired', retired_at = ?
-WHERE index_id = ? AND number < ? AND state <> 'retired' RETURNING id
+WHERE index_id = ? AND number < ? AND state IN ('active', 'building') RETURNING id
 """
 _ACTIVATED = """
 UPDATE generations SET state = 'active', activated_at = ?1, changed_at = ?1 WHERE id = ?2
+"""
+_MARK_REMOVED = """
+UPDATE generations SET state = 'removed'
+WHERE index_id = ? AND state = 'retired' AND retired_at < ?
+"""
+_MARK_PRUNED = """
+UPDATE generations SET pruned_before = max(pruned_before, ?) WHERE index_id = ?
 """
 _ENDED = """
 SELECT id, metadata_id, document_id FROM chunks
@@ -125,7 +132,7 @@ def activate(db: sqlite3.Connection, index: str, number: int, now: int) -> int:
         " JOIN generations ON index_id = indexes.id WHERE name = ? AND number = ?",
         (index, number),
     ).fetchone()
-    if row is None or row[1] == "retired":
+    if row is None or row[1] not in ("active", "building"):
         raise InvalidInputError(
             f"index {index!r} has no generation {number} that could be activated; "
             "`headwater index status` lists the generations"
@@ -164,14 +171,15 @@ def prune(db: sqlite3.Connection, index: str, before: int) -> tuple[int, bool]:
     found = db.execute(_INDEX, (index,)).fetchone()
     if found is None:
         return 0, False
+    # Searches skip all of it from now on, although it is removed in portions.
+    db.execute(_MARK_REMOVED, (found[0], before))
+    db.execute(_MARK_PRUNED, (before, found[0]))
     removed = 0
-    generations = "SELECT id, state, retired_at FROM generations WHERE index_id = ?"
-    for id_, state, retired_at in db.execute(generations, found[:1]).fetchall():
-        if state == "retired" and retired_at < before:
+    generations = "SELECT id, state FROM generations WHERE index_id = ?"
+    for id_, state in db.execute(generations, found[:1]).fetchall():
+        if state == "removed":
             removed += _remove_generation(db, found[0], id_, PORTION - removed)
         else:
-            mark = "UPDATE generations SET pruned_before = max(pruned_before, ?) WHERE id = ?"
-            db.execute(mark, (before, id_))
             rows = db.execute(_ENDED, (id_, before, PORTION - removed)).fetchall()
             removed += _remove_chunks(db, found[0], id_, rows)
         if removed >= PORTION:

@@ -1,62 +1,61 @@
-"""Searches of one generation: exact cosines and BM25, computed with NumPy."""
+"""Searches of one generation: by embeddings with exact cosines, by words with BM25."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from headwater.backends.sqlite import terms
-from headwater.backends.sqlite.chunk_columns import ChunkColumns, ColumnsView, GenerationState
+from headwater.backends.sqlite.chunk_columns import (
+    ChunkColumns,
+    ColumnsView,
+    GenerationState,
+    Integers,
+)
+from headwater.backends.sqlite.hits import Found, read_hits
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.metadata_filters import meeting
+from headwater.backends.sqlite.nearest_vectors import nearest_vectors
+from headwater.backends.sqlite.vector_blocks import VectorBlocks
 from headwater.errors import InvalidInputError
-from headwater.ports import Embedding, Hit, Hits, IndexSpec, VectorQuery
-
-T = TypeVar("T")
+from headwater.ports import Hits, IndexSpec, VectorQuery
 
 Mask = NDArray[np.bool_]
-Scores = NDArray[np.float64]
+Search = Callable[[VectorQuery, GenerationState, ColumnsView, int], Found]
 
 K1, B = 1.2, 0.75
 # A smaller search takes less time than a thread hop and its wait for the interpreter lock.
-_INLINE_BYTES = 2 << 20
+_TINY_BYTES = 2 << 20
+# Comparing this many bytes with one vector takes some milliseconds, if nothing has to be read.
+_SMALL_BYTES = 32 << 20
+# Chunks that are pruned during a search of the past make it start again.
+_ATTEMPTS = 5
 
 _GENERATION = """
 SELECT indexes.id, generations.id, spec, generations.changed_at, pruned_before, last_seq
-FROM indexes JOIN generations ON index_id = indexes.id WHERE name = ? AND number = ?
-"""
-_HITS = """
-SELECT chunks.id, chunk_id, document, position, chunk_contents.text, content_hash,
-    chunk_contents.version, chunk_contents.indexed_at, metadata
-FROM json_each(?) CROSS JOIN chunks ON chunks.id = value
-CROSS JOIN chunk_contents ON chunk_contents.id = value
-CROSS JOIN documents ON documents.id = document_id
-CROSS JOIN document_metadata ON document_metadata.id = chunks.metadata_id
-"""
-_FIRST_IDS = """
-SELECT value FROM json_each(?) CROSS JOIN chunk_contents ON chunk_contents.id = value
-ORDER BY chunk_id LIMIT ?
-"""
-_EMBEDDINGS = """
-SELECT value, embedding FROM json_each(?) CROSS JOIN chunk_embeddings
-ON chunk_embeddings.id = value
+FROM indexes JOIN generations ON index_id = indexes.id
+WHERE name = ? AND number = ? AND state <> 'removed'
 """
 _POSITIONS = "SELECT group_concat(doc - ?, ' ') FROM chunk_term_positions WHERE term = ?"
 _NOTHING = Hits(0, ())
-_decode_spec = msgspec.json.Decoder(IndexSpec).decode
-_decode_metadata = msgspec.json.decode
 
 
-class Found(NamedTuple):
-    """Candidates of a search: positions in the columns and their scores."""
+@lru_cache(maxsize=64)
+def _dimensions(spec: bytes) -> int:
+    return msgspec.json.decode(spec, type=IndexSpec).dimensions
 
-    positions: NDArray[np.int64]
-    scores: Scores
+
+class _Cached(NamedTuple):
+    """The parts of a generation that are kept between searches."""
+
+    columns: ChunkColumns
+    blocks: VectorBlocks
 
 
 class VectorSearch:
@@ -64,7 +63,7 @@ class VectorSearch:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._columns: dict[int, ChunkColumns] = {}
+        self._cached: dict[int, _Cached] = {}
 
     async def nearest(self, query: VectorQuery) -> Hits:
         return await self._run(query, self._nearest)
@@ -72,146 +71,99 @@ class VectorSearch:
     async def matching(self, query: VectorQuery) -> Hits:
         return await self._run(query, self._matching)
 
-    async def _run(
-        self, query: VectorQuery, search: Callable[[VectorQuery, GenerationState], Hits]
-    ) -> Hits:
+    async def _run(self, query: VectorQuery, search: Search) -> Hits:
         state = self._state(query)
-        if state is None:
+        if state is None or query.limit <= 0:
             return _NOTHING
-        if state.last_seq * state.dimensions * 4 <= _INLINE_BYTES:
-            return search(query, state)
-        return await asyncio.to_thread(search, query, state)
+        if self._is_quick(query, state):
+            return self._search(query, state, search)
+        return await asyncio.to_thread(self._search, query, state, search)
+
+    def _is_quick(self, query: VectorQuery, state: GenerationState) -> bool:
+        """Return whether a search may run in the event loop."""
+        size = state.last_seq * state.dimensions * 4
+        if query.terms or query.filters is not None or size > _SMALL_BYTES:
+            return size <= _TINY_BYTES
+        cached = self._cached.get(state.id)
+        is_loaded = cached is not None and cached.columns.is_current(state)
+        return is_loaded or size <= _TINY_BYTES
+
+    def _search(self, query: VectorQuery, state: GenerationState | None, search: Search) -> Hits:
+        for _ in range(_ATTEMPTS):
+            if state is None:
+                break
+            # All of it as of one moment, so that writes of other processes do not matter.
+            moment = state.changed_at if query.as_of is None else query.as_of
+            view = self._parts(state).columns.refreshed(self._home, state)
+            found = search(query, state, view, moment)
+            hits = read_hits(self._home, query, state, found)
+            if hits is not None:
+                return Hits(min(moment, state.changed_at), hits)
+            state = self._state(query)
+        return _NOTHING
 
     def _state(self, query: VectorQuery) -> GenerationState | None:
-        for index, id_, spec, *rest in self._home.read(
-            _GENERATION, (query.index, query.generation)
-        ):
-            return GenerationState(index, id_, _decode_spec(spec).dimensions, *rest)
+        rows = self._home.read(_GENERATION, (query.index, query.generation))
+        for index_id, id_, spec, *rest in rows:
+            return GenerationState(index_id, id_, _dimensions(spec), *rest)
         return None
 
-    def _nearest(self, query: VectorQuery, state: GenerationState) -> Hits:
-        view, moment = self._view(query, state)
+    def _parts(self, state: GenerationState) -> _Cached:
+        cached = self._cached.get(state.id)
+        if cached is None:
+            kept = {id_ for (id_,) in self._home.read("SELECT id FROM generations")}
+            for gone in self._cached.keys() - kept:
+                self._cached.pop(gone, None)
+            new = _Cached(ChunkColumns(), VectorBlocks(self._home, state))
+            cached = self._cached.setdefault(state.id, new)
+        return cached
+
+    def _nearest(
+        self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
+    ) -> Found:
         if query.embedding is None or len(query.embedding) != state.dimensions * 4:
             raise InvalidInputError(
-                f"the query's embedding does not have {state.dimensions} dimensions, as index "
-                f"{query.index!r} has; embed it with the embedder of generation {query.generation}"
+                f"the embedding of the query has {len(query.embedding or b'') / 4:g} dimensions, "
+                f"but generation {query.generation} of index {query.index!r} has "
+                f"{state.dimensions}; use the embedder of the generation"
             )
-        current = self._searched(query, state, view, moment)
-        wanted = np.frombuffer(query.embedding, "<f4").astype(np.float64)
-        rows = self._home.read(
-            "SELECT id, embedding FROM chunk_embeddings WHERE id > ? AND id <= ?",
-            (state.first_id, state.first_id + len(view.valid_from)),
-        )
-        positions = np.array([id_ - state.first_id - 1 for id_, _ in rows], np.int64)
-        matrix = np.frombuffer(b"".join([each for _, each in rows]), "<f4")
-        matrix = matrix.reshape(len(rows), state.dimensions)
-        if current is not None:
-            kept = current[positions]
-            positions, matrix = positions[kept], matrix[kept]
-        scores = (matrix.astype(np.float64) * wanted).sum(axis=1)
-        return self._hits(query, state, moment, Found(positions, scores))
+        searched = view.current(moment)
+        if query.filters is not None:
+            met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
+            searched = met if searched is None else met & searched
+        blocks = self._parts(state).blocks
+        wanted = np.frombuffer(query.embedding, "<f4")
+        return nearest_vectors(blocks, view, wanted, searched, query.limit)
 
-    def _matching(self, query: VectorQuery, state: GenerationState) -> Hits:
-        view, moment = self._view(query, state)
+    def _matching(
+        self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
+    ) -> Found:
         current = view.current(moment)
         lengths = view.lengths if current is None else view.lengths[current]
+        mean = max(lengths.mean(), 1.0) if len(lengths) else 1.0
         scores = np.zeros(len(view.lengths))
-        matched = np.zeros(len(view.lengths), np.int32)
-        norms = (
-            K1 * (1 - B + B * view.lengths / max(float(lengths.mean()), 1e-9))
-            if len(lengths)
-            else view.lengths
-        )
+        # In a fixed order, so that equal chunks have equal sums.
         for term in sorted({*query.terms} - {""}):
-            positions, counts = self._occurrences(state, term, len(scores))
-            if current is not None:
-                kept = current[positions]
-                positions, counts = positions[kept], counts[kept]
-            frequency = len(positions)
-            idf = np.log1p((len(lengths) - frequency + 0.5) / (frequency + 0.5))
-            scores[positions] += idf * counts * (K1 + 1) / (counts + norms[positions])
-            matched[positions] += 1
-        if query.filters is not None:
-            scores[~meeting(self._home, state.index_id, query.filters, view.metadata_ids)] = 0.0
-        positions = np.flatnonzero((scores > 0) & (matched >= query.min_terms))
-        return self._hits(query, state, moment, Found(positions, scores[positions]))
+            positions, counts = self._occurrences(state, term, current, len(scores))
+            rare = (len(lengths) - len(positions) + 0.5) / (len(positions) + 0.5)
+            norms = K1 * (1 - B + B * view.lengths[positions] / mean)
+            scores[positions] += np.log1p(rare) * counts * (K1 + 1) / (counts + norms)
+        if query.filters is not None and scores.any():
+            met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
+            scores *= met
+        positions = np.flatnonzero(scores)
+        return Found(positions, scores[positions])
 
     def _occurrences(
-        self, state: GenerationState, term: str, size: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        self, state: GenerationState, term: str, current: Mask | None, size: int
+    ) -> tuple[Integers, Integers]:
+        """Return the positions of the current chunks with a term, and how often each has it."""
         token = terms.token(state.id, term)
         ((found,),) = self._home.read(_POSITIONS, (state.first_id + 1, token))
-        positions = np.fromstring(found or "", np.int64, sep=" ")
-        positions, counts = np.unique(positions, return_counts=True)
+        every = np.fromstring(found or "", np.int64, sep=" ")
+        positions, counts = np.unique(every, return_counts=True)
+        # Chunks that were written after the search began have later positions.
         known = positions < size
+        if current is not None:
+            known &= current[np.minimum(positions, size - 1)]
         return positions[known], counts[known]
-
-    def _view(self, query: VectorQuery, state: GenerationState) -> tuple[ColumnsView, int]:
-        """Return the columns and the moment as of which they are searched."""
-        columns = self._columns.setdefault(state.id, ChunkColumns())
-        view = columns.refreshed(self._home, state)
-        return view, state.changed_at if query.as_of is None else query.as_of
-
-    def _searched(
-        self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
-    ) -> Mask | None:
-        """Return which chunks are searched; None for all."""
-        current = view.current(moment)
-        if query.filters is None:
-            return current
-        met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
-        return met if current is None else met & current
-
-    def _hits(self, query: VectorQuery, state: GenerationState, moment: int, found: Found) -> Hits:
-        scores = self._best(query, state, found)
-        rows = self._home.read(_HITS, (_json(list(scores)),))
-        embeddings = self._embeddings(list(scores)) if query.with_embeddings else {}
-        hits = [
-            Hit(
-                id=chunk_id,
-                document=document,
-                position=position,
-                text=text,
-                content_hash=content_hash,
-                metadata=_decode_metadata(metadata),
-                version=version,
-                indexed_at=indexed_at,
-                score=scores[id_],
-                embedding=embeddings.get(id_),
-            )
-            for (
-                id_,
-                chunk_id,
-                document,
-                position,
-                text,
-                content_hash,
-                version,
-                indexed_at,
-                metadata,
-            ) in rows
-        ]
-        hits.sort(key=lambda hit: (-hit.score, hit.id))
-        return Hits(min(moment, state.changed_at), hits)
-
-    def _best(self, query: VectorQuery, state: GenerationState, found: Found) -> dict[int, float]:
-        """Return the ids and scores of the best candidates; of equal ones, by chunk id."""
-        positions, scores = found
-        if query.min_score is not None:
-            kept = scores >= query.min_score
-            positions, scores = positions[kept], scores[kept]
-        ids = positions + state.first_id + 1
-        if len(scores) <= query.limit:
-            return dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        last = np.partition(scores, -query.limit)[-query.limit]
-        above, tied = scores > last, ids[scores == last]
-        best = dict(zip(ids[above].tolist(), scores[above].tolist(), strict=True))
-        rest = self._home.read(_FIRST_IDS, (_json(tied.tolist()), query.limit - len(best)))
-        return best | {id_: float(last) for (id_,) in rest}
-
-    def _embeddings(self, ids: Sequence[int]) -> dict[int, Embedding]:
-        return dict(self._home.read(_EMBEDDINGS, (_json(ids),)))
-
-
-def _json(ids: Sequence[int]) -> str:
-    return msgspec.json.encode(ids).decode()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headwater.backends.sqlite import index_generations as generations
+from headwater.backends.sqlite.block_files import remove_unused
 from headwater.backends.sqlite.document_writes import write_documents
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
@@ -135,20 +137,24 @@ class SqliteVectorIndex:
     async def drop(self, index: str) -> int:
         now = self._clock.micros()
         documents = await self._writer.run(lambda db: generations.drop(db, index, now))
-        while await self._writer.run(generations.remove_dropped):
-            pass
+        await self._remove_dropped()
         return documents
 
     async def prune(self, index: str, before: int) -> int:
-        while await self._writer.run(generations.remove_dropped):
-            pass
         pruned, has_more = 0, True
         while has_more:
             removed, has_more = await self._writer.run(
                 lambda db: generations.prune(db, index, before)
             )
             pruned += removed
+        await self._remove_dropped()
         return pruned
+
+    async def _remove_dropped(self) -> None:
+        """Remove the contents of dropped indexes, also those that a crash left, and all files."""
+        while await self._writer.run(generations.remove_dropped):
+            pass
+        await asyncio.to_thread(remove_unused, self._home)
 
 
 def _stored(row: tuple[Any, ...]) -> StoredDocument:

@@ -1,0 +1,75 @@
+"""The vectors nearest to another one, found exactly, block by block."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.backends.sqlite.chunk_columns import ColumnsView, Integers
+from headwater.backends.sqlite.hits import Found, Scores
+from headwater.backends.sqlite.vector_blocks import VectorBlocks
+
+# More than the rounding errors of a product of vectors of unit length: every vector this close to
+# the last place is compared again, with a sum whose result does not depend on its place.
+_MARGIN = 1e-5
+# Of a block in which fewer than one in this many vectors is searched, only these are read.
+_SPARSE = 4
+
+
+def nearest_vectors(
+    blocks: VectorBlocks,
+    view: ColumnsView,
+    wanted: NDArray[np.float32],
+    searched: NDArray[np.bool_] | None,
+    limit: int,
+) -> Found:
+    """Return at least the nearest ``limit`` vectors, and all with the same score as the last."""
+    best = Found(np.empty(0, np.int64), np.empty(0, np.float32))
+    least = -np.inf
+    for start, stop in blocks.ranges(len(view.valid_from)):
+        part = None if searched is None else np.flatnonzero(searched[start:stop])
+        if part is not None and not len(part):
+            continue
+        scores = _products(blocks.vectors(start, stop, view), wanted, part)
+        near = np.flatnonzero(scores >= least)
+        if len(near):
+            positions = (near if part is None else part[near]) + start
+            best, least = _merged(best, Found(positions, scores[near]), limit)
+    return Found(best.positions, _exact_scores(blocks, view, wanted, best.positions))
+
+
+def _products(
+    vectors: NDArray[np.float32], wanted: NDArray[np.float32], part: Integers | None
+) -> NDArray[np.float32]:
+    """Return the products of the vectors of a block, or of a part of them, with another one."""
+    if part is None:
+        return vectors @ wanted
+    if len(part) * _SPARSE < len(vectors):
+        return vectors[part] @ wanted
+    return (vectors @ wanted)[part]
+
+
+def _merged(best: Found, near: Found, limit: int) -> tuple[Found, float]:
+    """Return the candidates within the margin of the last place, and the least score for that."""
+    positions = np.concatenate((best.positions, near.positions))
+    scores = np.concatenate((best.scores, near.scores))
+    if len(scores) <= limit:
+        return Found(positions, scores), -np.inf
+    least = np.partition(scores, -limit)[-limit] - _MARGIN
+    kept = np.flatnonzero(scores >= least)
+    return Found(positions[kept], scores[kept]), float(least)
+
+
+def _exact_scores(
+    blocks: VectorBlocks, view: ColumnsView, wanted: NDArray[np.float32], positions: Integers
+) -> Scores:
+    """Return the products of some vectors in double precision, each summed in the same way."""
+    scores = np.empty(len(positions))
+    exact = wanted.astype(np.float64)
+    size = len(view.valid_from)
+    for start in np.unique(positions // blocks.rows * blocks.rows).tolist():
+        stop = min(start + blocks.rows, size)
+        here = (positions >= start) & (positions < stop)
+        vectors = blocks.vectors(start, stop, view)[positions[here] - start]
+        scores[here] = (vectors.astype(np.float64) * exact).sum(axis=1)
+    return scores
