@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -11,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from headwater.core.batching import batched
+from headwater.core.blas_threads import single_blas_thread
 from headwater.errors import ConfigError
 from headwater.ports import Embedding
 from headwater.retrieval.embeddings.embedder import TextKind
@@ -27,31 +29,32 @@ _MAX_CHARACTERS = 65_536
 
 
 class LocalModel:
-    """MiniLM in a thread, so that the event loop is never blocked."""
+    """MiniLM in threads, so that the event loop is never blocked."""
 
     name = "local/all-MiniLM-L6-v2"
     dimensions = DIMENSIONS
 
     def __init__(self) -> None:
-        # One thread: the matrix products in it use all cores.
-        self._thread = ThreadPoolExecutor(1, "headwater-embedding")
+        # A batch is computed in one thread; see single_blas_thread.
+        self._threads = ThreadPoolExecutor(os.cpu_count(), "headwater-embedding")
 
     def batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
         return batched(texts, _BATCH)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._embed, texts)
+        return await loop.run_in_executor(self._threads, self._embed, texts)
 
     def close(self) -> None:
-        """End the thread when it has embedded its batch."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the threads when they have embedded their batches."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:
         model = local_model()
         windows = [list(_windows(model, text)) for text in texts]
         flat = [window for each in windows for window in each]
-        vectors = np.concatenate([model.embed(some) for some in batched(flat, _BATCH)])
+        with single_blas_thread():
+            vectors = np.concatenate([model.embed(some) for some in batched(flat, _BATCH)])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         ends = np.cumsum([len(each) for each in windows])[:-1]
         means = [part.mean(axis=0) for part in np.split(vectors, ends)]
