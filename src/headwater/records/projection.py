@@ -276,7 +276,7 @@ def _result_facts(found: Result, now: datetime) -> dict[str, Any]:
         "content_hash": disclosed(origin.content_hash),
         "version": origin.version,
         "indexed_at": indexed_at,
-        "age_ms": None if indexed_at is None else max(0, (now - indexed_at) // _MILLISECOND),
+        "age_ms": None if indexed_at is None else max(0, -((indexed_at - now) // _MILLISECOND)),
     }
 
 
