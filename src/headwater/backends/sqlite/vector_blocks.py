@@ -25,7 +25,7 @@ from headwater.core.logging import log
 Vectors = NDArray[np.float32]
 
 BLOCK_BYTES = 32 << 20
-_HEADER = struct.Struct("<8sIII44x")
+_HEADER = struct.Struct("<8sQQQQQ16x")
 _MAGIC = b"HWBLOCK1"
 _PORTION = 1_024
 
@@ -85,6 +85,10 @@ class VectorBlocks:
                 joined = np.frombuffer(b"".join([each for _, each in rows]), "<f4")
                 vectors[positions - start] = joined.reshape(len(rows), self._dimensions)
 
+    def _header(self, start: int, checksum: int) -> bytes:
+        range_ = (self._generation, start, self.rows, self._dimensions)
+        return _HEADER.pack(_MAGIC, *range_, checksum)
+
     def _file(self, start: int) -> Path:
         return self._home.vectors / block_name(self._generation, start + 1, start + self.rows)
 
@@ -100,9 +104,8 @@ class VectorBlocks:
             return None
         kept_times = np.frombuffer(buffer[_HEADER.size : times_end], "<i8")
         is_same = (kept_times == times) | (times == NEVER)
-        header = _HEADER.unpack(buffer[: _HEADER.size])
-        expected = (_MAGIC, self.rows, self._dimensions, zlib.crc32(buffer[_HEADER.size :]))
-        if header != expected or not is_same.all():
+        expected = self._header(start, zlib.crc32(buffer[_HEADER.size :]))
+        if buffer[: _HEADER.size] != expected or not is_same.all():
             return None
         vectors: Vectors = np.frombuffer(buffer[times_end:], "<f4")
         self._mapped[start] = vectors.reshape(self.rows, self._dimensions)
@@ -113,7 +116,7 @@ class VectorBlocks:
         vectors = np.zeros((self.rows, self._dimensions), np.float32)
         self._fill(vectors, start, start, start + self.rows)
         content = times.astype("<i8").tobytes() + vectors.astype("<f4", copy=False).tobytes()
-        header = _HEADER.pack(_MAGIC, self.rows, self._dimensions, zlib.crc32(content))
+        header = self._header(start, zlib.crc32(content))
         file = self._file(start)
         temporary = file.with_name(f"{file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
