@@ -1,0 +1,70 @@
+"""A LlamaIndex retriever that searches an index or calls a declared retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.errors import MissingExtraError
+from headwater.integrations.search import PROVENANCE, FoundChunk, Searched, search
+from headwater.store.feature_store import FeatureStore
+
+try:
+    from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import (
+        NodeRelationship,
+        NodeWithScore,
+        QueryBundle,
+        RelatedNodeInfo,
+        TextNode,
+    )
+except ImportError as error:
+    raise MissingExtraError("the LlamaIndex retriever", "llamaindex") from error
+
+
+class LlamaIndexRetriever(BaseRetriever):
+    """A LlamaIndex retriever over an index or a declared retriever.
+
+    ``arguments`` are options of ``store.search``, or further arguments of the retriever. The
+    provenance of a node is in ``metadata["headwater"]``, which models do not see.
+
+    >>> retriever = LlamaIndexRetriever(store, "docs", {"top_k": 3})
+    >>> nodes = await retriever.aretrieve("When do I get my money back?")
+    """
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        search: Searched,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(callback_manager)
+        self._store = store
+        self._search = search
+        self._arguments = dict(arguments or {})
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._store.sync.run(self._aretrieve(query_bundle))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        query = query_bundle.query_str
+        found = await search(self._store, self._search, query, self._arguments)
+        return [_node(each) for each in found]
+
+
+def _node(found: FoundChunk) -> NodeWithScore:
+    chunk = found.chunk
+    node = TextNode(
+        text=chunk.text,
+        metadata=found.metadata,
+        excluded_llm_metadata_keys=[PROVENANCE],
+        excluded_embed_metadata_keys=[PROVENANCE],
+        **({} if chunk.id is None else {"id_": chunk.id}),
+    )
+    if chunk.document is not None:
+        source = RelatedNodeInfo(node_id=chunk.document)
+        node.relationships[NodeRelationship.SOURCE] = source
+    return NodeWithScore(node=node, score=chunk.score)

@@ -1,0 +1,1 @@
+"""Tests of the retrievers for other frameworks, with the real packages."""
