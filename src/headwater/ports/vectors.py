@@ -236,8 +236,8 @@ class VectorIndex(Protocol):
     ) -> dict[str, Embedding]:
         """Return the embeddings of the chunks that are known, by their content hash."""
 
-    async def document(self, index: str, document: str) -> StoredDocument | None:
-        """Return the current version of a document."""
+    async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
+        """Return the current versions of the documents that are there, by their ids."""
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
         """Return the ids of the next documents, in their order."""

@@ -15,7 +15,6 @@ from headwater.settings.groups import IndexSettings
 
 _LARGEST = 2**63
 _MAX_DEPTH = 32
-_NUL, _REPLACEMENT = "\0", "\ufffd"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +38,7 @@ def checked_id(document_id: object) -> str:
 
 
 def checked_text(document: str, text: object, limits: IndexSettings) -> str:
-    """Return the text of a document, without NUL characters, which Postgres cannot store."""
+    """Return the text of a document as it is stored."""
     if not isinstance(text, str):
         raise InvalidInputError(
             f"the text of document {document!r} is a text, not a {type(text).__name__}; use "
@@ -58,7 +57,7 @@ def checked_text(document: str, text: object, limits: IndexSettings) -> str:
             f"{limits.max_document_bytes}; divide it into several documents, or raise "
             "indexes.max_document_bytes"
         )
-    return str(text).replace(_NUL, _REPLACEMENT)
+    return str(text)
 
 
 def checked_metadata(document: str, metadata: object, limits: IndexSettings) -> dict[str, Any]:
@@ -121,4 +120,4 @@ def _text(text: str, where: str) -> str:
         raise InvalidInputError(
             f"{where} has a lone surrogate, which cannot be stored; remove it"
         ) from error
-    return str(text).replace(_NUL, _REPLACEMENT)
+    return str(text)

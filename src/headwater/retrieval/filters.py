@@ -136,15 +136,11 @@ def _scalar(field: str, value: object) -> Scalar:
 
 def _check_text(field: str, text: str) -> None:
     try:
-        encoded = text.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             f"the filter of {field!r} has a lone surrogate, which no document has; remove it"
         ) from error
-    if b"\0" in encoded:
-        raise InvalidInputError(
-            f"the filter of {field!r} has a NUL character, which no document has; remove it"
-        )
 
 
 def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:

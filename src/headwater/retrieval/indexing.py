@@ -86,17 +86,10 @@ class Indexer:
         version = await self._vectors.version(index.name)
         if version is None:
             return
-        write = DocumentWrite(
-            index=index.name,
-            document=document,
-            text=None,
-            generation=version.generation,
-            cause="unindex" if transaction is None else transaction.cause,
-        )
         if transaction is None:
-            await self._vectors.write([write])
+            await self._vectors.write([_removal(version, document, "unindex")])
         else:
-            transaction.stage_document(write)
+            transaction.stage_document(_removal(version, document, transaction.cause))
 
     async def write(self, index: IndexDef, writes: Sequence[DocumentWrite]) -> None:
         """Store versions of documents; when this returns, every search finds them."""
@@ -114,7 +107,8 @@ class Indexer:
 
     async def document(self, index: IndexDef, document_id: object) -> StoredDocument | None:
         """Return the current version of a document."""
-        return await self._vectors.document(index.name, checked_id(document_id))
+        document = checked_id(document_id)
+        return (await self._vectors.documents(index.name, [document])).get(document)
 
     async def load(
         self, index: IndexDef, documents: Documents, progress: OnLoaded | None = None
@@ -140,14 +134,13 @@ class Indexer:
     async def _changed(
         self, index: IndexDef, documents: Sequence[PlainDocument]
     ) -> list[PlainDocument]:
-        """Return the documents that are not stored in this form."""
-        stored = await asyncio.gather(
-            *(self._vectors.document(index.name, each.id) for each in documents)
-        )
+        """Return the documents that are not stored in this form; of equal ids, the last one."""
+        latest = {document.id: document for document in documents}
+        stored = await self._vectors.documents(index.name, latest.keys())
         return [
             document
-            for document, known in zip(documents, stored, strict=True)
-            if known is None
+            for document in latest.values()
+            if (known := stored.get(document.id)) is None
             or known.text != document.text
             or _encode(known.metadata) != _encode(document.metadata)
         ]
@@ -158,10 +151,14 @@ class Indexer:
         removed, after = 0, ""
         while page := await self._vectors.document_ids(index.name, after=after, limit=_PAGE):
             after = page[-1]
-            missing = [document for document in page if document not in retained]
-            for document in missing:
-                await self.unindex(index, document)
-            removed += len(missing)
+            version = await self._generations.active(index)
+            removals = [
+                _removal(version, document, "retain")
+                for document in page
+                if document not in retained
+            ]
+            await self._vectors.write(removals)
+            removed += len(removals)
         return removed
 
     async def repair(
@@ -232,6 +229,16 @@ class Indexer:
             made = await embedder.embed([texts[each] for each in missing], "document")
             known = known | dict(zip(missing, made, strict=True))
         return known
+
+
+def _removal(version: IndexVersion, document: str, cause: str) -> DocumentWrite:
+    return DocumentWrite(
+        index=version.index,
+        document=document,
+        text=None,
+        generation=version.generation,
+        cause=cause,
+    )
 
 
 async def _split_all(

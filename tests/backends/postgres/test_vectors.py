@@ -12,6 +12,7 @@ from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.errors import InvalidInputError
 from headwater.ports import AllOf, AnyOf, Compare, Not
+from headwater.testing.conformance.documents import stored_document
 from tests.backends.postgres.documents import (
     embedding,
     near,
@@ -129,7 +130,7 @@ async def test_any_term_is_found(past: PostgresEnvironment, term: str) -> None:
     assert hit.metadata == {"na\0me": "va\0lue"}
     wanted = near(X, filters=Compare("na\0me", "eq", "va\0lue"))
     assert [hit.document for hit in (await past.vectors.nearest(wanted)).hits] == ["a\0b"]
-    stored = await past.vectors.document("docs", "a\0b")
+    stored = await stored_document(past.vectors, "a\0b")
     assert stored is not None
     assert stored.text == "te\0xt"
 
@@ -210,7 +211,7 @@ async def test_drop_removes_the_tables(past: PostgresEnvironment, database: Conn
     assert tables == 0
     generation = await past.vectors.create("docs", spec())
     assert generation.number == 2
-    assert await past.vectors.document("docs", "a") is None
+    assert await stored_document(past.vectors, "a") is None
 
 
 @pytest.mark.parametrize("halfvec", [True, False])

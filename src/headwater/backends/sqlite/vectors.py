@@ -41,10 +41,10 @@ CROSS JOIN chunk_embeddings ON chunk_embeddings.id = chunk_contents.id
 WHERE name = ? AND number = ? GROUP BY content_hash
 """
 _STORED = "documents.document, text, metadata, version, indexed_at"
-_DOCUMENT = f"""
+_DOCUMENTS = f"""
 SELECT {_STORED} FROM indexes JOIN documents ON index_id = indexes.id
 JOIN document_metadata ON document_metadata.id = metadata_id
-WHERE name = ? AND document = ? AND text IS NOT NULL
+WHERE name = ? AND document IN (SELECT value FROM json_each(?)) AND text IS NOT NULL
 """
 _DOCUMENT_IDS = """
 SELECT document FROM indexes JOIN documents ON index_id = indexes.id
@@ -106,9 +106,10 @@ class SqliteVectorIndex:
         wanted = msgspec.json.encode(list(content_hashes)).decode()
         return dict(self._home.read(_EMBEDDINGS, (wanted, index, generation)))
 
-    async def document(self, index: str, document: str) -> StoredDocument | None:
-        rows = self._home.read(_DOCUMENT, (index, document))
-        return _stored(rows[0]) if rows else None
+    async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
+        wanted = msgspec.json.encode(list(documents)).decode()
+        stored = map(_stored, self._home.read(_DOCUMENTS, (index, wanted)))
+        return {each.document: each for each in stored}
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
         return [document for (document,) in self._home.read(_DOCUMENT_IDS, (index, after, limit))]

@@ -17,6 +17,7 @@ from headwater.ports import (
     Hits,
     IndexedChunk,
     IndexSpec,
+    StoredDocument,
     VectorIndex,
     VectorQuery,
 )
@@ -50,6 +51,11 @@ def chunk(
         embedding=embedding(*vector),
         terms=text.split(),
     )
+
+
+async def stored_document(vectors: VectorIndex, name: str) -> StoredDocument | None:
+    """Return the current version of a document."""
+    return (await vectors.documents("docs", [name])).get(name)
 
 
 def document(

@@ -17,6 +17,7 @@ from headwater.testing.conformance.documents import (
     found,
     near,
     removal,
+    stored_document,
 )
 from headwater.testing.conformance.suite import Connect, Opened, Suite
 
@@ -56,7 +57,7 @@ class GenerationsConformance(Suite):
         assert await store.vectors.version("docs") is None
         assert await store.vectors.generations() == []
         assert await store.vectors.generations("docs") == []
-        assert await store.vectors.document("docs", "a") is None
+        assert await stored_document(store.vectors, "a") is None
 
     async def test_the_first_generation_of_an_index_is_active_at_once(
         self, store: Opened, other: Opened
@@ -160,7 +161,7 @@ class GenerationsConformance(Suite):
         self, vectors: VectorIndex
     ) -> None:
         await vectors.write([document("a", "new", generation=7)])
-        stored = await vectors.document("docs", "a")
+        stored = await stored_document(vectors, "a")
         assert stored is not None
         assert (stored.text, stored.version) == ("new", 1)
         assert await vectors.outdated("docs", 1, after="", limit=10) == [stored]
@@ -182,7 +183,7 @@ class GenerationsConformance(Suite):
         )
         assert await vectors.generations() == before
         assert await found(vectors, generation=2) == {}
-        stored = await vectors.document("docs", "a")
+        stored = await stored_document(vectors, "a")
         assert stored is not None
         assert stored.text == "new"
 
@@ -190,10 +191,10 @@ class GenerationsConformance(Suite):
         self, vectors: VectorIndex
     ) -> None:
         await vectors.write([document("a", "one", metadata={"lang": "en"})])
-        before = await vectors.document("docs", "a")
+        before = await stored_document(vectors, "a")
         await vectors.create("docs", OTHER_SPEC)
         await fill(vectors, 2)
-        assert await vectors.document("docs", "a") == before
+        assert await stored_document(vectors, "a") == before
         assert (await generation(vectors, 1)).outdated == 0
         (filled,) = (await vectors.nearest(near(generation=2))).hits
         (first,) = (await vectors.nearest(near())).hits
@@ -222,7 +223,7 @@ class GenerationsConformance(Suite):
         assert await vectors.drop("docs") == 2
         assert await vectors.drop("docs") == 0
         assert await other.vectors.version("docs") is None
-        assert await other.vectors.document("docs", "a") is None
+        assert await stored_document(other.vectors, "a") is None
         assert [each.index for each in await other.vectors.generations()] == ["more"]
         assert set(await found(vectors, index="more")) == {"one"}
         again = await vectors.create("docs", SPEC)

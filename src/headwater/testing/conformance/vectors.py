@@ -19,6 +19,7 @@ from headwater.testing.conformance.documents import (
     found,
     near,
     removal,
+    stored_document,
     texts,
     words,
 )
@@ -53,7 +54,7 @@ class VectorIndexConformance(Suite):
         await store.bus.commit(msgspec.structs.replace(outcome(batch), documents=writes))
         assert await changed_at(other.vectors) > before
         assert set(await found(other.vectors)) == {"two", "three"}
-        stored = await other.vectors.document("docs", "a")
+        stored = await stored_document(other.vectors, "a")
         assert stored is not None
         assert stored.version == 2
 
@@ -69,7 +70,7 @@ class VectorIndexConformance(Suite):
                 msgspec.structs.replace(outcome(stale), documents=[document("a", "one")])
             )
         assert await found(other.vectors) == {}
-        assert await other.vectors.document("docs", "a") is None
+        assert await stored_document(other.vectors, "a") is None
 
     async def test_a_search_finds_the_chunks_of_one_version_of_a_document(
         self, vectors: VectorIndex, other: Opened
@@ -99,7 +100,7 @@ class VectorIndexConformance(Suite):
         with pytest.raises(HeadwaterError, match="dimensions"):
             await vectors.write([document("a", "new"), wrong])
         assert set(await found(vectors)) == {"old"}
-        stored = await vectors.document("docs", "a")
+        stored = await stored_document(vectors, "a")
         assert stored is not None
         assert (stored.text, stored.version) == ("old", 1)
 
@@ -108,20 +109,20 @@ class VectorIndexConformance(Suite):
             [document("a", "one"), document("a", "two"), document("b", "x"), removal("b")]
         )
         assert set(await found(vectors)) == {"two"}
-        stored = await vectors.document("docs", "a")
+        stored = await stored_document(vectors, "a")
         assert stored is not None
         assert stored.version == 2
-        assert await vectors.document("docs", "b") is None
+        assert await stored_document(vectors, "b") is None
 
     async def test_a_document_that_is_stored_in_this_form_is_left_as_it_is(
         self, vectors: VectorIndex
     ) -> None:
         write = document("a", "one", "two", metadata={"b": [1, None], "a": {"x": 1.5}})
         await vectors.write([write])
-        before = await vectors.version("docs"), await vectors.document("docs", "a")
+        before = await vectors.version("docs"), await stored_document(vectors, "a")
         same = msgspec.structs.replace(write, metadata={"a": {"x": 1.5}, "b": [1, None]})
         await vectors.write([same])
-        assert (await vectors.version("docs"), await vectors.document("docs", "a")) == before
+        assert (await vectors.version("docs"), await stored_document(vectors, "a")) == before
 
     async def test_a_chunk_with_id_position_and_metadata_of_a_current_one_is_kept(
         self, vectors: VectorIndex
@@ -152,7 +153,7 @@ class VectorIndexConformance(Suite):
         await vectors.drop("docs")
         await vectors.write([document("a", "one"), document("b", "two", index="more")])
         assert await vectors.version("docs") is None
-        assert await vectors.document("docs", "a") is None
+        assert await stored_document(vectors, "a") is None
         assert set(await found(vectors, index="more")) == {"two"}
 
     async def test_embeddings_are_known_by_their_content_hash(self, vectors: VectorIndex) -> None:
@@ -180,7 +181,7 @@ class VectorIndexConformance(Suite):
         }
         write = document("a'\"/#ü", text, metadata=metadata)
         await vectors.write([write])
-        stored = await other.vectors.document("docs", "a'\"/#ü")
+        stored = await stored_document(other.vectors, "a'\"/#ü")
         assert stored is not None
         assert (stored.text, stored.metadata, stored.version) == (text, metadata, 1)
         assert stored.indexed_at == from_micros(await changed_at(vectors))

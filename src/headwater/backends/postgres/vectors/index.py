@@ -48,11 +48,12 @@ _EMBEDDINGS = """
 SELECT DISTINCT ON (content_hash) content_hash, {schema}.{kind}_send(embedding) FROM {table}
 WHERE content_hash = ANY ($1::text[]) ORDER BY content_hash
 """
-_DOCUMENT = """
+_DOCUMENTS = """
 SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at FROM _documents AS d
 JOIN _indexes AS i ON i.id = d.index_id
-WHERE i.name = $1 AND left(d.document, 128) = left($2, 128) AND d.document = $2
-  AND d.text IS NOT NULL
+JOIN unnest($2::text[]) AS wanted
+  ON left(d.document, 128) = left(wanted, 128) AND d.document = wanted
+WHERE i.name = $1 AND d.text IS NOT NULL
 """
 _DOCUMENT_IDS = """
 SELECT d.document FROM _documents AS d JOIN _indexes AS i ON i.id = d.index_id
@@ -132,11 +133,10 @@ class PostgresVectorIndex:
 
         return await self._search(index, generation, select, {})
 
-    async def document(self, index: str, document: str) -> StoredDocument | None:
-        row = await self._read(
-            lambda connection: connection.fetchrow(_DOCUMENT, index, escape(document))
-        )
-        return None if row is None else _document(row)
+    async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
+        wanted = [escape(document) for document in documents]
+        rows = await self._read(lambda connection: connection.fetch(_DOCUMENTS, index, wanted))
+        return {each.document: each for each in map(_document, rows)}
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
         rows = await self._read(
