@@ -152,7 +152,7 @@ def test_a_budget_and_its_usable_part_agree(tokens: int, margin: int) -> None:
 
 
 def test_nothing_is_loaded_before_something_is_counted() -> None:
-    modules = "headwater.contexts.budget, headwater.contexts.prices"
+    modules = "headwater.contexts.budget, headwater.core.prices"
     script = f"import sys, {modules}; print('splintr' in sys.modules)"
     command = [sys.executable, "-c", script]
     assert subprocess.check_output(command, text=True, timeout=30).strip() == "False"

@@ -16,10 +16,10 @@ import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.freshness import check_freshness
-from headwater.contexts.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
 from headwater.core.clock import to_micros
+from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.core.templates import as_text
 from headwater.core.tokens import Tokenizer, tokenizer_for
 from headwater.core.values import Part, TrackedFeature

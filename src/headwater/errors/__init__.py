@@ -10,6 +10,7 @@ HeadwaterError
 ├── ConfigError                 invalid or missing setting
 │   ├── UnknownSettingError     unknown key in headwater.toml
 │   ├── MissingExtraError       optional driver not installed
+│   ├── MissingApiKeyError      provider of embeddings needs a key
 │   └── SigningKeyError         invalid signing key
 ├── InvalidInputError           invalid argument
 │   ├── LooserOverrideError     option of one call is looser than its context allows
@@ -69,6 +70,7 @@ from headwater.errors.declarations import CycleError as CycleError
 from headwater.errors.declarations import DeclarationError as DeclarationError
 from headwater.errors.declarations import DuplicateNameError as DuplicateNameError
 from headwater.errors.declarations import FeaturesFileError as FeaturesFileError
+from headwater.errors.declarations import MissingApiKeyError as MissingApiKeyError
 from headwater.errors.declarations import MissingExtraError as MissingExtraError
 from headwater.errors.declarations import SigningKeyError as SigningKeyError
 from headwater.errors.declarations import TemplateError as TemplateError

@@ -73,6 +73,17 @@ class MissingExtraError(ConfigError):
         super().__init__(f"{user} needs the extra {extra!r}: {commands}")
 
 
+class MissingApiKeyError(ConfigError):
+    """A provider of embeddings that cannot be used without a key."""
+
+    def __init__(self, embedder: str, variables: str) -> None:
+        self.embedder = embedder
+        super().__init__(
+            f"embedding with {embedder} needs an API key; set {variables}, or choose an "
+            "embeddings.provider that needs none, such as local"
+        )
+
+
 class SigningKeyError(ConfigError):
     """An invalid signing key; the message never shows the key."""
 

@@ -8,7 +8,20 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from headwater.core.logging import Format, Level
-from headwater.settings.kinds import Count, Limit, Port, Seconds, Secret, SettingsGroup, Text, Url
+from headwater.settings.kinds import (
+    AzureKey,
+    CohereKey,
+    Count,
+    Limit,
+    OpenAIKey,
+    Port,
+    Seconds,
+    Secret,
+    SettingsGroup,
+    Text,
+    Url,
+    VoyageKey,
+)
 
 
 class WorkerSettings(SettingsGroup, frozen=True):
@@ -176,9 +189,23 @@ class EmbeddingSettings(SettingsGroup, frozen=True):
         "embeddings of indexes that declare none; auto means local if its files are installed, "
         "lexical otherwise",
     ] = "auto"
+    model: Annotated[str, "model; by default the provider's general one"] = ""
+    dimensions: Annotated[Limit, "dimensions of the vectors; 0 for those of the model"] = 0
+    base_url: Annotated[Url, "URL of the API, if it is not the provider's own"] = ""
+    api_key: Annotated[Secret, "API key of the provider"] = ""
+    openai_api_key: Annotated[
+        OpenAIKey, "API key of OpenAI, unless `embeddings.api_key` is set"
+    ] = ""
+    azure_api_key: Annotated[AzureKey, "the same of OpenAI on Azure"] = ""
+    cohere_api_key: Annotated[CohereKey, "the same of Cohere"] = ""
+    voyage_api_key: Annotated[VoyageKey, "the same of Voyage AI"] = ""
     batch_size: Annotated[Count, "texts that are embedded by one request or call"] = 100
     concurrency: Annotated[Count, "requests that a process makes at once"] = 4
     timeout: Annotated[Seconds, "timeout of one request or call, in seconds"] = 20.0
+    max_retries: Annotated[Limit, "how often a failed request is sent again"] = 6
+    retry_budget: Annotated[
+        Seconds, "seconds after its first attempt in which a request is retried"
+    ] = 30.0
     cache_ttl: Annotated[timedelta, "how long embeddings of queries are cached"] = timedelta(days=1)
 
 

@@ -55,6 +55,10 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, _SECONDS]
 Text = Annotated[str, Meta(min_length=1)]
 Secret = Annotated[str, Meta(extra={"show": mask})]
+OpenAIKey = Annotated[str, Meta(extra={"show": mask, "variable": "OPENAI_API_KEY"})]
+AzureKey = Annotated[str, Meta(extra={"show": mask, "variable": "AZURE_OPENAI_API_KEY"})]
+CohereKey = Annotated[str, Meta(extra={"show": mask, "variable": "COHERE_API_KEY"})]
+VoyageKey = Annotated[str, Meta(extra={"show": mask, "variable": "VOYAGE_API_KEY"})]
 Url = Annotated[str, Meta(extra={"show": mask_address})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
@@ -84,7 +88,8 @@ class Setting(NamedTuple):
         """The environment variable, or None for a table, which only the file can hold."""
         if get_origin(self.kind) is dict:
             return None
-        return PREFIX + self.path.replace(".", "_").upper()
+        usual: str | None = (self.meta.extra or {}).get("variable")
+        return usual or PREFIX + self.path.replace(".", "_").upper()
 
     @property
     def allowed(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from headwater.core.clock import Clock
 from headwater.core.thread_offload import Offload
 from headwater.declarations.indexes import EmbedFunction, IndexDef
 from headwater.errors.hints import Location
-from headwater.ports import Embedding
+from headwater.ports import Cache, Embedding
 from headwater.retrieval.embeddings import Embedders
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -23,11 +23,19 @@ def declared(embedder: str | EmbedFunction | None = None, **options: Any) -> Ind
     return IndexDef(name="docs", location=Location("app.py", 7), embedder=embedder, **options)
 
 
-def embedders(clock: Clock | None = None, **settings: Any) -> Embedders:
+class Open(Protocol):
+    """Returns embedders with these settings, which are closed with the test."""
+
+    def __call__(
+        self, clock: Clock | None = None, cache: Cache | None = None, **settings: Any
+    ) -> Embedders: ...
+
+
+def embedders(clock: Clock | None = None, cache: Cache | None = None, **settings: Any) -> Embedders:
     """Return the embedders of a store with these settings of embeddings."""
     clock = clock or ManualClock()
     chosen = Settings().replace(embeddings=settings)
-    return Embedders(chosen, Offload(2, 64), MemoryCache(clock), clock)
+    return Embedders(chosen, Offload(2, 64), cache or MemoryCache(clock), clock)
 
 
 def vector(embedding: Embedding) -> NDArray[np.float32]:

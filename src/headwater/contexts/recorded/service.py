@@ -31,6 +31,7 @@ from headwater.records.record import (
 from headwater.records.redaction import redact
 from headwater.records.redaction_search import also_disclosed, copies_in
 from headwater.records.verification_report import VerificationReport
+from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
 from headwater.retrieval.retrievers import CACHED_SEARCHES
 
 
@@ -87,8 +88,10 @@ class RecordedContexts:
         """Erase values of a record, all or none; concurrent redactions all succeed."""
         if not pointers:
             raise InvalidInputError("say which value to redact, such as '/inputs/question'")
-        # A search may have returned the value, and would return it again from the cache.
+        # A search may have returned the value, and would return it again from the cache. A text
+        # can be guessed from its embedding.
         await self._cache.drop(CACHED_SEARCHES)
+        await self._cache.drop(CACHED_EMBEDDINGS)
         while True:
             stored = await self._stored(ref)
             record, now = decode_record(stored), self._clock.now()

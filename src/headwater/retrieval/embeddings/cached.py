@@ -13,11 +13,8 @@ from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError
 from headwater.ports import Cache, Cached, Embedding
-from headwater.retrieval.embeddings.embedder import Embedder, TextKind
+from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS, Embedder, TextKind
 from headwater.retrieval.embeddings.metrics import CACHE
-
-CACHED_EMBEDDINGS = "embedding:"
-"""The beginning of the cache keys of all embeddings."""
 
 
 class EmbeddingCache:

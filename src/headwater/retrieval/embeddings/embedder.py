@@ -11,6 +11,10 @@ TextKind = Literal["document", "query"]
 """What a text is for: some models embed a question differently from the texts that answer it."""
 
 
+CACHED_EMBEDDINGS = "embedding:"
+"""The beginning of the cache keys of all embeddings."""
+
+
 class Embedder(Protocol):
     """Turns texts into vectors.
 

@@ -42,8 +42,8 @@ class Embedders:
         try:
             if declared is not None and not isinstance(declared, str):
                 return self._of_function(definition, declared)
-            provider, _, model = (declared or self._settings.provider).partition("/")
-            return self._get(provider, model or definition.model, definition.dimensions)
+            provider, model, dimensions = self._chosen(declared, definition)
+            return self._get(provider, model or None, dimensions or None)
         except ConfigError as error:
             problem = f"index {definition.name!r}: {error}"
             raise DeclarationError(problem, definition.location) from error
@@ -57,6 +57,17 @@ class Embedders:
         """Close all connections and threads."""
         if self._providers is not None:
             await self._providers.close()
+
+    def _chosen(self, declared: str | None, definition: IndexDef) -> tuple[str, str, int]:
+        """Return provider, model and dimensions, empty where neither index nor settings say it."""
+        settings = self._settings
+        provider, _, model = (declared or settings.provider).partition("/")
+        model, dimensions = model or definition.model or "", definition.dimensions or 0
+        if provider == settings.provider:
+            if model in ("", settings.model):
+                dimensions = dimensions or settings.dimensions
+            model = model or settings.model
+        return provider, model, dimensions
 
     def _of_function(self, definition: IndexDef, function: EmbedFunction) -> Embedder:
         dimensions, model = definition.dimensions, definition.model

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
 from headwater.declarations.indexes import EmbedFunction
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, MissingExtraError
 from headwater.errors.hints import nearest
 from headwater.ports import Cache
 from headwater.retrieval.embeddings.batched import BatchedEmbedder
@@ -18,7 +19,13 @@ from headwater.retrieval.embeddings.function import FunctionModel
 from headwater.retrieval.embeddings.lexical import LexicalEmbedder
 from headwater.retrieval.embeddings.local import REMEDY, LocalModel
 from headwater.retrieval.embeddings.minilm import model_folder
+from headwater.retrieval.embeddings.wire import FORMATS, Endpoint, WireFormat
+from headwater.settings.kinds import rates_of
+from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from headwater.retrieval.embeddings.remote import Connections
 
 # The index keeps the embeddings of documents; the cache only saves paying twice for a batch of a
 # call that failed in another.
@@ -34,6 +41,7 @@ class Providers:
         self._cache = cache
         self._clock = clock
         self._local: LocalModel | None = None
+        self._connections: Connections | None = None
         self._has_warned = False
 
     def create(self, provider: str, model: str | None, dimensions: int | None) -> Embedder:
@@ -44,7 +52,10 @@ class Providers:
             return LexicalEmbedder(dimensions)
         if provider == "local":
             return self._create_local(model, dimensions)
-        raise ConfigError(f"unknown provider {provider!r}; {nearest(provider, KNOWN)}")
+        if provider in FORMATS:
+            return self._create_remote(provider, FORMATS[provider], model, dimensions)
+        known = ("local", "lexical", *FORMATS)
+        raise ConfigError(f"unknown provider {provider!r}; {nearest(provider, known)}")
 
     def function(
         self, function: EmbedFunction, name: str, dimensions: int, *, is_cached: bool
@@ -68,6 +79,8 @@ class Providers:
         """Close all connections and threads."""
         if self._local is not None:
             self._local.close()
+        if self._connections is not None:
+            await self._connections.close()
 
     def _create_local(self, model: str | None, dimensions: int | None) -> Embedder:
         local = self._local = self._local or LocalModel()
@@ -80,6 +93,55 @@ class Providers:
         # Embedding a document takes less time than a durable write to the cache.
         return self._batched(local, {"query": self._settings.embeddings.cache_ttl})
 
+    def _create_remote(
+        self, provider: str, wire: WireFormat, model: str | None, dimensions: int | None
+    ) -> Embedder:
+        try:
+            from headwater.retrieval.embeddings.remote import Connections, RemoteModel  # noqa: PLC0415 - optional
+        except ImportError as error:
+            raise MissingExtraError(f"the provider {provider!r}", wire.extra) from error
+        model = model or wire.default_model
+        dimensions = dimensions or wire.models.get(model)
+        if dimensions is None:
+            raise ConfigError(
+                f"the dimensions of {provider}/{model} are unknown; set them with "
+                "Index(dimensions=…) or embeddings.dimensions"
+            )
+        settings, endpoint = self._settings.embeddings, self._endpoint(provider, wire)
+        self._connections = self._connections or Connections(settings.concurrency)
+        remote = RemoteModel(
+            f"{provider}/{model}",
+            dimensions,
+            wire,
+            endpoint,
+            settings,
+            self._connections,
+            self._clock,
+            rates_of(self._settings.prices),
+        )
+        return self._batched(remote, self._lifetimes(), endpoint.base_url)
+
+    def _endpoint(self, provider: str, wire: WireFormat) -> Endpoint:
+        """Return the address and the key of a provider, of those that the settings have."""
+        settings = self._settings.embeddings
+        is_chosen = settings.provider in (provider, "auto")
+        base_url = (is_chosen and settings.base_url) or wire.base_url
+        if not base_url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"the address of the provider {provider!r} must be set: embeddings.base_url, such "
+                f"as https://NAME.openai.azure.com, not {mask_address(base_url)!r}"
+            )
+        is_own = wire.base_url in ("", base_url.rstrip("/"))
+        keys = {
+            "openai": settings.openai_api_key,
+            "azure": settings.azure_api_key,
+            "cohere": settings.cohere_api_key,
+            "voyage": settings.voyage_api_key,
+        }
+        # Another server must not get the key of the provider.
+        key = (is_chosen and settings.api_key) or (keys[provider] if is_own else "")
+        return Endpoint(base_url, key, is_own)
+
     def _batched(
         self, model: EmbeddingModel, lifetimes: dict[TextKind, timedelta], scope: str = ""
     ) -> Embedder:
@@ -89,6 +151,3 @@ class Providers:
     def _lifetimes(self) -> dict[TextKind, timedelta]:
         ttl = self._settings.embeddings.cache_ttl
         return {"query": ttl, "document": min(ttl, _DOCUMENT_LIFETIME)}
-
-
-KNOWN = ("lexical", "local")

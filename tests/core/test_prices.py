@@ -10,7 +10,7 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.contexts.prices import cost_nano_usd
+from headwater.core.prices import cost_nano_usd
 
 AT = datetime(2026, 10, 1, 12, tzinfo=UTC)
 

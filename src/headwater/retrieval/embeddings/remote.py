@@ -1,0 +1,194 @@
+"""Models of providers, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import httpx
+import msgspec
+
+from headwater.core.clock import Clock
+from headwater.core.logging import log
+from headwater.core.prices import cost_nano_usd
+from headwater.errors import EmbeddingError, MissingApiKeyError
+from headwater.ports import Embedding
+from headwater.retrieval.embeddings.embedder import TextKind
+from headwater.retrieval.embeddings.metrics import COST, RETRIES, TOKENS
+from headwater.retrieval.embeddings.retrying import Failure, pause_before, refused, unreachable
+from headwater.retrieval.embeddings.vectors import to_embeddings
+from headwater.retrieval.embeddings.wire import (
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    Endpoint,
+    WireFormat,
+)
+from headwater.settings.groups import EmbeddingSettings
+
+_encode = msgspec.json.Encoder().encode
+_NANO = 1_000_000_000
+
+
+class _Connection(NamedTuple):
+    client: httpx.AsyncClient
+    slots: asyncio.Semaphore
+
+
+class Connections:
+    """The HTTP connections of each event loop, with a limit of requests at once."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Connection] = {}
+
+    def of_loop(self) -> _Connection:
+        """Return the connection of the running event loop."""
+        loop = asyncio.get_running_loop()
+        connection = self._by_loop.get(loop)
+        if connection is None:
+            connection = _Connection(httpx.AsyncClient(), asyncio.Semaphore(self._concurrency))
+            alive = {each: kept for each, kept in self._by_loop.items() if not each.is_closed()}
+            self._by_loop = {**alive, loop: connection}
+        return connection
+
+    async def close(self) -> None:
+        """Close the connections of all loops that still run."""
+        by_loop, self._by_loop = self._by_loop, {}
+        for loop, connection in by_loop.items():
+            if loop is asyncio.get_running_loop():
+                await connection.client.aclose()
+            elif loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(connection.client.aclose(), loop)
+                await asyncio.wrap_future(closing)
+
+
+class RemoteModel:
+    """A model of a provider."""
+
+    def __init__(
+        self,
+        name: str,
+        dimensions: int,
+        wire: WireFormat,
+        endpoint: Endpoint,
+        settings: EmbeddingSettings,
+        connections: Connections,
+        clock: Clock,
+        rates: Mapping[str, int],
+    ) -> None:
+        self.name = name
+        self.dimensions = dimensions
+        self._model = name.partition("/")[2]
+        self._wire = wire
+        self._endpoint = endpoint
+        self._settings = settings
+        self._connections = connections
+        self._clock = clock
+        self._rates = rates
+        # Only models of which we know that they offer other dimensions are asked for them.
+        own = wire.models.get(self._model, dimensions)
+        self._reduced_to = None if dimensions == own else dimensions
+
+    def batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Split texts by the provider's limits; a token is hardly less than two bytes."""
+        size = min(self._settings.batch_size, self._wire.max_texts)
+        batch: list[str] = []
+        tokens = 0
+        for text in texts:
+            needed = len(text.encode("utf-8", "replace")) // 2 + 1
+            if batch and (len(batch) == size or tokens + needed > self._wire.max_tokens):
+                yield batch
+                batch, tokens = [], 0
+            batch.append(text)
+            tokens += needed
+        if batch:
+            yield batch
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
+        # Providers refuse empty texts, and JSON has no halves of surrogate pairs.
+        clean = [text.encode("utf-8", "replace").decode() or " " for text in texts]
+        request = EmbeddingRequest(self._model, clean, kind, self._reduced_to)
+        content = await self._send(_encode(self._wire.body(request)))
+        try:
+            answer = self._wire.read(content)
+        except ValueError as error:  # of msgspec, of base64, or ours
+            raise EmbeddingError(
+                self.name,
+                f"the provider's answer cannot be read: {error}",
+                "check that embeddings.base_url is the address of its API",
+            ) from error
+        await self._count(answer)
+        return to_embeddings(self, answer.vectors, len(texts))
+
+    async def _send(self, content: bytes) -> bytes:
+        """Return the body of the answer; retry while that can help and there is time."""
+        connection, began = self._connections.of_loop(), self._clock.monotonic()
+        async with connection.slots:
+            for attempt in count():
+                answer = await self._attempt(connection.client, content)
+                if isinstance(answer, bytes):
+                    return answer
+                pause = pause_before(attempt, answer)
+                elapsed = (self._clock.monotonic() - began) / 1_000_000
+                if (
+                    not answer.is_temporary
+                    or attempt == self._settings.max_retries
+                    or elapsed + pause > self._settings.retry_budget
+                ):
+                    raise self._error(answer, attempt, pause)
+                log.warning(
+                    "embedding request failed; retrying",
+                    embedder=self.name,
+                    problem=answer.problem,
+                    pause_seconds=round(pause, 3),
+                )
+                RETRIES.labels(self.name).inc()
+                await self._clock.sleep(pause)
+        raise AssertionError("the loop has no end")
+
+    async def _attempt(self, client: httpx.AsyncClient, content: bytes) -> bytes | Failure:
+        wire, endpoint, seconds = self._wire, self._endpoint, self._settings.timeout
+        variables = f"HEADWATER_EMBEDDINGS_API_KEY or {wire.variable}"
+        if endpoint.needs_key and not endpoint.key:
+            raise MissingApiKeyError(self.name, variables)
+        url = wire.url(endpoint.base_url, self._model)
+        headers = wire.headers(endpoint.key) if endpoint.key else {}
+        try:
+            async with asyncio.timeout(seconds):
+                response = await client.post(
+                    url,
+                    content=content,
+                    headers={**headers, "content-type": "application/json"},
+                    timeout=seconds,
+                )
+        except (httpx.TransportError, TimeoutError) as error:
+            return unreachable(httpx.URL(url).host, error)
+        if response.status_code == httpx.codes.OK:
+            return response.content
+        failure = refused(
+            response.status_code, response.headers, response.content, self._clock.now(), variables
+        )
+        if not endpoint.key:
+            return failure
+        return failure._replace(problem=failure.problem.replace(endpoint.key, "***"))
+
+    def _error(self, failure: Failure, attempt: int, pause: float) -> EmbeddingError:
+        problem = failure.problem
+        if attempt:
+            problem += f", also after {attempt} retries"
+        elif failure.pause is not None:
+            problem += f", and asks to wait {pause:.0f} s"
+        return EmbeddingError(self.name, problem, failure.remedy, failure.status)
+
+    async def _count(self, answer: EmbeddingAnswer) -> None:
+        if not answer.tokens:
+            return
+        TOKENS.labels(self.name).inc(answer.tokens)
+        # In a thread, because the first lookup loads the table of prices.
+        cost = await asyncio.to_thread(
+            cost_nano_usd, self.name, answer.tokens, self._clock.now(), self._rates
+        )
+        if cost is not None:
+            COST.labels(self.name).inc(cost / _NANO)

@@ -1,0 +1,124 @@
+"""Decisions about a failed request: whether and when it is sent again, and what the error says."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http.client import responses
+from typing import NamedTuple
+
+import msgspec
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 8.0
+_RETRYABLE = {408, 409, 425, 429}
+_LONGEST_MESSAGE = 300
+_RESET = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+class Failure(NamedTuple):
+    """A request that failed; ``pause`` is the time in seconds that the server wants, if any."""
+
+    problem: str
+    remedy: str
+    status: int | None
+    is_temporary: bool
+    pause: float | None = None
+
+
+class _Details(msgspec.Struct):
+    message: str = ""
+    code: str | int | None = None
+
+
+class _Refusal(msgspec.Struct):
+    """The two forms in which providers say what was wrong."""
+
+    error: _Details | str | None = None
+    message: str | None = None
+
+
+def unreachable(url: str, error: Exception) -> Failure:
+    """Return the failure of a request that had no answer."""
+    problem = f"{url} did not answer: {type(error).__name__}"
+    return Failure(problem, "check the network and embeddings.base_url", None, is_temporary=True)
+
+
+def refused(
+    status: int, headers: Mapping[str, str], content: bytes, now: datetime, variables: str
+) -> Failure:
+    """Return the failure of a request that was answered with an error."""
+    details = _details(content)
+    problem = f"the provider answered {status} ({responses.get(status, 'unknown')})"
+    if status in (401, 403):
+        # Providers repeat parts of the key here.
+        return Failure(problem, f"correct the key in {variables}", status, is_temporary=False)
+    if details.message:
+        problem += f": {details.message[:_LONGEST_MESSAGE]}"
+    if status == 404:
+        remedy = "check the model, and embeddings.base_url"
+        return Failure(problem, remedy, status, is_temporary=False)
+    if details.code == "insufficient_quota":
+        return Failure(problem, "check your plan and its limits", status, is_temporary=False)
+    if status in _RETRYABLE or status >= 500:
+        remedy = "try again later" + ("; lower embeddings.concurrency" if status == 429 else "")
+        pause = requested_pause(headers, now)
+        return Failure(problem, remedy, status, is_temporary=True, pause=pause)
+    remedy = "correct the request: a text may be too long for the model, so lower chunk_tokens"
+    return Failure(problem, remedy, status, is_temporary=False)
+
+
+def pause_before(attempt: int, failure: Failure) -> float:
+    """Return the seconds to wait before the next attempt; the first attempt is 0."""
+    longest: float = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
+    backoff = random.uniform(longest / 2, longest)
+    # A server that asks for no pause would be asked in a loop.
+    return backoff if failure.pause is None else max(failure.pause, backoff / 4)
+
+
+def requested_pause(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds after which the server wants to be asked again, if it says so."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    if date := headers.get("retry-after"):
+        return _until(date, now)
+    return _until_reset(headers)
+
+
+def _until(date: str, now: datetime) -> float | None:
+    try:
+        return max(0.0, (parsedate_to_datetime(date) - now) / timedelta(seconds=1))
+    except (TypeError, ValueError):
+        return None
+
+
+def _until_reset(headers: Mapping[str, str]) -> float | None:
+    """Return when the limits that are used up are reset, by the headers of OpenAI and others."""
+    resets = [
+        sum(float(number) * _UNITS[unit] for number, unit in _RESET.findall(reset))
+        for each in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{each}") == "0"
+        and (reset := headers.get(f"x-ratelimit-reset-{each}"))
+    ]
+    return max(resets, default=None)
+
+
+def _details(content: bytes) -> _Details:
+    try:
+        refusal = msgspec.json.decode(content, type=_Refusal)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Details()
+    if isinstance(refusal.error, _Details):
+        return refusal.error
+    return _Details(refusal.error or refusal.message or "")
