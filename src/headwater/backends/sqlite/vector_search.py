@@ -142,16 +142,18 @@ class VectorSearch:
         lengths = view.lengths if current is None else view.lengths[current]
         mean = max(lengths.mean(), 1.0) if len(lengths) else 1.0
         scores = np.zeros(len(view.lengths))
+        matched = np.zeros(len(view.lengths), np.int32)
         # In a fixed order, so that equal chunks have equal sums.
         for term in sorted({*query.terms} - {""}):
             positions, counts = self._occurrences(state, term, current, len(scores))
             rare = (len(lengths) - len(positions) + 0.5) / (len(positions) + 0.5)
             norms = K1 * (1 - B + B * view.lengths[positions] / mean)
             scores[positions] += np.log1p(rare) * counts * (K1 + 1) / (counts + norms)
+            matched[positions] += 1
         if query.filters is not None and scores.any():
             met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
             scores *= met
-        positions = np.flatnonzero(scores)
+        positions = np.flatnonzero((scores > 0) & (matched >= query.min_terms))
         return Found(positions, scores[positions])
 
     def _occurrences(
