@@ -33,7 +33,7 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
     mine = {"TMPDIR": str(temp), "HEADWATER_API_KEY": "mine", "HEADWATER_HOME": "elsewhere"}
     mine["PATH"] = os.defpath
     shown = subprocess.run(
-        DEMO, env=os.environ | mine, capture_output=True, text=True, timeout=60, check=False
+        DEMO, env=os.environ | mine, capture_output=True, text=True, timeout=110, check=False
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     for line in (
@@ -43,12 +43,17 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
         "LookupError: no shipping rate for NO",
         "→ 9.0",
         "→ 2000.0",
+        "async def index_article(article_id: str, event: ServiceEvent) -> None:",
+        "→ refunds, score 0.53, index version 1.",
+        "The question and the article have no word in common.",
         "async def support(user_id: str, question: str) -> list[ContextItem]:",
         "of 70 tokens, freshness guaranteed",
-        "│ A parcel to another country takes five days, and its fee is shown at checkout.",
-        "help-3    dropped",
+        "│ A refund is paid within a week, to the card that was charged.",
+        "help/delivery  dropped",
         "ok     hash ",
         "ok     reassembly ",
+        "│ A refund is paid within two days, to the card that was charged.",
+        "recorded with index version 1.",
         f"  source {sys.prefix}/bin/activate\n  headwater demo --keep",
     ):
         assert line in shown.stdout
@@ -65,11 +70,13 @@ def test_the_demo_prints_json_and_keeps_running_with_keep(
     assert shown["url"].startswith("http://127.0.0.1:")
     titles = [step["title"] for step in shown["steps"]]
     assert titles[0] == "Events update features"
-    *_, crashed, assembled = shown["steps"]
+    *_, crashed, searched, assembled, changed = shown["steps"]
     killed = re.search(r"killed after (\d+) of 2000 events", "\n".join(crashed["lines"]))
     assert killed
     assert int(killed[1]) > 0, "the server was killed before it handled anything"
+    assert "POST /v1/search/help" in "\n".join(searched["lines"])
     assert "$ headwater context verify" in "\n".join(assembled["lines"])
+    assert "within two days" in "\n".join(changed["lines"])
     assert demo.end(end).code == 0
     with pytest.raises(DemoError, match="does not respond"):
         Server(temp, urlsplit(shown["url"]).port or 0).request("GET", "/healthz")
@@ -92,6 +99,29 @@ def test_the_shipped_example_can_be_served_as_it_is() -> None:
     declared = runtime_of(load_store(shipped)).registry
     assert "total_spend" in declared.features
     assert "support" in declared.contexts
+
+
+def test_without_the_local_model_the_demo_says_that_search_is_lexical(
+    folder: Path,
+) -> None:
+    shipped = files("headwater.cli.demo")
+    source = (shipped / "features.py").read_text(encoding="utf-8")
+    lexical = "store = FeatureStore()\nheadwater.Index(store, 'help', embedder='lexical')\n"
+    source = source.replace("store = FeatureStore()\n", lexical)
+    (folder / "features.py").write_text(
+        source.replace("from headwater", "import headwater\nfrom headwater", 1)
+    )
+    (folder / "orders.csv").write_text((shipped / "orders.csv").read_text(encoding="utf-8"))
+    with Server(folder, 0) as server:
+        server.start()
+        tour = Tour(server, Console(quiet=True))
+        question = tour.search()
+        tour.changed_document(question)
+    searched, changed = ("\n".join(step["lines"]) for step in tour.steps)
+    assert "so this search is lexical" in searched
+    assert "→ refunds, score" in searched
+    assert "no word in common" not in searched
+    assert "within two days" in changed
 
 
 def test_a_demo_that_is_interrupted_cleans_up(temp: Path, start: Start) -> None:

@@ -49,7 +49,7 @@ def demo(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show a short tour: events, features, a crash, and a context that is verified.
+    """Show a short tour: events, features, a crash, search by meaning, and a verified context.
 
     The tour runs a real server in a temporary folder. It needs nothing but this package, exits
     when it is done, and removes the folder.

