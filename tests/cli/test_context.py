@@ -42,7 +42,10 @@ async def total_spend(user_id: str, event: ServiceEvent) -> int:
 
 @retriever(store)
 async def search_docs(query: str):
-    return [{"text": f"{query}: see page {n}", "id": f"page-{n}", "score": 1 / n} for n in (1, 2)]
+    return [
+        {"text": f"{query}: see page {n}", "id": f"page-{n}", "score": 1 / n, "document": "pages"}
+        for n in (1, 2)
+    ]
 
 @context(
     store, max_tokens=60, freshness_sla="5m", model="gpt-4o", allow_looser="freshness_sla"
@@ -218,6 +221,10 @@ def test_contexts_are_found_by_feature_entity_and_chunk(folder: Path, run: Run) 
     assert found("--chunk", "page-2") == [second.context_id, first.context_id]
     assert found("--chunk", "page-9") == []
     assert first.context_id in run("context", "find", "--chunk", "page-1").out
+    assert found("--document", "pages", "--entity-id", "u1") == [first.context_id]
+    nothing = run("context", "find", "--document", "pages", "--index", "docs")
+    assert (nothing.out, nothing.code) == ("No contexts.\n", 0)
+    assert "declares no index 'docs'" in nothing.err
     refused = run("context", "find")
     assert refused.code == 2
     assert "--feature, --entity-id, --chunk, --document or --index" in refused.err

@@ -38,6 +38,7 @@ def test_contexts_and_retrievers_are_listed_with_their_parameters(run: Run) -> N
         "NAME",
         "KIND",
         "PARAMETERS",
+        "INDEX",
         "TOKENS",
         "SLA",
         "MODEL",

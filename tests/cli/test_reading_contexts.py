@@ -49,9 +49,9 @@ def erase(folder: Path, made: Context, *pointers: str) -> None:
 def test_search_results_are_shown_with_rank_and_score(run: Run, made: Context) -> None:
     shown = run("context", "show", made.context_id).out
     assert rows(shown, "Found") == [
-        ["SEARCH", "RANK", "ID", "SCORE", "TEXT"],
-        ["0", "1", "page-1", "1.0", "parcels:", "see", "page", "1"],
-        ["0", "2", "page-2", "0.5", "parcels:", "see", "page", "2"],
+        ["SEARCH", "RANK", "ID", "SCORE", "DOCUMENT", "TEXT"],
+        ["0", "1", "page-1", "1.0", "pages", "parcels:", "see", "page", "1"],
+        ["0", "2", "page-2", "0.5", "pages", "parcels:", "see", "page", "2"],
     ]
     assert rows(shown, "Retrievers")[1][:2] == ["0", "search_docs"]
 
@@ -165,7 +165,7 @@ def test_a_core_that_cannot_be_read_is_still_exported(
 
 def test_a_difference_is_never_called_the_same(folder: Path, run: Run) -> None:
     before = assemble(folder, interaction_ref={"call_id": "c1"})
-    (folder / "features.py").write_text(DESK.replace("for n in (1, 2)]", "for n in (2, 1)]"))
+    (folder / "features.py").write_text(DESK.replace("for n in (1, 2)", "for n in (2, 1)"))
     after = assemble(folder, interaction_ref={"call_id": "c2"})
     compared = run("context", "diff", before.context_id, after.context_id).out
     assert rows(compared, "Interaction")[1] == ["call_id", "changed", "c1", "c2"]

@@ -125,6 +125,10 @@ async def test_a_difference_shows_how_ranks_and_documents_moved(store: FeatureSt
         if result.change != "removed"
     }
     assert ranks == {"docs/returns": [2, 1], "docs/parcels": [None, 2]}
+    versions = [ctx.lineage.retrievers[0].index_version for ctx in (before, after)]
+    assert [(rule.name, rule.before, rule.after) for rule in moved.rules] == [
+        ("indexes.docs", *versions)
+    ]
 
 
 # Provenance
@@ -319,6 +323,25 @@ async def test_without_content_no_query_and_no_filter_is_stored_or_logged(
 def _is_stored(secret: bytes, home: str) -> bool:
     files = [path for path in Path(home).rglob("*") if path.is_file()]
     return any(secret in path.read_bytes() for path in files)
+
+
+async def test_a_redacted_text_takes_the_ids_and_hashes_of_its_chunk_with_it(
+    store: FeatureStore,
+) -> None:
+    declare_docs(store)
+    await store.index("docs", "parcels", PARCELS)
+    ctx = await declare_support(store)("parcels")
+    await store.records.redact(
+        ctx.context_id, "/retrievals/0/results/0/content", reason="a mistake", everywhere=True
+    )
+    record = await store.records.get(ctx.context_id)
+    (result,) = ctx.lineage.retrievers[0].results
+    digest = str(result.content_hash).removeprefix("sha256:")
+    kept = str(record.disclosures)
+    assert PARCELS not in kept
+    assert digest[:16] not in kept
+    assert "/retrievals/0/results/0/origin/document" in kept
+    assert (await store.records.verify(ctx.context_id)).ok
 
 
 # The whole way

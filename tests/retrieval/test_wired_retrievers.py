@@ -14,6 +14,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     DeclarationError,
     EmbeddingError,
+    FreshnessSLAError,
     InvalidInputError,
     RetrieverTimeoutError,
     UnknownNameError,
@@ -340,19 +341,16 @@ async def test_retrievers_that_are_declared_differently_share_no_results(
 async def test_identical_calls_share_one_search_unless_the_index_changed_since(
     store: FeatureStore,
 ) -> None:
-    began, go_on = asyncio.Event(), asyncio.Event()
-    words = Words()
-    searches = []
+    began, go_on, searches = asyncio.Event(), asyncio.Event(), []
 
-    async def embed(given: list[str]) -> list[list[float]]:
-        if given == ["parcels"]:
-            searches.append(given)
-            began.set()
-            await go_on.wait()
-        return await words(given)
+    async def pausing(query: str, chunks: list[Chunk]) -> list[Chunk]:
+        searches.append(texts(chunks))
+        began.set()
+        await go_on.wait()
+        return chunks
 
-    Index(store, "docs", embedder=embed, dimensions=words.dimensions)
-    search = wired(store, top_k=1, cache_ttl="1h", rerank=_pausing(began, go_on))
+    declare_docs(store)
+    search = wired(store, top_k=1, cache_ttl="1h", rerank=pausing)
     await store.index("docs", "parcels", PARCELS)
     early = [asyncio.create_task(search("parcels")) for _ in range(3)]
     await began.wait()
@@ -361,16 +359,8 @@ async def test_identical_calls_share_one_search_unless_the_index_changed_since(
     await asyncio.sleep(0)
     go_on.set()
     assert texts(await late) == ["Parcels arrive tomorrow."]
-    assert len({tuple(texts(await each)) for each in early}) == 1
-
-
-def _pausing(began: asyncio.Event, go_on: asyncio.Event) -> Any:
-    async def rerank(query: str, chunks: list[Chunk]) -> list[Chunk]:
-        began.set()
-        await go_on.wait()
-        return chunks
-
-    return rerank
+    assert [texts(await each) for each in early] == [[PARCELS]] * 3
+    assert searches == [[PARCELS], ["Parcels arrive tomorrow."]]
 
 
 # Errors
@@ -414,6 +404,14 @@ async def test_on_error_empty_returns_nothing_and_makes_the_context_degraded(
     assert "provider is away" in warning["error"]
     with pytest.raises(InvalidInputError):
         await search()
+
+    @context(store, freshness_sla="1h", freshness_strict=True)
+    async def strict(query: str) -> str:
+        return f"{documents(await search(query))}"
+
+    words.failures.append(OSError("provider is away"))
+    with pytest.raises(FreshnessSLAError, match="find_help"):
+        await strict("returns")
 
     healthy = await support("parcels")
     assert (healthy.content, healthy.freshness_status) == ("['parcels']", "guaranteed")

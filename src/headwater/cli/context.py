@@ -157,7 +157,9 @@ def find(
     )
     _print_page(page, as_json=as_json)
     if not page.contexts and cursor is None:
-        hint_at_unknown_names(file, feature=feature, entity=entity, entity_id=entity_id)
+        hint_at_unknown_names(
+            file, feature=feature, entity=entity, entity_id=entity_id, index=index
+        )
 
 
 @app.command()

@@ -24,6 +24,7 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
             c.name,
             "context",
             _parameters(c.parameters),
+            None,
             c.max_tokens,
             span_text(c.freshness_sla_ms),
             c.model,
@@ -32,11 +33,21 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
         for c in contexts
     ]
     rows += [
-        (r.name, "retriever", _parameters(r.parameters), None, None, None, r.description[:80])
+        (
+            r.name,
+            "retriever",
+            _parameters(r.parameters),
+            r.index,
+            None,
+            span_text(r.freshness_sla_ms),
+            None,
+            r.description[:80],
+        )
         for r in retrievers
     ]
     if rows:
-        print_table(("name", "kind", "parameters", "tokens", "sla", "model", "description"), rows)
+        columns = ("name", "kind", "parameters", "index", "tokens", "sla", "model", "description")
+        print_table(columns, rows)
     else:
         typer.echo("No contexts and no retrievers.")
 

@@ -23,18 +23,21 @@ def hint_at_unknown_names(
     entity: str | None = None,
     entity_id: str | None = None,
     context: str | None = None,
+    index: str | None = None,
 ) -> None:
     """Print a note for each name or id that the features file does not know.
 
     Without a features file there is nothing to compare with, and nothing is printed.
     """
     path = features_file(file)
-    if (feature, entity, entity_id, context) == (None,) * 4 or not (registry := _declared(path)):
+    given = (feature, entity, entity_id, context, index)
+    if given == (None,) * 5 or not (registry := _declared(path)):
         return
     for kind, name, declared in (
         ("feature", feature, registry.features),
         ("entity", entity, registry.entities),
         ("context", context, registry.contexts),
+        ("index", index, registry.all_indexes()),
     ):
         if name is not None and name not in declared:
             note(f"{path} declares no {kind} {name!r}; {nearest(name, declared)}")

@@ -368,6 +368,7 @@ def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
 def _rules(core: Core) -> dict[str, Any]:
     """Return everything besides the inputs that a context depends on."""
     versions = msgspec.structs.asdict(core.versions)
+    indexes = [call.index for call in core.retrievals if call.index is not None]
     return {
         **msgspec.structs.asdict(core.policy),
         "name": core.context.name,
@@ -377,6 +378,7 @@ def _rules(core: Core) -> dict[str, Any]:
         "tokenizer": core.tokenizer.name,
         "freshness_status": core.freshness.status,
         **{f"versions.{program}": of for program, of in versions.items()},
+        **{f"indexes.{index.name}": index.version for index in indexes},
     }
 
 

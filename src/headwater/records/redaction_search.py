@@ -1,9 +1,9 @@
 """Search a record for other copies of values that are to be erased. Pure.
 
-A copy is an equal value, or a text that contains the value as a template writes it. Of a list or a
-dict each leaf is searched for, too. Values are compared leaf by leaf, without decoding: a text with
-JSON escapes, another spelling of a number or a date, or a part of a text is not found. People
-choose among the pointers that are found.
+A copy is an equal value, a text that contains the value as a template writes it, or the id or
+content hash of a chunk with this text. Of a list or a dict each leaf is searched for, too. Values
+are compared leaf by leaf, without decoding: a text with JSON escapes, another spelling of a number
+or a date, or a part of a text is not found. People choose among the pointers that are found.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ _TRIVIAL: tuple[Any, ...] = (None, True, False, "", [], {}, {"$float": "0.0"}, {
 
 # The values of these tags are leaves of the value; other tags are leaves themselves.
 _CONTAINER_TAGS = ("$tuple", "$set", "$frozenset")
+_HASH_DIGITS = 16
 _SHORTEST_LEAF = 3
 """Characters of a leaf that is searched for; shorter ones occur almost everywhere."""
 
@@ -123,8 +125,12 @@ def _shortened(found: Iterable[str], values: dict[str, Any]) -> Iterator[str]:
 
 
 def _needles(tagged: Any) -> Iterator[_Needle]:
-    """Yield a value and, of a list or a dict, its leaves."""
+    """Yield a value and, of a list or a dict, its leaves; of a text also its hash."""
     yield _needle(tagged)
+    if isinstance(tagged, str):
+        # Ids and content hashes of chunks begin like this; with them, a guess could be confirmed.
+        digest = sha256(tagged.encode(errors="surrogatepass")).hexdigest()[:_HASH_DIGITS]
+        yield _Needle(digest, digest)
     if isinstance(tagged, dict | list):
         for leaf in _leaves(tagged):
             if leaf not in _TRIVIAL and leaf != tagged:
