@@ -285,7 +285,7 @@ async def test_an_index_of_another_embedder_is_refused_with_the_remedy(tmp_path:
     assert response.status_code == 409
     problem = problem_of(response)
     assert problem["type"].endswith(":index-mismatch")
-    assert (problem["index"], problem["declared"]) == ("docs", "lexical/1 (512 dimensions)")
+    assert (problem["index"], problem["declared"]) == ("docs", "lexical/1 (1024 dimensions)")
     assert "headwater index reindex docs" in problem["detail"]
 
 

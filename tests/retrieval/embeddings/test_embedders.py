@@ -15,4 +15,4 @@ def test_an_unknown_provider_is_refused_with_the_nearest() -> None:
 
 def test_a_stored_generation_finds_its_embedder_by_name() -> None:
     every = embedders()
-    assert every.named("lexical/1", 512) is every.named("lexical/1", 512)
+    assert every.named("lexical/1", 1024) is every.named("lexical/1", 1024)

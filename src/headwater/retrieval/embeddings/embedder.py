@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from headwater.ports import Embedding
 
 TextKind = Literal["document", "query"]
-"""What a text is for: some models embed a question differently from the texts that answer it."""
+"""The purpose of a text: some models embed a question differently from the texts that answer it."""
 
 
 CACHED_EMBEDDINGS = "embedding:"
@@ -18,8 +18,7 @@ CACHED_EMBEDDINGS = "embedding:"
 class Embedder(Protocol):
     """Turns texts into vectors.
 
-    The embeddings of one embedder are comparable with each other, and with those of any other
-    embedder of the same name and number of dimensions.
+    All embeddings of embedders with one name and one number of dimensions are comparable.
     """
 
     @property

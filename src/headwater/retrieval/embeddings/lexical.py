@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -24,6 +24,9 @@ _COMMON = frozenset(
     )
 )
 _COMMON_WEIGHT = 0.1
+# Words with a common beginning are often forms of one word: refund, refunded, refunding.
+_BEGINNING = 5
+_BEGINNING_WEIGHT = 0.7
 
 
 class LexicalEmbedder:
@@ -32,16 +35,16 @@ class LexicalEmbedder:
     name = "lexical/1"
 
     def __init__(self, dimensions: int | None = None) -> None:
-        self.dimensions = dimensions or 512
+        self.dimensions = dimensions or 1024
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
         return [self._embed(text) for text in texts]
 
     def _embed(self, text: str) -> Embedding:
         vector = np.zeros(self.dimensions)
-        for term, count in Counter(terms(text)).items():
-            number, sign = _hash(term)
-            vector[number % self.dimensions] += sign * _weight(term, count)
+        for feature, weight in _features(text):
+            number, sign = _hash(feature)
+            vector[number % self.dimensions] += sign * weight
         length = float(np.linalg.norm(vector))
         if length == 0:  # a text without words, or whose words cancel each other
             number, length = _hash(text)
@@ -49,8 +52,14 @@ class LexicalEmbedder:
         return (vector / length).astype("<f4").tobytes()
 
 
-def _weight(term: str, count: int) -> float:
-    return (_COMMON_WEIGHT if term in _COMMON else 1.0) * (1 + math.log(count))
+def _features(text: str) -> Iterator[tuple[str, float]]:
+    for term, count in Counter(terms(text)).items():
+        if term in _COMMON:
+            yield term, _COMMON_WEIGHT
+            continue
+        yield term, 1 + math.log(count)
+        if len(term) >= _BEGINNING:
+            yield f"{term[:_BEGINNING]}-", _BEGINNING_WEIGHT
 
 
 @lru_cache(65_536)

@@ -122,7 +122,7 @@ class Providers:
         return self._batched(remote, self._lifetimes(), endpoint.base_url)
 
     def _endpoint(self, provider: str, wire: WireFormat) -> Endpoint:
-        """Return the address and the key of a provider, of those that the settings have."""
+        """Return the address of a provider and the key for it, by the settings."""
         settings = self._settings.embeddings
         is_chosen = settings.provider in (provider, "auto")
         base_url = (is_chosen and settings.base_url) or wire.base_url

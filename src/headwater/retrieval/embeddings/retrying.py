@@ -37,7 +37,7 @@ class _Details(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    """The two forms in which providers say what was wrong."""
+    """The two forms in which providers describe an error."""
 
     error: _Details | str | None = None
     message: str | None = None

@@ -14,7 +14,7 @@ from headwater.retrieval.embeddings.embedder import TextKind
 
 
 class EmbeddingRequest(NamedTuple):
-    """Texts for a model; without ``dimensions``, it returns vectors of its own size."""
+    """Texts for a model; without ``dimensions``, it returns vectors of its usual size."""
 
     model: str
     texts: Sequence[str]
