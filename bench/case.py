@@ -137,6 +137,22 @@ class SecondsMoreThanFloor:
 
 
 @dataclass(frozen=True)
+class MicrosecondsMoreThanFloor:
+    """At most so many microseconds more than the floor takes."""
+
+    microseconds: float
+
+    @property
+    def text(self) -> str:
+        return f"≤ floor + {self.microseconds:,.0f} µs"
+
+    def met(self, figures: Figures) -> bool | None:
+        if figures.ours is None or figures.floor is None:
+            return None
+        return figures.ours.value - figures.floor.value <= self.microseconds
+
+
+@dataclass(frozen=True)
 class AtMostTimesFloor:
     """At most so many times as long as the floor takes."""
 
@@ -205,7 +221,7 @@ class Case:
     """One row of the table."""
 
     name: str
-    unit: str  # of a rate more is better, of "s" and "ms" less
+    unit: str  # of a rate more is better, of "s", "ms" and "µs" less
     ours: Contestant
     floor: Contestant | None = None
     floor_is: str = ""
@@ -219,7 +235,7 @@ class Case:
         if self.unit == "ms":
             # What disturbs a round shows in its slowest first.
             return min(figures, key=lambda figure: figure.of("p99_ms"))
-        pick = min if self.unit == "s" else max
+        pick = min if self.unit in ("s", "µs") else max
         return pick(figures, key=lambda figure: figure.value)
 
 

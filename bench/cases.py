@@ -2,8 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from bench import production, visible, web
 from bench.case import (
@@ -12,16 +10,14 @@ from bench.case import (
     AtMostSeconds,
     AtMostTimesFloor,
     Case,
-    Contestant,
-    Effort,
-    Measure,
     SecondsMoreThanFloor,
     TimesFloor,
     TimesPeer,
 )
 from bench.fabra import peer as fabra
 from bench.feast import peer as feast
-from bench.process import child, measuring, scratch
+from bench.in_child import in_child
+from bench.search_cases import SEARCH_CASES
 from bench.startup import HEADWATER, seconds_of
 
 CORES = os.cpu_count() or 1
@@ -33,20 +29,6 @@ CLIENTS = (
     ("1 client", 1, "one_client", "a commit"),
     ("8 clients", 8, "eight_clients", "a shared commit"),
 )
-
-
-def in_child(module: str, name: str) -> Contestant:
-    """A measure of floors.py or ours.py, in a separate process and folder."""
-
-    @contextmanager
-    def contestant(effort: Effort) -> Iterator[Measure]:
-        label = f"{module}-{name}"
-        with scratch(label) as home:
-            command = child(module, name, home, effort)
-            with measuring(label, command, {"HEADWATER_HOME": str(home)}) as measure:
-                yield measure
-
-    return contestant
 
 
 CASES = (
@@ -238,6 +220,7 @@ CASES = (
         ours=in_child("contexts", "seal"),
         targets=(AtLeast(2_000),),
     ),
+    *SEARCH_CASES,
     Case(
         name="import headwater",
         unit="s",

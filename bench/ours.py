@@ -11,7 +11,7 @@ from bench.case import Effort, Figure
 from bench.features import NAMES, store
 from bench.floors import ENTITIES, Measuring, Rate
 from bench.pings import Watch, events_in, paced
-from headwater import ServiceEvent
+from headwater import FeatureStore, ServiceEvent
 from headwater.cli.runner import long_runner
 
 PUBLISHERS = 64
@@ -233,6 +233,7 @@ async def calls_per_second(call: Call, seconds: float) -> float:
 def one_loop(
     measured: Callable[[], Coroutine[Any, Any, Taken]],
     prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    of: FeatureStore = store,
 ) -> Iterator[Callable[[], Taken]]:
     """Run every round on one event loop, in a process configured like serve and worker."""
     with long_runner() as runner:
@@ -241,7 +242,7 @@ def one_loop(
         try:
             yield lambda: runner.run(measured())
         finally:
-            runner.run(store.close())
+            runner.run(of.close())
 
 
 MEASURES: dict[str, Measuring] = {

@@ -1,5 +1,6 @@
 """The production environment: one Valkey and one Postgres that all contestants share."""
 
+import asyncio
 import atexit
 import secrets
 import subprocess
@@ -7,7 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
+from urllib.parse import urlsplit
 
+import asyncpg
 import redis
 
 from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
@@ -49,6 +52,32 @@ def durable_postgres_url() -> str:
         return _servers.enter_context(lasting_postgres(folder, free_port()))
     except (ServerStartError, PermissionError) as failed:
         raise ContestantFailedError(last_line(str(failed))) from failed
+
+
+def new_database() -> str:
+    """Return the URL of a new database of the same Postgres, with pgvector, for a peer."""
+    url, name = postgres_url(), f"peer_{secrets.token_hex(4)}"
+    created = urlsplit(url)._replace(path=f"/{name}").geturl()
+
+    async def create() -> None:
+        for where, statement in (
+            (url, f"CREATE DATABASE {name}"),
+            (created, "CREATE EXTENSION vector"),
+        ):
+            connection = await asyncpg.connect(where)
+            await connection.execute(statement)
+            await connection.close()
+
+    asyncio.run(create())
+    return created
+
+
+@contextmanager
+def search_floor(effort: Effort) -> Iterator[Measure]:
+    """A measure of search_floors.py over the same Postgres."""
+    command = child("search_floors", "postgres", new_database(), effort)
+    with measuring("postgres-search-floor", command) as measure:
+        yield measure
 
 
 def bare_redis_url() -> str:

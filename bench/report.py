@@ -9,7 +9,7 @@ from rich.table import Table
 from bench.case import Figure, Outcome
 
 NOTHING = "-"
-_FORMATS = {"s": ".3f", "ms": ".2f"}  # rates are whole numbers
+_FORMATS = {"s": ".3f", "ms": ".2f", "nDCG@10": ".3f"}  # rates are whole numbers
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
@@ -67,7 +67,9 @@ def _figure(figure: Figure | None, unit: str) -> str:
     if figure is None:
         return NOTHING
     number = f"{figure.value:{_FORMATS.get(unit, ',.0f')}}"
-    return f"{number}\np99 {figure.detail['p99_ms']:.1f} ms" if figure.detail else number
+    if "p99_ms" in figure.detail:
+        return f"{number}\np99 {figure.detail['p99_ms']:.1f} ms"
+    return "\n".join([number, *(f"{key} {value:.2f}" for key, value in figure.detail.items())])
 
 
 def _times(ratio: float | None) -> str:

@@ -1,14 +1,15 @@
-"""Feast as a contestant: its SDK's `get_online_features` over the same Valkey."""
+"""Feast as a contestant: its SDK's reads over the same Valkey, and its searches over pgvector."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench import chunks
 from bench.case import Contestant, Effort, Measure
 from bench.environment import Environment
 from bench.process import Command, measuring, scratch
-from bench.production import redis_url
+from bench.production import new_database, redis_url
 
 NAME = "Feast 0.67"
 
@@ -31,3 +32,19 @@ def reading(*, ids: int) -> Contestant:
                 yield measure
 
     return contestant
+
+
+@contextmanager
+def searching(effort: Effort) -> Iterator[Measure]:
+    """Searches per second by vectors in Postgres.
+
+    In SQLite, Feast 0.67 searches vectors with Python 3.10 alone, and needs a build of it that
+    loads extensions.
+    """
+    python = _ENVIRONMENT.ready() / "python"
+    with scratch("feast") as folder:
+        chunks.saved(folder)
+        inside = _HERE / "inside" / "search.py"
+        command: Command = [python, inside, folder, new_database(), str(effort.seconds)]
+        with measuring("feast-search", command) as measure:
+            yield measure

@@ -1,0 +1,1 @@
+"""The peer for searches, LangChain, measured in a separate environment."""
