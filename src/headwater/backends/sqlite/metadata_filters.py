@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headwater.backends.sqlite.chunk_columns import Integers
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.metadata_values import condition
+from headwater.backends.sqlite.metadata_values import conditions
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 
 Mask = NDArray[np.bool_]
@@ -22,30 +22,29 @@ def meeting(home: Home, index_id: int, filters: Filter, metadata_ids: Integers) 
     lowest = int(metadata_ids.min())
     size = int(metadata_ids.max()) - lowest + 1
 
-    def of(condition_: Filter) -> Mask:
-        match condition_:
+    def of(condition: Filter) -> Mask:
+        match condition:
             case Compare():
-                return _holding(home, index_id, condition_, lowest, size)
+                return _holding(home, index_id, condition, lowest, size)
             case AllOf():
-                return reduce(np.logical_and, map(of, condition_.conditions), np.ones(size, bool))
+                return reduce(np.logical_and, map(of, condition.conditions), np.ones(size, bool))
             case AnyOf():
-                return reduce(np.logical_or, map(of, condition_.conditions), np.zeros(size, bool))
+                return reduce(np.logical_or, map(of, condition.conditions), np.zeros(size, bool))
             case Not():
-                return ~of(condition_.condition)
+                return ~of(condition.condition)
 
     return of(filters)[metadata_ids - lowest]
 
 
 def _holding(home: Home, index_id: int, compare: Compare, lowest: int, size: int) -> Mask:
-    where, arguments = condition(compare)
-    # One text instead of a row for each: SQLite joins ids, and NumPy parses them, without Python.
-    sql = (
-        f"SELECT group_concat(metadata_id - ?, ' ') FROM metadata_values WHERE index_id = ?"
-        f" AND metadata_id BETWEEN ? AND ? AND {where}"
-    )
-    bounds = (lowest, index_id, lowest, lowest + size - 1)
-    ((found,),) = home.read(sql, (*bounds, *arguments))
     mask = np.zeros(size, np.bool_)
-    if found is not None:
-        mask[np.fromstring(found, np.int64, sep=" ")] = True
+    for condition, arguments in conditions(compare):
+        # One text instead of a row for each: SQLite joins ids and NumPy parses them.
+        sql = (
+            "SELECT group_concat(metadata_id - ?, ' ') FROM metadata_values"
+            f" WHERE index_id = ? AND metadata_id BETWEEN ? AND ? AND {condition}"
+        )
+        bounds = (lowest, index_id, lowest, lowest + size - 1)
+        ((found,),) = home.read(sql, (*bounds, *arguments))
+        mask[np.fromstring(found or "", np.int64, sep=" ")] = True
     return mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.ports import Compare
@@ -12,6 +12,7 @@ TABLE = "metadata_values (index_id, field, kind, value, metadata_id, is_element)
 ValueRow = tuple[int, str, str, Any, int, int]
 
 _LARGEST = 2**63
+_ORDERED = ("number", "text")
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
@@ -51,21 +52,23 @@ def _pair(value: Any) -> tuple[str, Any] | None:
     return None
 
 
-def condition(compare: Compare) -> tuple[str, list[Any]]:
-    """Return the SQL condition of a comparison on rows of the table, and its arguments."""
-    if compare.operator in _COMPARISONS:
+def conditions(compare: Compare) -> Iterator[tuple[str, list[Any]]]:
+    """Yield SQL conditions and their arguments; a row that meets any of them meets the comparison.
+
+    One for each kind of value, because SQLite looks up a list of values only of one kind.
+    """
+    sign = _COMPARISONS.get(compare.operator)
+    if sign is not None:
         pair = _pair(compare.value)
-        if pair is None or pair[0] not in ("number", "text"):
-            return "0", []
-        sign = _COMPARISONS[compare.operator]
-        return f"field = ? AND kind = ? AND value {sign} ? AND NOT is_element", [
-            compare.field,
-            *pair,
-        ]
-    single = compare.operator == "eq"
-    values = [compare.value] if single else compare.value
-    if isinstance(values, str) or not isinstance(values, list | tuple | set | frozenset):
-        return "0", []
-    pairs = [pair for value in values if (pair := _pair(value)) is not None]
-    either = " OR ".join(["(kind = ? AND value = ?)"] * len(pairs)) or "0"
-    return f"field = ? AND ({either})", [compare.field, *(x for pair in pairs for x in pair)]
+        if pair is not None and pair[0] in _ORDERED:
+            condition = f"field = ? AND kind = ? AND value {sign} ? AND NOT is_element"
+            yield condition, [compare.field, *pair]
+        return
+    values = [compare.value] if compare.operator == "eq" else compare.value
+    pairs = map(_pair, values) if isinstance(values, Sequence) else []
+    by_kind: dict[str, list[Any]] = {}
+    for kind, value in filter(None, pairs):
+        by_kind.setdefault(kind, []).append(value)
+    for kind, same_kind in by_kind.items():
+        places = ", ".join("?" * len(same_kind))
+        yield f"field = ? AND kind = ? AND value IN ({places})", [compare.field, kind, *same_kind]
