@@ -192,13 +192,11 @@ class EmbeddingSettings(SettingsGroup, frozen=True):
     model: Annotated[str, "model; by default the provider's general one"] = ""
     dimensions: Annotated[Limit, "dimensions of the vectors; 0 for those of the model"] = 0
     base_url: Annotated[Url, "URL of the API, if it is not the provider's own"] = ""
-    api_key: Annotated[Secret, "API key of the provider"] = ""
-    openai_api_key: Annotated[
-        OpenAIKey, "API key of OpenAI, unless `embeddings.api_key` is set"
-    ] = ""
-    azure_api_key: Annotated[AzureKey, "the same of OpenAI on Azure"] = ""
-    cohere_api_key: Annotated[CohereKey, "the same of Cohere"] = ""
-    voyage_api_key: Annotated[VoyageKey, "the same of Voyage AI"] = ""
+    api_key: Annotated[Secret, "API key of the provider, before its usual variable"] = ""
+    openai_api_key: Annotated[OpenAIKey, "API key of OpenAI"] = ""
+    azure_api_key: Annotated[AzureKey, "API key of OpenAI on Azure"] = ""
+    cohere_api_key: Annotated[CohereKey, "API key of Cohere"] = ""
+    voyage_api_key: Annotated[VoyageKey, "API key of Voyage AI"] = ""
     batch_size: Annotated[Count, "texts that are embedded by one request or call"] = 100
     concurrency: Annotated[Count, "requests that a process makes at once"] = 4
     timeout: Annotated[Seconds, "timeout of one request or call, in seconds"] = 20.0

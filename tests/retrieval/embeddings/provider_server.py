@@ -84,6 +84,11 @@ class ProviderServer:
         self.url = ""
         self._writers: set[asyncio.StreamWriter] = set()
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._writers)
+
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[ProviderServer]:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)

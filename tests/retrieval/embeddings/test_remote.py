@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 from typing import Any
 
 import pytest
 
 from headwater.errors import DeclarationError, EmbeddingError, MissingApiKeyError
+from tests.engine.support import until
 from tests.retrieval.embeddings.provider_server import KEY, ProviderServer, Reply, vector_of
 from tests.retrieval.embeddings.support import Open, declared, vector
 
@@ -214,3 +217,32 @@ async def test_requests_are_limited_by_texts_and_by_tokens(
     texts = ["a", "b", "c", "d", long, long + "y", "e"]
     assert len(await embedder.embed(texts, "document")) == 7
     assert [len(seen.texts) for seen in server.seen] == [3, 2, 2]
+
+
+async def test_connections_end_with_their_event_loop(server: ProviderServer, opened: Open) -> None:
+    embedder = opened(provider="openai", base_url=server.url).of(declared("openai/m", dimensions=8))
+    await asyncio.to_thread(lambda: asyncio.run(embedder.embed(["a"], "query")))
+    await until(lambda: server.connections == 0)
+    await embedder.embed(["b"], "query")
+    assert len(server.seen) == 2
+
+
+async def test_closing_ends_the_connections_of_all_event_loops(
+    server: ProviderServer, opened: Open
+) -> None:
+    every = opened(provider="openai", base_url=server.url)
+    embedder = every.of(declared("openai/m", dimensions=8))
+    await embedder.embed(["a"], "query")
+    other = asyncio.new_event_loop()
+    thread = threading.Thread(target=other.run_forever)
+    thread.start()
+    try:
+        call = asyncio.run_coroutine_threadsafe(embedder.embed(["b"], "query"), other)
+        await asyncio.wrap_future(call)
+        assert server.connections == 2
+        await every.close()
+        await until(lambda: server.connections == 0)
+    finally:
+        other.call_soon_threadsafe(other.stop)
+        await asyncio.to_thread(thread.join)
+        other.close()

@@ -136,7 +136,7 @@ async def test_a_pause_beyond_the_retry_budget_is_not_made(
 
 async def test_a_server_that_cannot_be_reached_is_named(opened: Open) -> None:
     embedder = opened(base_url="http://127.0.0.1:9", max_retries=1, **OPTIONS).of(declared())
-    expected = r"127\.0\.0\.1 did not answer: ConnectError, also after 1 retries; check the network"
+    expected = r"127\.0\.0\.1 did not answer: ConnectError, also after 1 retry; check the network"
     with pytest.raises(EmbeddingError, match=expected):
         await embedder.embed(["a"], "document")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -32,36 +32,54 @@ _NANO = 1_000_000_000
 
 
 class _Connection(NamedTuple):
+    """The HTTP client of an event loop, and the requests that it may make at once."""
+
     client: httpx.AsyncClient
     slots: asyncio.Semaphore
+    lifetime: AsyncGenerator[None, None]
 
 
 class Connections:
-    """The HTTP connections of each event loop, with a limit of requests at once."""
+    """The HTTP clients of all event loops; each is closed with its loop at the latest."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connection] = {}
 
-    def of_loop(self) -> _Connection:
+    async def of_loop(self) -> _Connection:
         """Return the connection of the running event loop."""
         loop = asyncio.get_running_loop()
         connection = self._by_loop.get(loop)
         if connection is None:
-            connection = _Connection(httpx.AsyncClient(), asyncio.Semaphore(self._concurrency))
+            client = httpx.AsyncClient()
+            slots = asyncio.Semaphore(self._concurrency)
+            connection = _Connection(client, slots, _lifetime(client))
             alive = {each: kept for each, kept in self._by_loop.items() if not each.is_closed()}
             self._by_loop = {**alive, loop: connection}
+            await anext(connection.lifetime)
         return connection
 
     async def close(self) -> None:
-        """Close the connections of all loops that still run."""
+        """Close the clients of all loops."""
         by_loop, self._by_loop = self._by_loop, {}
         for loop, connection in by_loop.items():
             if loop is asyncio.get_running_loop():
-                await connection.client.aclose()
+                await connection.lifetime.aclose()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(connection.client.aclose(), loop)
+                closing = asyncio.run_coroutine_threadsafe(_end(connection), loop)
                 await asyncio.wrap_future(closing)
+
+
+async def _lifetime(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
+    """Close a client at the end; `asyncio.run` ends the generators that are left."""
+    try:
+        yield
+    finally:
+        await client.aclose()
+
+
+async def _end(connection: _Connection) -> None:
+    await connection.lifetime.aclose()
 
 
 class RemoteModel:
@@ -124,7 +142,7 @@ class RemoteModel:
 
     async def _send(self, content: bytes) -> bytes:
         """Return the body of the answer; retry while that can help and there is time."""
-        connection, began = self._connections.of_loop(), self._clock.monotonic()
+        connection, began = await self._connections.of_loop(), self._clock.monotonic()
         async with connection.slots:
             for attempt in count():
                 answer = await self._attempt(connection.client, content)
@@ -177,7 +195,7 @@ class RemoteModel:
     def _error(self, failure: Failure, attempt: int, pause: float) -> EmbeddingError:
         problem = failure.problem
         if attempt:
-            problem += f", also after {attempt} retries"
+            problem += f", also after {attempt} {'retry' if attempt == 1 else 'retries'}"
         elif failure.pause is not None:
             problem += f", and asks to wait {pause:.0f} s"
         return EmbeddingError(self.name, problem, failure.remedy, failure.status)
