@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnablePassthrough
 
-from headwater import ContextItem, FeatureStore, context
+from headwater import Chunk, ContextItem, FeatureStore, context, retriever
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.integrations.langchain import LangChainRetriever
 from tests.integrations.conftest import ARTICLES, SearchArticles
@@ -64,6 +64,20 @@ async def test_a_declared_retriever_gets_its_further_arguments(
     assert await searching.ainvoke("refund", lang="de") == []
     # From the cache, with the version of the index that was searched.
     assert await searching.ainvoke("refund") == found
+
+
+async def test_the_query_is_the_first_argument_that_is_not_given(
+    store: FeatureStore, index_articles: IndexArticles
+) -> None:
+    @retriever(store, index="articles", query="{question}", filters={"lang": "{lang}"}, top_k=1)
+    def ask(lang: str, question: str) -> list[Chunk]: ...  # type: ignore[empty-body]
+
+    await index_articles()
+    searching = LangChainRetriever(store=store, search=ask, arguments={"lang": "en"})
+    (found,) = await searching.ainvoke("refund")
+    assert found.page_content == ARTICLES["refunds"]
+    with pytest.raises(InvalidInputError, match="no parameter left for the query"):
+        await searching.ainvoke("refund", question="parcel")
 
 
 def test_a_chain_without_async_code_can_use_it(

@@ -23,8 +23,9 @@ except ImportError as error:
 class LangChainRetriever(BaseRetriever):
     """A LangChain retriever over an index or a declared retriever.
 
-    ``arguments`` are options of ``store.search``, or further arguments of the retriever; those of
-    a call replace them. The provenance of a document is in ``metadata["headwater"]``.
+    ``arguments`` are options of ``store.search``, or arguments of the retriever, whose first other
+    parameter takes the query; those of a call replace them. The provenance of a document is in
+    ``metadata["headwater"]``.
 
     >>> retriever = LangChainRetriever(store=store, search="docs", arguments={"top_k": 3})
     >>> documents = await retriever.ainvoke("When do I get my money back?", mode="hybrid")

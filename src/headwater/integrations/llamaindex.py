@@ -26,8 +26,9 @@ except ImportError as error:
 class LlamaIndexRetriever(BaseRetriever):
     """A LlamaIndex retriever over an index or a declared retriever.
 
-    ``arguments`` are options of ``store.search``, or further arguments of the retriever. The
-    provenance of a node is in ``metadata["headwater"]``, which models do not see.
+    ``arguments`` are options of ``store.search``, or arguments of the retriever, whose first other
+    parameter takes the query. The provenance of a node is in ``metadata["headwater"]``, which models
+    do not see.
 
     >>> retriever = LlamaIndexRetriever(store, "docs", {"top_k": 3})
     >>> nodes = await retriever.aretrieve("When do I get my money back?")

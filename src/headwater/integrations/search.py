@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from headwater.declarations import Chunk, RetrieverFunction
+from headwater.errors import InvalidInputError
 from headwater.features.frame import current_reads, tracking
 from headwater.features.read_tracking import Reads
 from headwater.store.feature_store import FeatureStore
@@ -51,9 +52,20 @@ async def search(
         if isinstance(searched, str):
             chunks = await store.search(searched, query, **arguments)
         else:
-            chunks = await searched(query, **arguments)
+            chunks = await searched(**{_free_parameter(searched, arguments): query}, **arguments)
     current_reads().track_all(reads)
     searches = [retrieval.searched for retrieval in reads.retrievals if retrieval.searched]
     versions = {searched.name: searched.version for searched in searches}
     # The id of a chunk begins with its index.
     return [FoundChunk(each, versions.get((each.id or "").partition("/")[0])) for each in chunks]
+
+
+def _free_parameter(retriever: RetrieverFunction[...], arguments: Mapping[str, Any]) -> str:
+    """Return the first parameter that no argument is given for: it takes the query."""
+    for name in retriever.definition.signature.parameters:
+        if name not in arguments:
+            return name
+    raise InvalidInputError(
+        f"retriever {retriever.definition.name!r} has no parameter left for the query; give "
+        "arguments only for its other parameters"
+    )
