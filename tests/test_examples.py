@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 SAID = {
     "contexts": "the record is valid: True",
+    "retrieval": "the next context has the new text: True",
     "spend": "after two purchases: gold customer who spent 120.0",
     "orders_sql": "favourite: chair (as of 2026-01-15, online)",
     "testing_features": "3 tests passed",

@@ -34,10 +34,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HEADWATER_HOME", str(tmp_path / "home"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
     yield tmp_path
-    for name in set(sys.modules) - before:
-        if _is_below(sys.modules[name], tmp_path) or name == _NAMESPACE:
+    _forget_modules(tmp_path)
+    sys.modules.pop(_NAMESPACE, None)
+
+
+def _forget_modules(folder: Path) -> None:
+    """Remove the modules that were imported from a folder, as a new process would begin."""
+    for name, module in list(sys.modules.items()):
+        if _is_below(module, folder):
             del sys.modules[name]
 
 
@@ -80,6 +85,7 @@ def _save(block: Block, folder: Path) -> None:
     if file.name.startswith("test_"):
         _run_tests(file)
     elif file.suffix == ".py":
+        _forget_modules(folder)
         load_store(file)
 
 

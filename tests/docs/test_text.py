@@ -30,6 +30,8 @@ _SUFFIXES = {
 _PUBLIC = {
     "headwater",
     "headwater.errors",
+    "headwater.integrations.langchain",
+    "headwater.integrations.llamaindex",
     "headwater.ports",
     "headwater.testing",
     "headwater.testing.conformance",

@@ -27,8 +27,8 @@ class LlamaIndexRetriever(BaseRetriever):
     """A LlamaIndex retriever over an index or a declared retriever.
 
     ``arguments`` are options of ``store.search``, or arguments of the retriever, whose first other
-    parameter takes the query. The provenance of a node is in ``metadata["headwater"]``, which models
-    do not see.
+    parameter takes the query. The provenance of a node is in ``metadata["headwater"]``, which
+    models do not see.
 
     >>> retriever = LlamaIndexRetriever(store, "docs", {"top_k": 3})
     >>> nodes = await retriever.aretrieve("When do I get my money back?")
