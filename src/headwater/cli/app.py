@@ -16,6 +16,7 @@ VERBS = {
     "features": "Read and list features.",
     "events": "Publish, list and show events.",
     "context": "Assemble, show, verify, export and compare contexts.",
+    "index": "Load, search, rebuild and drop indexes of documents.",
     "keys": "Generate keys that sign records, and print their public halves.",
     "dlq": "List, show, redrive and discard dead letters.",
     "groups": "List and drop consumer groups.",

@@ -40,6 +40,8 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime | None
     outdated: int
     building: int | None
+    generations: Sequence[Generation]
+    """All generations that are stored, oldest first."""
 
     __repr__ = short_repr("name", "documents", "chunks", "version")
 
@@ -119,6 +121,7 @@ class Reindexer:
             changed_at=None if active is None else active.changed_at,
             outdated=0 if active is None else active.outdated,
             building=None if building is None else building.documents,
+            generations=stored,
         )
 
     async def maintain(self) -> None:

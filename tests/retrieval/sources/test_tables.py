@@ -12,10 +12,11 @@ from headwater.retrieval.sources import tables
 from headwater.retrieval.sources.found import Skipped
 from headwater.retrieval.sources.reading import Source
 from headwater.retrieval.sources.tables import Fields
+from headwater.settings.groups import IndexSettings
 
 
 def _read(file: Path, fields: Fields | None = None) -> list[Document | Skipped]:
-    source = Source([file], fields or Fields())
+    source = Source([file], fields or Fields(), IndexSettings())
     found = list(source)
     assert source.read_bytes == source.total_bytes == file.stat().st_size
     return found
@@ -71,7 +72,7 @@ def test_a_line_that_is_too_long_ends_the_file(file: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tables, "LARGEST_FILE", 20)
     file.write_text('{"id": 1, "text": "much longer than that"}')
 
-    (found,) = list(Source([file], Fields()))
+    (found,) = list(Source([file], Fields(), IndexSettings()))
 
     assert str(found) == f"{file}:1: longer than 20 bytes; the rest of the file was not read"
 
@@ -96,7 +97,7 @@ def test_csv_in_other_encodings_is_read(file: Path) -> None:
     for encoding in ("utf-8-sig", "utf-16", "latin-1"):
         file.write_bytes("id,text\n1,Größe\n".encode(encoding))
 
-        assert list(Source([file], Fields())) == [Document("1", "Größe")]
+        assert list(Source([file], Fields(), IndexSettings())) == [Document("1", "Größe")]
 
 
 @CSV
@@ -155,3 +156,21 @@ def test_other_files_are_not_parquet(file: Path) -> None:
     (found,) = _read(file)
 
     assert str(found).startswith(f"{file}: not a Parquet file: ")
+
+
+@JSONL
+def test_documents_that_cannot_be_indexed_are_named(file: Path) -> None:
+    file.write_text(
+        '{"id": 1, "text": 5}\n{"id": "a\\u0000", "text": "b"}\n{"id": 2, "text": "long text"}\n'
+        '{"id": 3, "text": "ok", "$x": 1}\n{"id": 4, "text": "ok"}\n{"id": "4", "text": "ok"}\n'
+    )
+
+    *found, last = Source([file], Fields(), IndexSettings(max_document_bytes=8))
+
+    problems = [str(each) for each in found if isinstance(each, Skipped)]
+    assert found[4] == Document(4, "ok")
+    assert problems[0].startswith(f"{file}:1: the text of document '1' is a text, not a int")
+    assert problems[1].startswith(f"{file}:2: the id of a document is printable text")
+    assert problems[2].startswith(f"{file}:3: the text of document '2' has 9 bytes, more than")
+    assert problems[3].startswith(f"{file}:4: the metadata of document '3': the key '$x'")
+    assert str(last) == f"{file}:6: the document '4' was read before; give each its own id"

@@ -33,7 +33,7 @@ def files_in(folder: Path) -> Iterator[Path]:
 def read_file(file: Path, document_id: str) -> Findings:
     """Yield the one document of a file."""
     size = file.stat().st_size
-    yield Found(size, _document(file, document_id, size))
+    yield Found(size, str(file), _document(file, document_id, size))
 
 
 def _document(file: Path, document_id: str, size: int) -> Document | Skipped:

@@ -31,6 +31,7 @@ class Found(NamedTuple):
     """A document or a part that was skipped, and how many bytes of the file were read for it."""
 
     position: int
+    where: str
     content: Document | Skipped
 
 

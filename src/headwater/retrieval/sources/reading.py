@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
+from headwater.retrieval.document_checks import checked_id, checked_metadata, checked_text
 from headwater.retrieval.sources.folders import SUFFIXES, files_in, read_file
 from headwater.retrieval.sources.found import Findings, Found, Skipped
 from headwater.retrieval.sources.tables import Fields, read_csv, read_jsonl, read_parquet
+from headwater.settings.groups import IndexSettings
 
 _TABLES: dict[str, Callable[[Path, Fields], Findings]] = {
     ".jsonl": read_jsonl,
@@ -33,22 +35,38 @@ class _SourceFile(NamedTuple):
 class Source:
     """The documents of files and folders, in a fixed order.
 
-    ``total_bytes`` and ``read_bytes`` tell how far the reading is.
+    ``total_bytes`` and ``read_bytes`` tell how far the reading is; ``ids`` are the ids of the
+    documents so far.
     """
 
-    def __init__(self, paths: Sequence[Path], fields: Fields) -> None:
+    def __init__(self, paths: Sequence[Path], fields: Fields, limits: IndexSettings) -> None:
         self._files = [file for path in paths for file in _files(path, fields)]
+        self._limits = limits
         self.total_bytes = sum(file.size for file in self._files)
         self.read_bytes = 0
+        self.ids: set[str] = set()
 
     def __iter__(self) -> Iterator[Document | Skipped]:
         """Yield each document, and each part that is not one."""
         before = 0
         for file in self._files:
-            for position, content in _readable(file):
+            for position, where, content in _readable(file):
                 self.read_bytes = before + position
-                yield content
+                yield self._checked(where, content) if isinstance(content, Document) else content
             before += file.size
+
+    def _checked(self, where: str, document: Document) -> Document | Skipped:
+        """Return the document if it can be indexed and its id was not read before."""
+        try:
+            name = checked_id(document.id)
+            checked_text(name, document.text, self._limits)
+            checked_metadata(name, document.metadata, self._limits)
+        except InvalidInputError as error:
+            return Skipped(where, str(error))
+        if name in self.ids:
+            return Skipped(where, f"the document {name!r} was read before; give each its own id")
+        self.ids.add(name)
+        return document
 
 
 def _files(path: Path, fields: Fields) -> Iterator[_SourceFile]:
@@ -81,4 +99,5 @@ def _readable(file: _SourceFile) -> Findings:
     try:
         yield from file.read()
     except OSError as error:
-        yield Found(file.size, Skipped(str(file.path), f"cannot be read: {error.strerror}"))
+        skipped = Skipped(str(file.path), f"cannot be read: {error.strerror}")
+        yield Found(file.size, skipped.where, skipped)

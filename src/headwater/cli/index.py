@@ -1,0 +1,233 @@
+"""`headwater index`: load, describe, search, rebuild and drop indexes."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.groups import Yes
+from headwater.cli.index_build import Build, summary
+from headwater.cli.index_status import print_status
+from headwater.cli.key_value_args import parse_values
+from headwater.cli.options import (
+    AsJson,
+    FileOption,
+    command_group,
+    declared_store,
+    named_in,
+    parse_span,
+)
+from headwater.cli.output import (
+    is_interactive,
+    pluralize,
+    print_json,
+    print_table,
+    progress_bar,
+)
+from headwater.cli.runner import run
+from headwater.cli.utf8_args import check_utf8
+from headwater.declarations import Chunk
+from headwater.declarations.runtime import runtime_of
+from headwater.declarations.search_options import SearchMode
+from headwater.errors import UnknownNameError
+from headwater.retrieval.reindexing import IndexStatus
+from headwater.retrieval.sources.reading import Source
+from headwater.retrieval.sources.tables import Fields
+from headwater.store.feature_store import FeatureStore
+
+app = command_group("Load, search, rebuild and drop indexes of documents.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.")]
+
+_VERSION = re.compile(r"\d+\.\d+", re.ASCII)
+_EXCERPT = 200
+
+
+@app.command()
+def build(
+    name: Name,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Files (.jsonl, .csv, .tsv, .parquet, .md, .txt, .html), or folders with "
+            "Markdown, text and HTML files.",
+        ),
+    ],
+    *,
+    id_field: Annotated[
+        str, typer.Option(help="Field or column with the id of a document.")
+    ] = "id",
+    text_field: Annotated[str, typer.Option(help="Field or column with its text.")] = "text",
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out and count invalid documents.")
+    ] = False,
+    delete_missing: Annotated[
+        bool,
+        typer.Option(
+            "--delete-missing", help="Remove the documents of the index that no PATH contains."
+        ),
+    ] = False,
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index the documents of files and folders.
+
+    Documents that have not changed are skipped, so a build that was interrupted continues when the
+    command is run again, and nothing is embedded twice.
+    """
+    check_utf8([name, id_field, text_field], "nothing was indexed")
+    store = _store(name, file)
+    source = Source(paths, Fields(id_field, text_field), store.settings.indexes)
+    job = Build(name, source, skips_invalid=skip_invalid)
+    with job.interruptible():
+        report = run(
+            store, lambda store: job.run(store, deletes_missing=delete_missing), create=True
+        )
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(summary(report))
+
+
+@app.command()
+def status(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="Only this index, in detail."),
+    ] = None,
+    *,
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the contents of indexes, how they were built, and how far a rebuild is."""
+    store = declared_store(file)
+    indexes = run(store, lambda store: store.indexes.list())
+    if name is not None:
+        with named_in(file):
+            indexes = [_find(indexes, name)]
+    if as_json:
+        print_json(indexes)
+    else:
+        print_status(indexes, runtime_of(store).registry.all_indexes(), is_detailed=bool(name))
+
+
+@app.command()
+def search(
+    name: Name,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Question or words.")],
+    *,
+    top_k: Annotated[int, typer.Option(min=1, help="Maximum number of chunks.")] = 5,
+    mode: Annotated[
+        SearchMode, typer.Option(help="By meaning (vector), by words (text), or by both (hybrid).")
+    ] = "vector",
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="FILTER",
+            help="Condition on the metadata: key=value, or one JSON object. Repeatable.",
+        ),
+    ] = None,
+    min_score: Annotated[
+        float | None, typer.Option(help="Smallest similarity, from -1 to 1.")
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Search the contents of a past time: a duration such as 2h, a time, or a "
+            "version of the index.",
+        ),
+    ] = None,
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search an index, best chunk first."""
+    check_utf8([name, query, *(filters or [])], "nothing was searched")
+    conditions = parse_values(filters or [], "filter")
+    store = _store(name, file)
+    moment = None if as_of is None else _moment(as_of, store.clock.now())
+    chunks = run(
+        store,
+        lambda store: store.search(
+            name,
+            query,
+            top_k=top_k,
+            mode=mode,
+            filters=conditions,
+            min_score=min_score,
+            as_of=moment,
+        ),
+    )
+    if as_json:
+        print_json(chunks)
+    elif chunks:
+        print_table(("score", "document", "position", "text"), [_row(chunk) for chunk in chunks])
+    else:
+        typer.echo("No chunks were found.")
+
+
+@app.command()
+def reindex(name: Name, *, file: FileOption = None, as_json: AsJson = False) -> None:
+    """Split and embed all documents as the index is declared now.
+
+    Searches read the earlier contents until all documents are done. An interrupted command
+    continues when it is run again.
+    """
+    store = _store(name, file)
+    with progress_bar("Reindexing") as progress:
+        documents = run(store, lambda store: store.indexes.reindex(name, progress=progress))
+    if as_json:
+        print_json({"index": name, "documents": documents})
+    elif documents:
+        typer.echo(f"Reindexed {pluralize(documents, 'document')} of {name}.")
+    else:
+        typer.echo(f"{name} is up to date.")
+
+
+@app.command()
+def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJson = False) -> None:
+    """Remove an index with all its documents and past versions."""
+    store = declared_store(file)
+    with named_in(file):
+        found = _find(run(store, lambda store: store.indexes.list()), name)
+    documents = pluralize(found.documents, "document")
+    if not yes:
+        if not is_interactive():
+            raise typer.BadParameter(
+                "cannot ask for confirmation without a terminal; pass --yes to drop the index"
+            )
+        typer.confirm(f"Drop index {name}, which has {documents}?", abort=True)
+    removed = run(store, lambda store: store.indexes.drop(name))
+    if as_json:
+        print_json({"dropped": name, "documents": removed})
+    else:
+        typer.echo(f"Dropped index {name}, which had {pluralize(removed, 'document')}.")
+
+
+def _store(name: str, file: Path | None) -> FeatureStore:
+    """Return the store of a features file that has the index."""
+    store = declared_store(file)
+    with named_in(file):
+        runtime_of(store).registry.index(name)
+    return store
+
+
+def _find(indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
+    found = {index.name: index for index in indexes}
+    if name not in found:
+        raise UnknownNameError("index", name, found)
+    return found[name]
+
+
+def _moment(text: str, now: datetime) -> datetime | str | None:
+    return text if _VERSION.fullmatch(text) else parse_span(text, None, now)[0]
+
+
+def _row(chunk: Chunk) -> tuple[object, ...]:
+    score = "" if chunk.score is None else f"{chunk.score:.3f}"
+    return score, chunk.document, chunk.position, " ".join(chunk.text.split())[:_EXCERPT]

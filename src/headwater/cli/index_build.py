@@ -1,0 +1,126 @@
+"""`headwater index build`: load documents from files into an index."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import typer
+
+from headwater.cli.index_progress import load_progress
+from headwater.cli.output import note, pluralize
+from headwater.declarations.indexes import Document
+from headwater.errors import InvalidInputError
+from headwater.retrieval.bulk_loading import LoadReport
+from headwater.retrieval.sources.found import Skipped
+from headwater.retrieval.sources.reading import Source
+from headwater.store.feature_store import FeatureStore
+
+_INTERRUPTED = 130
+_SHOWN = 20
+
+
+class BuildReport(msgspec.Struct, frozen=True):
+    """What a build has indexed and removed, and which parts of its source it left out."""
+
+    index: str
+    documents: int
+    chunks: int
+    unchanged: int
+    removed: int
+    invalid: int
+    ignored: int
+
+
+class Build:
+    """One run of a build."""
+
+    def __init__(self, index: str, source: Source, *, skips_invalid: bool) -> None:
+        self._index = index
+        self._source = source
+        self._skips_invalid = skips_invalid
+        self._loaded = LoadReport()
+        self._invalid = 0
+        self._ignored: list[Skipped] = []
+
+    async def run(self, store: FeatureStore, *, deletes_missing: bool) -> BuildReport:
+        """Load all documents; then remove those that the source has not, if that is wanted."""
+        with load_progress(self._source) as show:
+
+            def update(report: LoadReport) -> None:
+                self._loaded = report
+                show(report)
+
+            await store.indexes.load(self._index, self._documents(), progress=update)
+        removed = await self._remove_missing(store) if deletes_missing else 0
+        return BuildReport(
+            self._index,
+            self._loaded.documents,
+            self._loaded.chunks,
+            self._loaded.unchanged,
+            removed,
+            self._invalid,
+            len(self._ignored),
+        )
+
+    def _documents(self) -> Iterator[Document]:
+        for content in self._source:
+            if isinstance(content, Document):
+                yield content
+            elif content.is_invalid:
+                self._skip(content)
+            else:
+                self._ignored.append(content)
+
+    def _skip(self, skipped: Skipped) -> None:
+        if not self._skips_invalid:
+            raise InvalidInputError(
+                f"{skipped}; {self._done()}; correct it and run the command again, or pass "
+                "--skip-invalid to leave it out"
+            )
+        self._invalid += 1
+        if self._invalid <= _SHOWN:
+            note(f"skipped {skipped}")
+        elif self._invalid == _SHOWN + 1:
+            note("more invalid documents are skipped and counted")
+
+    async def _remove_missing(self, store: FeatureStore) -> int:
+        if self._invalid:
+            note(
+                "No documents were removed, because those that were skipped may be among them; "
+                "correct these first."
+            )
+            return 0
+        if not self._source.ids:
+            raise InvalidInputError(
+                f"no documents were found, so --delete-missing would remove all of {self._index}; "
+                f"check the paths, or run `headwater index drop {self._index}`"
+            )
+        return await store.indexes.retain(self._index, self._source.ids)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Print, when the user stops the command, how to continue it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            note(f"Interrupted; {self._done()}. Run the command again to continue.")
+            raise typer.Exit(_INTERRUPTED) from None
+
+    def _done(self) -> str:
+        done = pluralize(self._loaded.documents + self._loaded.unchanged, "document")
+        return f"{done} of {self._index} are up to date"
+
+
+def summary(report: BuildReport) -> str:
+    """Return the result of a build in words."""
+    documents = pluralize(report.documents, "document")
+    parts = [f"Indexed {documents} in {report.index}: {pluralize(report.chunks, 'chunk')}"]
+    if report.unchanged:
+        parts.append(f"{report.unchanged} unchanged")
+    if report.removed:
+        parts.append(f"{report.removed} removed")
+    if report.invalid:
+        parts.append(f"{report.invalid} invalid, skipped")
+    if report.ignored:
+        parts.append(f"{pluralize(report.ignored, 'other file')} ignored")
+    return "; ".join(parts) + "."

@@ -1,0 +1,57 @@
+"""The progress of a bulk load: a bar on a terminal, lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from headwater.cli.output import note, pluralize, span_text
+from headwater.retrieval.bulk_loading import LoadReport, OnLoaded
+from headwater.retrieval.sources.reading import Source
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def load_progress(source: Source) -> Iterator[OnLoaded]:
+    """Show how far a source is loaded, and yield the function that updates it."""
+    started = time.monotonic()
+    if not sys.stderr.isatty():
+        yield _lines(source, started)
+        return
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("Reading", total=source.total_bytes)
+
+        def update(report: LoadReport) -> None:
+            numbers = _numbers(report, time.monotonic() - started)
+            progress.update(task, completed=source.read_bytes, description=numbers)
+
+        yield update
+
+
+def _lines(source: Source, started: float) -> Callable[[LoadReport], None]:
+    printed = started
+
+    def update(report: LoadReport) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if now - printed < _SECONDS_BETWEEN_LINES:
+            return
+        printed = now
+        share = source.read_bytes / max(1, source.total_bytes)
+        left = span_text(round(1000 * (now - started) * (1 - share) / max(share, 1e-9)))
+        note(f"{share:.0%} read: {_numbers(report, now - started)}, {left} left")
+
+    return update
+
+
+def _numbers(report: LoadReport, seconds: float) -> str:
+    done = report.documents + report.unchanged
+    rate = round(done / max(seconds, 1e-3))
+    chunks = pluralize(report.chunks, "chunk")
+    return f"{pluralize(done, 'document')} ({rate}/s), {chunks}"

@@ -1,0 +1,82 @@
+"""The output of `headwater index status`."""
+
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from headwater.cli.output import note, print_facts, print_table, span_text
+from headwater.core.clock import MICROSECOND
+from headwater.declarations.indexes import IndexDef
+from headwater.retrieval.reindexing import IndexStatus
+
+
+def print_status(
+    indexes: Sequence[IndexStatus], declared: Mapping[str, IndexDef], *, is_detailed: bool
+) -> None:
+    """Print indexes as a table, or one with its generations."""
+    if not indexes:
+        typer.echo("No indexes.")
+        return
+    if is_detailed:
+        _print_details(indexes[0], declared.get(indexes[0].name))
+    else:
+        columns = ("index", "documents", "chunks", "embedder", "dimensions", "last change")
+        print_table(columns, [_row(index) for index in indexes])
+    for remark in (remark for index in indexes for remark in _remarks(index)):
+        note(f"\n{remark}")
+
+
+def _row(index: IndexStatus) -> tuple[object, ...]:
+    spec = index.spec or index.declared_spec
+    embedder, dimensions = (spec.embedder, spec.dimensions) if spec else (None, None)
+    return index.name, index.documents, index.chunks, embedder, dimensions, index.changed_at
+
+
+def _print_details(index: IndexStatus, declared: IndexDef | None) -> None:
+    spec = index.spec or index.declared_spec
+    kept = None if declared is None else span_text(declared.keep_versions // (1000 * MICROSECOND))
+    print_facts(
+        {
+            "index": index.name,
+            "version": index.version,
+            "last change": index.changed_at,
+            "documents": index.documents,
+            "chunks": index.chunks,
+            "outdated": index.outdated,
+            "embedder": spec and spec.embedder,
+            "dimensions": spec and spec.dimensions,
+            "chunk tokens": spec and spec.chunk_tokens,
+            "overlap": spec and spec.overlap,
+            "keep versions": kept,
+        }
+    )
+    if index.generations:
+        columns = ("generation", "state", "embedder", "documents", "chunks", "outdated", "created")
+        rows = [
+            (g.number, g.state, g.spec.embedder, g.documents, g.chunks, g.outdated, g.created_at)
+            for g in index.generations
+        ]
+        typer.echo()
+        print_table(columns, rows)
+
+
+def _remarks(index: IndexStatus) -> list[str]:
+    spec = index.spec or index.declared_spec
+    remarks = []
+    if spec is not None and spec.embedder.startswith("lexical/"):
+        remarks.append(
+            f"{index.name}: the embedder is lexical: it finds documents with similar words, not "
+            "with similar meaning. `pip install headwater[local]`, or the setting "
+            "embeddings.provider, selects another."
+        )
+    if index.needs_reindex:
+        remarks.append(
+            f"{index.name}: it is declared in another way than it was built; `headwater index "
+            f"reindex {index.name}` builds it again."
+        )
+    if not index.is_declared:
+        remarks.append(
+            f"{index.name}: the features file does not declare it; `headwater index drop "
+            f"{index.name}` removes it."
+        )
+    return remarks
