@@ -176,6 +176,25 @@ def test_a_chunk_of_the_wrong_types_is_refused_when_it_is_made() -> None:
     assert Chunk(text="a", score=Decimal("0.5")).score == 0.5  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("document", 5, "document of a Chunk is plain text or None, not int"),
+        ("document", "a\ud800", "has a lone surrogate"),
+        ("position", "3", "position of a Chunk is a whole number or None, not str"),
+        ("version", True, "version of a Chunk is a whole number or None, not bool"),
+        ("content_hash", b"", "content_hash of a Chunk is plain text or None, not bytes"),
+        ("indexed_at", "now", "indexed_at of a Chunk is a datetime or None, not str"),
+        ("indexed_at", datetime(2026, 1, 1), "indexed_at of a Chunk needs a time zone"),  # noqa: DTZ001
+    ],
+)
+def test_an_invalid_origin_of_a_chunk_is_refused_when_it_is_made(
+    field: str, value: Any, problem: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        Chunk(text="a", **{field: value})
+
+
 # Generators
 
 

@@ -31,14 +31,21 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         _check_types("Chunk", self, _CHUNK)
         if self.id is not None and not self.id.isascii():
             _check_surrogates("id", self.id)
-        if self.document is not None and not self.document.isascii():
-            _check_surrogates("document", self.document)
+        origin = (self.document, self.position, self.content_hash, self.version, self.indexed_at)
+        if origin != _NO_ORIGIN:
+            self._check_origin()
+        if self.score is not None and type(self.score) is not float:
+            msgspec.structs.force_setattr(self, "score", _number(self.score))
+
+    def _check_origin(self) -> None:
+        _check_types("Chunk", self, _ORIGIN)
+        for field, text in (("document", self.document), ("content_hash", self.content_hash)):
+            if text is not None and not text.isascii():
+                _check_surrogates(field, text)
         if self.indexed_at is not None and self.indexed_at.tzinfo is None:
             raise InvalidInputError(
                 "indexed_at of a Chunk needs a time zone, for example datetime.now(UTC)"
             )
-        if self.score is not None and type(self.score) is not float:
-            msgspec.structs.force_setattr(self, "score", _number(self.score))
 
 
 class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -101,6 +108,9 @@ _CHUNK: _Kinds = (
     ("text", (str,), "plain text"),
     ("id", (str, NoneType), "plain text or None"),
     ("metadata", (dict,), "a dict"),
+)
+_NO_ORIGIN = (None,) * 5
+_ORIGIN: _Kinds = (
     ("document", (str, NoneType), "plain text or None"),
     ("position", (int, NoneType), "a whole number or None"),
     ("content_hash", (str, NoneType), "plain text or None"),

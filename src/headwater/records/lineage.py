@@ -60,12 +60,12 @@ class ChunkLineage(msgspec.Struct, frozen=True, kw_only=True):
 
     id: Any
     score: str | None
-    document: str | None
-    position: int | None
-    content_hash: str | None
-    version: int | None
-    indexed_at: datetime | None
-    age_ms: int | None
+    document: str | None = None
+    position: int | None = None
+    content_hash: str | None = None
+    version: int | None = None
+    indexed_at: datetime | None = None
+    age_ms: int | None = None
 
 
 class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,12 +86,12 @@ class RetrieverLineage(msgspec.Struct, frozen=True, kw_only=True):
     sla_ms: int | None
     fresh: bool
     failed: bool
-    index: str | None
-    index_version: str | None
-    embedder: str | None
-    mode: str | None
-    query: str | None
-    filters: Mapping[str, Any] | None
+    index: str | None = None
+    index_version: str | None = None
+    embedder: str | None = None
+    mode: str | None = None
+    query: str | None = None
+    filters: Mapping[str, Any] | None = None
     results: Sequence[ChunkLineage]
 
 

@@ -18,8 +18,8 @@ from headwater.records.core import (
     Core,
     FeatureInput,
     FeatureRead,
+    IndexRead,
     Item,
-    Result,
     Retrieval,
     disclosed,
 )
@@ -44,9 +44,6 @@ from headwater.records.sealing import commitments
 from headwater.records.signing import statement_of
 
 _MILLISECOND = timedelta(milliseconds=1)
-_UNKNOWN_ORIGIN = ChunkOrigin(
-    document=None, position=None, content_hash=None, version=None, indexed_at=None
-)
 _VIOLATION_WORDS = {"stale": "too old", "missing": "missing", "default": "defaulted"}
 
 
@@ -231,20 +228,27 @@ def _value_facts(read: FeatureInput) -> dict[str, Any]:
 
 
 def _retriever(call: Retrieval, now: datetime) -> RetrieverLineage:
-    results = [ChunkLineage(**_result_facts(found, now)) for found in call.results]
+    results = [
+        ChunkLineage(id=disclosed(found.id), score=found.score, **_origin_facts(found.origin, now))
+        for found in call.results
+    ]
     return RetrieverLineage(**_call_facts(call), results=results)
 
 
 def _retriever_trace(call: Retrieval, now: datetime) -> RetrieverTrace:
     results = [
-        ResultTrace(**_result_facts(found, now), content=disclosed(found.content))
+        ResultTrace(
+            id=disclosed(found.id),
+            score=found.score,
+            content=disclosed(found.content),
+            **_origin_facts(found.origin, now),
+        )
         for found in call.results
     ]
     return RetrieverTrace(**_call_facts(call), results=results)
 
 
 def _call_facts(call: Retrieval) -> dict[str, Any]:
-    index = call.index
     return {
         "retriever": call.retriever,
         "arguments": disclosed(call.arguments),
@@ -256,21 +260,28 @@ def _call_facts(call: Retrieval) -> dict[str, Any]:
         "sla_ms": call.sla_ms,
         "fresh": call.fresh,
         "failed": call.failed,
-        "index": None if index is None else index.name,
-        "index_version": None if index is None else index.version,
-        "embedder": None if index is None else index.embedder,
-        "mode": None if index is None else index.mode,
-        "query": None if index is None else disclosed(index.query),
-        "filters": None if index is None else disclosed(index.filters),
+        **_index_facts(call.index),
     }
 
 
-def _result_facts(found: Result, now: datetime) -> dict[str, Any]:
-    origin = found.origin or _UNKNOWN_ORIGIN
+def _index_facts(index: IndexRead | None) -> dict[str, Any]:
+    if index is None:
+        return {}
+    return {
+        "index": index.name,
+        "index_version": index.version,
+        "embedder": index.embedder,
+        "mode": index.mode,
+        "query": disclosed(index.query),
+        "filters": disclosed(index.filters),
+    }
+
+
+def _origin_facts(origin: ChunkOrigin | None, now: datetime) -> dict[str, Any]:
+    if origin is None:
+        return {}
     indexed_at = origin.indexed_at
     return {
-        "id": disclosed(found.id),
-        "score": found.score,
         "document": disclosed(origin.document),
         "position": origin.position,
         "content_hash": disclosed(origin.content_hash),
