@@ -193,7 +193,7 @@ async def test_a_cancelled_call_leaves_the_text_to_those_that_wait_for_it(
     hang.go.set()
 
 
-async def test_functions_are_cached_if_their_model_is_named(opened: Open) -> None:
+async def test_queries_of_a_function_are_cached_if_its_model_is_named(opened: Open) -> None:
     calls: list[list[str]] = []
 
     def embed(texts: list[str]) -> list[list[float]]:
@@ -207,6 +207,8 @@ async def test_functions_are_cached_if_their_model_is_named(opened: Open) -> Non
     for _ in range(2):
         await every.of(declared(embed, model="mine", dimensions=2)).embed(["a", "b", "c"], "query")
     assert calls[2:] == [["a", "b"], ["c"]]
+    await every.of(declared(embed, model="mine", dimensions=2)).embed(["a"], "document")
+    assert calls[4:] == [["a"]]
 
 
 async def test_tokens_cost_and_cache_hits_are_counted(server: ProviderServer, opened: Open) -> None:

@@ -65,6 +65,9 @@ class BatchedEmbedder:
     async def _embed(self, flights: _Flights, kind: TextKind) -> None:
         batches = deque(self._model.batches(list(flights)))
         workers = min(self._concurrency, len(batches))
+        if workers == 1:
+            await self._embed_batches(batches, flights, kind)
+            return
         ended = await asyncio.gather(
             *(self._embed_batches(batches, flights, kind) for _ in range(workers)),
             return_exceptions=True,

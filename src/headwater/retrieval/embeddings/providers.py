@@ -62,8 +62,7 @@ class Providers:
     ) -> Embedder:
         """Return an embedder that calls a function."""
         model = FunctionModel(function, name, dimensions, self._offload, self._settings.embeddings)
-        lifetimes = self._lifetimes() if is_cached else {}
-        return self._batched(model, lifetimes)
+        return self._batched(model, self._of_queries() if is_cached else {})
 
     def _automatic(self) -> str:
         if model_folder() is not None:
@@ -90,8 +89,7 @@ class Providers:
                 f"the local model is {name!r} with {local.dimensions} dimensions; remove model= "
                 "and dimensions=, or choose another provider"
             )
-        # Embedding a document takes less time than a durable write to the cache.
-        return self._batched(local, {"query": self._settings.embeddings.cache_ttl})
+        return self._batched(local, self._of_queries())
 
     def _create_remote(
         self, provider: str, wire: WireFormat, model: str | None, dimensions: int | None
@@ -119,7 +117,9 @@ class Providers:
             self._clock,
             rates_of(self._settings.prices),
         )
-        return self._batched(remote, self._lifetimes(), endpoint.base_url)
+        lifetimes = self._of_queries()
+        lifetimes["document"] = min(lifetimes["query"], _DOCUMENT_LIFETIME)
+        return self._batched(remote, lifetimes, endpoint.base_url)
 
     def _endpoint(self, provider: str, wire: WireFormat) -> Endpoint:
         """Return the address of a provider and the key for it, by the settings."""
@@ -148,6 +148,6 @@ class Providers:
         cache = EmbeddingCache(model, self._cache, self._clock, lifetimes, scope)
         return BatchedEmbedder(model, cache, self._settings.embeddings.concurrency)
 
-    def _lifetimes(self) -> dict[TextKind, timedelta]:
-        ttl = self._settings.embeddings.cache_ttl
-        return {"query": ttl, "document": min(ttl, _DOCUMENT_LIFETIME)}
+    def _of_queries(self) -> dict[TextKind, timedelta]:
+        # A model in this process embeds a document in less time than a durable write takes.
+        return {"query": self._settings.embeddings.cache_ttl}

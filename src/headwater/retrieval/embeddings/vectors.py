@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headwater.errors import EmbeddingError
 from headwater.ports import Embedding
@@ -19,10 +20,21 @@ def to_embeddings(embedder: Embedder, vectors: Any, count: int) -> list[Embeddin
             f"it returned {len(vectors)} vectors for {count} texts",
             "it must return one vector for each text, in their order",
         )
-    return [_to_embedding(embedder, vector) for vector in vectors]
+    rows = [_numbers(embedder, vector) for vector in vectors]
+    if not rows:
+        return []
+    matrix = np.stack(rows)
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    if not (np.isfinite(lengths) & (lengths > 0)).all():
+        problem = "only zeros" if np.isfinite(lengths).all() else "NaN or an infinite number"
+        raise EmbeddingError(
+            embedder.name, f"it returned a vector with {problem}", "a zero vector has no direction"
+        )
+    matrix /= lengths
+    return [row.tobytes() for row in matrix.astype("<f4")]
 
 
-def _to_embedding(embedder: Embedder, vector: Any) -> Embedding:
+def _numbers(embedder: Embedder, vector: Any) -> NDArray[np.float64]:
     try:
         numbers = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -36,13 +48,7 @@ def _to_embedding(embedder: Embedder, vector: Any) -> Embedding:
             f"it returned a vector of {found} dimensions, not {embedder.dimensions}",
             "declare the model's number with Index(dimensions=…) or embeddings.dimensions",
         )
-    length = np.linalg.norm(numbers)
-    if not np.isfinite(length) or length == 0:
-        problem = "only zeros" if length == 0 else "NaN or an infinite number"
-        raise EmbeddingError(
-            embedder.name, f"it returned a vector with {problem}", "a zero vector has no direction"
-        )
-    return (numbers / length).astype("<f4").tobytes()
+    return numbers
 
 
 _RETURN_NUMBERS = "it must return a list of numbers, or a NumPy array, for each text"
