@@ -237,3 +237,24 @@ async def test_of_equal_scores_the_smaller_ids_are_found(past: PostgresEnvironme
     await past.vectors.write([write(name, name, vectors=[X]) for name in reversed(names)])
     found = await past.vectors.nearest(near(X, limit=7))
     assert [hit.document for hit in found.hits] == names[:7]
+
+
+@pytest.mark.parametrize(("dimensions", "storage"), [(1_600, b"p"), (1_601, b"e")])
+async def test_embeddings_are_in_the_rows_if_these_fit_into_a_page(
+    past: PostgresEnvironment, database: Connection, dimensions: int, storage: bytes
+) -> None:
+    await past.vectors.create("docs", spec(dimensions))
+    rng = random.Random(5)
+    vector = random_embedding(rng, dimensions)
+    words = " ".join(rng.randbytes(8).hex() for _ in range(2_000))
+    document = "d" + rng.randbytes(250).hex()
+    metadata = {"note": rng.randbytes(4_000).hex()}
+    await past.vectors.write([write(document, words, metadata=metadata, vectors=[vector])])
+    [hit] = (await past.vectors.nearest(near(vector))).hits
+    assert (hit.document, hit.text) == (document, words)
+    found = await database.fetchval(
+        "SELECT attstorage FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid "
+        "WHERE relname LIKE '\\_chunks\\__' AND attname = 'embedding' "
+        "AND relnamespace = current_schema()::regnamespace"
+    )
+    assert found == storage
