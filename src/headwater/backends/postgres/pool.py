@@ -102,7 +102,9 @@ class Postgres:
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         pool = self.opened()
-        connection = await pool.acquire(timeout=self._settings.timeout)
+        # The timeout of `acquire` would run it in a task.
+        async with asyncio.timeout(self._settings.timeout):
+            connection = await pool.acquire()
         try:
             return await work(connection)
         finally:

@@ -67,6 +67,7 @@ WITH searched AS ({searched}), found AS MATERIALIZED (
     ) AS score
     FROM found JOIN weighted USING (n), searched AS s WHERE is_wanted
     GROUP BY seq HAVING count(*) >= {min_terms}
+    ORDER BY score DESC FETCH FIRST {limit} ROWS WITH TIES
 )
 SELECT {columns}, scored.score{embedding} FROM scored JOIN {table} AS c USING (seq)
 ORDER BY scored.score DESC, c.id LIMIT {limit}
