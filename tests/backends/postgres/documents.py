@@ -32,13 +32,14 @@ def chunk(
     text: str,
     vector: Embedding | None = None,
     terms: Sequence[str] | None = None,
+    index: str = "docs",
 ) -> IndexedChunk:
     content = sha256(text.encode()).hexdigest()
     if vector is None:
         vector = random_embedding(random.Random(text), 3)
     words = text.split() if terms is None else terms
     return IndexedChunk(
-        f"docs/{document}#{content[:16]}", position, text, f"sha256:{content}", vector, words
+        f"{index}/{document}#{content[:16]}", position, text, f"sha256:{content}", vector, words
     )
 
 
@@ -60,7 +61,7 @@ def write(
         metadata=metadata or {},
         generation=generation,
         chunks=[
-            chunk(document, position, text, vector)
+            chunk(document, position, text, vector, index=index)
             for position, (text, vector) in enumerate(zip(texts, given, strict=True))
         ],
         version=version,
