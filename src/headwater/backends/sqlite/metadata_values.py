@@ -8,6 +8,10 @@ from typing import Any
 from headwater.ports import Compare
 
 TABLE = "metadata_values (index_id, field, kind, value, metadata_id, is_element)"
+REMOVE = """
+DELETE FROM metadata_values WHERE index_id = ? AND field = ? AND kind = ? AND value = ?
+    AND metadata_id = ? AND is_element = ?
+"""
 
 ValueRow = tuple[int, str, str, Any, int, int]
 

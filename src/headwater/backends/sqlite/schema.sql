@@ -208,6 +208,7 @@ CREATE TABLE documents (
     text        TEXT,
     UNIQUE (index_id, document)
 );
+CREATE INDEX removed_documents ON documents (index_id, indexed_at, document) WHERE text IS NULL;
 
 -- The documents that a generation in use has not, or not in the current version.
 CREATE TABLE outdated_documents (

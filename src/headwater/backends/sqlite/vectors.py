@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.backends.sqlite import index_generations as generations
+from headwater.backends.sqlite import index_removal as removal
 from headwater.backends.sqlite.block_files import remove_unused
 from headwater.backends.sqlite.document_writes import write_documents
 from headwater.backends.sqlite.home import Home
@@ -44,7 +45,7 @@ _STORED = "documents.document, text, metadata, version, indexed_at"
 _DOCUMENTS = f"""
 SELECT {_STORED} FROM indexes JOIN documents ON index_id = indexes.id
 JOIN document_metadata ON document_metadata.id = metadata_id
-WHERE name = ? AND document IN (SELECT value FROM json_each(?)) AND text IS NOT NULL
+WHERE name = ? AND document IN ({{}}) AND text IS NOT NULL
 """
 _DOCUMENT_IDS = """
 SELECT document FROM indexes JOIN documents ON index_id = indexes.id
@@ -107,8 +108,9 @@ class SqliteVectorIndex:
         return dict(self._home.read(_EMBEDDINGS, (wanted, index, generation)))
 
     async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
-        wanted = msgspec.json.encode(list(documents)).decode()
-        stored = map(_stored, self._home.read(_DOCUMENTS, (index, wanted)))
+        # Arguments and not one JSON text, in which SQLite ends a text at U+0000.
+        sql = _DOCUMENTS.format(", ".join("?" * len(documents)))
+        stored = map(_stored, self._home.read(sql, (index, *documents)))
         return {each.document: each for each in stored}
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
@@ -137,23 +139,26 @@ class SqliteVectorIndex:
 
     async def drop(self, index: str) -> int:
         now = self._clock.micros()
-        documents = await self._writer.run(lambda db: generations.drop(db, index, now))
+        documents = await self._writer.run(lambda db: removal.drop(db, index, now))
         await self._remove_dropped()
         return documents
 
     async def prune(self, index: str, before: int) -> int:
-        pruned, has_more = 0, True
+        pruned = 0
+        has_more = bool(self._home.read(removal.HAS_OLD, (index, before))[0][0])
         while has_more:
             removed, has_more = await self._writer.run(
-                lambda db: generations.prune(db, index, before)
+                lambda db: removal.remove_old(db, index, before)
             )
             pruned += removed
-        await self._remove_dropped()
+        # A process that dropped an index may have ended before all of it was removed.
+        if pruned or self._home.read(removal.HAS_DROPPED)[0][0]:
+            await self._remove_dropped()
         return pruned
 
     async def _remove_dropped(self) -> None:
-        """Remove the contents of dropped indexes, also those that a crash left, and all files."""
-        while await self._writer.run(generations.remove_dropped):
+        """Remove the contents of dropped indexes, and the files of chunks that are gone."""
+        while await self._writer.run(removal.remove_dropped):
             pass
         await asyncio.to_thread(remove_unused, self._home)
 

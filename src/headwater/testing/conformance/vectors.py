@@ -172,22 +172,23 @@ class VectorIndexConformance(Suite):
     async def test_a_document_is_stored_as_it_was_written(
         self, vectors: VectorIndex, other: Opened
     ) -> None:
-        text = "ü \U0001f600 'quoted\" \\ %s \r\n\t"
+        text = "ü \U0001f600 'quoted\" \\ %s \r\n\t \0 end"
         metadata: dict[str, Any] = {
             "": None,
             "a.b": [1, 2.5, "x", [True]],
             "ü'\"": {"x": {"y": []}},
             "n": -(2**63),
         }
-        write = document("a'\"/#ü", text, metadata=metadata)
+        name = "a'\"/#ü\0b"
+        write = document(name, text, metadata=metadata)
         await vectors.write([write])
-        stored = await stored_document(other.vectors, "a'\"/#ü")
+        stored = await stored_document(other.vectors, name)
         assert stored is not None
         assert (stored.text, stored.metadata, stored.version) == (text, metadata, 1)
         assert stored.indexed_at == from_micros(await changed_at(vectors))
         (hit,) = (await other.vectors.nearest(near())).hits
         (written,) = write.chunks
-        assert (hit.id, hit.document, hit.position) == (written.id, "a'\"/#ü", 0)
+        assert (hit.id, hit.document, hit.position) == (written.id, name, 0)
         assert (hit.text, hit.content_hash, hit.metadata) == (text, written.content_hash, metadata)
 
     async def test_the_ids_of_documents_are_returned_in_their_order(
