@@ -14,6 +14,7 @@ from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.durations import Duration
 from headwater.core.templates import Template, parse_template
 from headwater.declarations.contexts import P, RetrieverFunction, is_number, sla_of
+from headwater.declarations.filters import parse_filters
 from headwater.declarations.function_checks import (
     FunctionChecks,
     Runs,
@@ -23,7 +24,13 @@ from headwater.declarations.function_checks import (
     source_hash,
 )
 from headwater.declarations.indexes import IndexRef, check_index_name, index_name
-from headwater.declarations.retrievers import IndexSearch, OnError, RetrieverDef, parse_values
+from headwater.declarations.retrievers import (
+    IndexSearch,
+    OnError,
+    RetrieverDef,
+    parse_values,
+    with_placeholders,
+)
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
 from headwater.errors import InvalidInputError, RecordValueError
@@ -115,7 +122,6 @@ def retriever(
 
 _A_NUMBER = "a whole number above zero"
 _A_SEARCH = "a search; it is empty: pass index= to search an index, or write the search"
-_A_FILTER = "a mapping such as {'lang': 'en'}"
 _NEEDS_INDEX = "needs index=: it is an option of the search of an index"
 _TWO_SEARCHES = (
     "index= searches the index in place of the function, which has to be empty (`...`); remove its "
@@ -148,7 +154,6 @@ class _Checks(FunctionChecks):
             raise self.error(_TWO_SEARCHES)
         options = dict(given)
         query, filters = options.pop("query", None), options.pop("filters", None)
-        self.check("filters", _A_FILTER, holds=filters is None or isinstance(filters, Mapping))
         if top_k is not None:
             options["top_k"] = top_k
         try:
@@ -156,10 +161,15 @@ class _Checks(FunctionChecks):
         except InvalidInputError as error:
             raise self.error(str(error)) from error
         check_index_name(named, self.location)
+        templates = None if filters is None else parse_values(filters, self.location)
+        try:
+            parse_filters(with_placeholders(templates))
+        except InvalidInputError as error:
+            raise self.error(str(error)) from error
         return IndexSearch(
             index=named,
             query=self._query(function, query),
-            filters=None if filters is None else parse_values(filters, self.location),
+            filters=templates,
             options=checked,
         )
 

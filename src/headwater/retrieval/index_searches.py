@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from headwater.declarations import RetrieverDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
-from headwater.declarations.retrievers import IndexSearch, with_placeholders
+from headwater.declarations.retrievers import IndexSearch
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
 from headwater.errors.hints import nearest
@@ -16,7 +16,6 @@ from headwater.features.frame import Past, ReplayedSearch, current_frame, in_pre
 from headwater.features.read_tracking import IndexSearched, RetrievalKey
 from headwater.features.reader import Reader
 from headwater.features.references import ReferenceOwner, References, id_field
-from headwater.retrieval.filters import parse_filters
 from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.search import Searcher, SearchResult
 
@@ -89,7 +88,7 @@ class IndexSearches:
 
 
 def check_retrievers(registry: Registry) -> None:
-    """Raise if a template of a retriever has an unknown reference, or a filter is not valid."""
+    """Raise DeclarationError if a template of a retriever has an unknown reference."""
     for retriever in registry.retrievers.values():
         if retriever.search is not None:
             _check(registry, retriever, retriever.search)
@@ -111,10 +110,6 @@ def _check(registry: Registry, retriever: RetrieverDef, search: IndexSearch) -> 
             id_field(registry, name, parameters, owner)
         except InvalidInputError as error:
             raise DeclarationError(str(error), owner.location) from error
-    try:
-        parse_filters(with_placeholders(search.filters))
-    except InvalidInputError as error:
-        raise DeclarationError(f"{owner.name}: {error}", owner.location) from error
 
 
 def _owner(retriever: RetrieverDef) -> ReferenceOwner:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
 from headwater.declarations import Chunk
+from headwater.declarations.filters import parse_filters
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
@@ -19,7 +20,6 @@ from headwater.features.frame import current_frame
 from headwater.features.services import Services
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
 from headwater.retrieval.analysis import terms
-from headwater.retrieval.filters import parse_filters
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.past_versions import AsOf, version_at
 from headwater.retrieval.ranking import Reranker, fuse, scaled

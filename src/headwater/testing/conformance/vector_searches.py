@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from headwater.declarations.filters import matches
 from headwater.errors import HeadwaterError
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not, VectorIndex
 from headwater.ports.vectors import Scalar
-from headwater.retrieval.filters import matches
 from headwater.testing.conformance.documents import (
     EAST,
     NORTH,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headwater.declarations.filters import matches, parse_filters
 from headwater.errors import InvalidInputError
 from headwater.ports import AllOf, AnyOf, Compare, Not
-from headwater.retrieval.filters import matches, parse_filters
 
 PAGE = {"lang": "en", "year": 2024, "price": 9.5, "tags": ["a", 1], "draft": False, "note": None}
 
