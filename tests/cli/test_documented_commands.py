@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from headwater import FeatureStore
@@ -12,9 +13,10 @@ from tests.docs.pages import DOCS, ROOT
 from tests.docs.test_commands import documented_arguments
 
 FEATURES = """
-from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+from headwater import ContextItem, FeatureStore, Index, ServiceEvent, context, entity, feature
 
 store = FeatureStore()
+Index(store, "docs", embedder="lexical")
 
 @entity(store)
 class User:
@@ -52,6 +54,11 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "features.py").write_text(FEATURES)
     (folder / "shop").mkdir()
     (folder / "shop" / "features.py").write_text(FEATURES)
+    (folder / "handbook").mkdir()
+    (folder / "handbook" / "returns.md").write_text("# Returns\n\nReturns take 3 days.\n")
+    (folder / "articles.jsonl").write_text('{"slug": "a", "body": "Returns are free."}\n')
+    articles = str(folder / "articles.parquet")
+    duckdb.sql("SELECT 1 AS id, 'Parcels are fast.' AS text").write_parquet(articles)
     asyncio.run(_publish(load_store(folder / "features.py")))
     monkeypatch.setenv("HEADWATER_WORKER_CONSUMER_GROUP", "experiment")
     asyncio.run(_drain(load_store(folder / "features.py")))
