@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from headwater import FeatureStore, Index
+from headwater import Chunk, FeatureStore, Index, retriever
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, Serving, client_of, damage, problem_of
@@ -31,7 +31,10 @@ async def store(tmp_path: Path) -> AsyncIterator[FeatureStore]:
     async with FeatureStore(settings=settings) as store:
         Index(store, "docs", embedder="lexical")
         Index(store, "broken", embedder=unreachable, dimensions=3)
-        Index(store, "notes", embedder="lexical")
+
+        @retriever(store, index="notes", top_k=2, mode="hybrid")
+        def search_notes(query: str) -> list[Chunk]: ...  # type: ignore[empty-body]
+
         yield store
 
 
@@ -158,14 +161,40 @@ async def test_every_index_is_listed_with_its_version_and_size(client: httpx.Asy
     assert (listed["notes"]["version"], listed["notes"]["documents"]) == (None, 0)
 
 
-async def test_the_declarations_include_indexes(client: httpx.AsyncClient) -> None:
+async def test_the_declarations_include_indexes_and_the_index_of_a_retriever(
+    client: httpx.AsyncClient,
+) -> None:
     listed = (await client.get("/api/store")).json()
     assert [index["name"] for index in listed["indexes"]] == ["broken", "docs", "notes"]
     assert [index["embedder"] for index in listed["indexes"]] == [
         "unreachable",
         "lexical",
-        "lexical",
+        None,
     ]
+    (declared,) = listed["retrievers"]
+    assert (declared["name"], declared["index"], declared["mode"]) == (
+        "search_notes",
+        "notes",
+        "hybrid",
+    )
+
+
+@pytest.mark.both_environments
+async def test_documents_are_indexed_searched_and_removed(settings: Settings) -> None:
+    settings = settings.replace(api_key=KEY)
+    async with FeatureStore(settings=settings) as store, client_of(store) as client:
+        Index(store, "docs", embedder="lexical")
+        assert (await search(client, "refund"))["version"] is None
+        await put(client, "guides/refunds", REFUNDS, lang="en")
+        await put(client, "delivery", DELIVERY, lang="en")
+        changed = await put(client, "guides/refunds", "A refund is paid today.", lang="en")
+        assert changed["version"] == 2
+        found = await search(client, "refund", filters={"lang": "en"}, top_k=1)
+        assert [chunk["text"] for chunk in found["chunks"]] == ["A refund is paid today."]
+        assert (await client.delete("/v1/index/docs/delivery")).status_code == 204
+        (listed,) = (await client.get("/v1/indexes")).json()["indexes"]
+        assert listed["documents"] == 1
+        assert listed["version"] > found["version"]
 
 
 UNKNOWN = [
