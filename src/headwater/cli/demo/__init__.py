@@ -31,6 +31,7 @@ The server keeps running at {url}. In another terminal, try:
   headwater features list
   headwater events publish purchase ada amount=12.5
   headwater features get total_spend ada
+  headwater index search help "My drill is broken."
   headwater context list
 
 Press Ctrl-C to stop. The folder stays."""
