@@ -367,6 +367,28 @@ async def test_identical_calls_share_one_search_unless_the_index_changed_since(
     assert searches == [[PARCELS], ["Parcels arrive tomorrow."]]
 
 
+async def test_results_of_another_embedder_are_never_served(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    declare_docs(store)
+    await index_all(store)
+    first = wired(store, top_k=1, cache_ttl="1h")
+    (before,) = await first("when do parcels arrive")
+
+    changed = FeatureStore(settings=store.settings, clock=clock)
+    words = declare_docs(changed, Words(32), model="second")
+    search = wired(changed, top_k=1, cache_ttl="1h")
+    try:
+        await changed.indexes.reindex("docs")
+        words.texts.clear()
+        (after,) = await search("when do parcels arrive")
+        assert words.texts == ["when do parcels arrive"]
+        assert (before.document, after.document) == ("parcels", "parcels")
+        assert before.score != after.score
+    finally:
+        await changed.close()
+
+
 # Errors
 
 
