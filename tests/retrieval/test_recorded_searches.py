@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -108,6 +109,25 @@ async def test_a_direct_search_is_lineage_too(store: FeatureStore) -> None:
     failed = await guarded("returns please")
     assert [read.failed for read in failed.lineage.retrievers] == [True]
     assert failed.freshness_status == "degraded"
+
+
+async def test_a_record_has_the_filters_as_they_were(store: FeatureStore) -> None:
+    declare_docs(store)
+    await index_all(store)
+
+    @context(store)
+    async def support(query: str) -> str:
+        langs, year = {"en"}, {"$gte": 2020}
+        filters = MappingProxyType({"lang": {"$in": langs}, "year": year})
+        chunks = await store.search("docs", query, filters=filters)
+        langs.add("de")
+        year.clear()
+        return f"{len(chunks)}"
+
+    ctx = await support("parcels")
+    assert ctx.content == "2"
+    assert ctx.lineage.retrievers[0].filters == {"lang": {"$in": {"en"}}, "year": {"$gte": 2020}}
+    assert (await store.get_context_at(ctx.context_id)).lineage == ctx.lineage
 
 
 async def test_a_difference_shows_how_ranks_and_documents_moved(store: FeatureStore) -> None:

@@ -154,7 +154,9 @@ class Retrievers:
         self, index: IndexDef, text: str, options: SearchOptions, as_of: AsOf | None
     ) -> list[Chunk]:
         """Search an index directly; inside a context it is tracked like a retriever."""
-        query = IndexQuery(index, text, options)
+        # The caller may change its filters later; the record has them as they were.
+        own = msgspec.structs.replace(options, filters=_copied(options.filters))
+        query = IndexQuery(index, text, own)
         call = _Call(f"search:{index.name}", _arguments(query, as_of), time.perf_counter())
         try:
             result = await self._searches.run(query, lambda: call.key, as_of)
@@ -303,6 +305,14 @@ def _arguments(query: IndexQuery, as_of: AsOf | None) -> dict[str, Any]:
 
 
 _DEFAULTS = msgspec.structs.asdict(SearchOptions())
+
+
+def _copied(filters: Any) -> Any:
+    if isinstance(filters, Mapping):
+        return {key: _copied(value) for key, value in filters.items()}
+    if isinstance(filters, list | tuple):
+        return [_copied(value) for value in filters]
+    return set(filters) if isinstance(filters, set | frozenset) else filters
 
 
 def _has_read_features(results: _Results) -> bool:
