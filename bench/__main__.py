@@ -37,7 +37,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rounds, rough figures")
     parser.add_argument("--only", metavar="NAME", help="only the cases with NAME in their name")
-    parser.add_argument("--no-peer", action="store_true", help="leave Fabra and Feast out")
+    parser.add_argument(
+        "--no-peer", action="store_true", help="leave Fabra, Feast and LangChain out"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
     return parser.parse_args()
