@@ -41,8 +41,9 @@ ON CONFLICT (index_id, document) DO UPDATE
 SET version = ?3, metadata_id = ?4, indexed_at = ?5, cause = ?6, text = ?7 RETURNING id
 """
 _REMOVE_DOCUMENT = "UPDATE documents SET indexed_at = ?, cause = ?, text = NULL WHERE id = ?"
-_IS_MISSING = "SELECT is_missing FROM outdated_documents WHERE generation_id = ? AND document = ?"
-_UP_TO_DATE = "DELETE FROM outdated_documents WHERE generation_id = ? AND document = ?"
+_TAKE_OUTDATED = """
+DELETE FROM outdated_documents WHERE generation_id = ? AND document = ? RETURNING is_missing
+"""
 _CURRENT = """
 SELECT chunks.id, chunk_id, position, metadata
 FROM chunks CROSS JOIN chunk_contents USING (id)
@@ -150,9 +151,8 @@ class _Application:
         row = self._db.execute(_DOCUMENT, (index.id, write.document)).fetchone()
         before = _Document(*row) if row else None
         if write.version is not None:
-            if before is None or before.text is None or before.version != write.version:
-                return
-            self._fill(index, write, before)
+            if before is not None and _is_version(before, write):
+                self._fill(index, write, before)
         elif write.text is not None:
             self._replace(index, write, before, write.text)
         elif before is not None and before.text is not None:
@@ -206,22 +206,25 @@ class _Application:
         is_new: bool,
     ) -> None:
         """Keep the chunks of a document that stay, end the others and add those that are new."""
-        added, missing = {(chunk.id, chunk.position): chunk for chunk in write.chunks}, is_new
-        outdated = is_new
+        added = {(chunk.id, chunk.position): chunk for chunk in write.chunks}
+        was_missing: bool | None = True
+        ended: list[int] = []
         if not is_new:
+            was_missing = self._take_outdated(target, write.document)
             ended = self._ended(target, document, added)
-            outdated_row = self._db.execute(_IS_MISSING, (target.id, write.document)).fetchone()
-            if outdated_row is not None:
-                outdated, missing = True, bool(outdated_row[0])
-                self._db.execute(_UP_TO_DATE, (target.id, write.document))
-            is_current = document.indexed_at != index.moment and not outdated
-            if is_current and not ended and not added:
+            has_version = was_missing is None and document.indexed_at != index.moment
+            if has_version and not ended and not added:
                 return
-            self._db.executemany(_END, [(index.moment, each) for each in ended])
-            target.chunks -= len(ended)
+        self._db.executemany(_END, [(index.moment, each) for each in ended])
         self._add_chunks(index, target, document, list(added.values()))
-        target.documents += missing
+        target.documents += bool(was_missing)
+        target.chunks -= len(ended)
         target.is_changed = index.is_changed = True
+
+    def _take_outdated(self, target: _Target, document: str) -> bool | None:
+        """Mark a document as up to date; return whether it was missing, None if it was current."""
+        row = self._db.execute(_TAKE_OUTDATED, (target.id, document)).fetchone()
+        return None if row is None else bool(row[0])
 
     def _ended(
         self, target: _Target, document: _Document, added: dict[tuple[str, int], IndexedChunk]
@@ -264,9 +267,7 @@ class _Application:
         index.is_changed = True
         self._db.execute(_REMOVE_DOCUMENT, (index.moment, write.cause, before.id))
         for target in index.targets:
-            row = self._db.execute(_IS_MISSING, (target.id, write.document)).fetchone()
-            self._db.execute(_UP_TO_DATE, (target.id, write.document))
-            if row is None or not row[0]:
+            if not self._take_outdated(target, write.document):
                 ids = (index.moment, before.id, target.first, target.last)
                 target.chunks -= self._db.execute(_END_ALL, ids).rowcount
                 target.documents -= 1
@@ -294,6 +295,15 @@ class _Application:
             if target.is_changed:
                 counts = (target.last_seq, target.documents, target.chunks)
                 self._db.execute(_CHANGE_GENERATION, (index.moment, *counts, target.id))
+
+
+def _is_version(document: _Document, write: DocumentWrite) -> bool:
+    """Return whether a write is of the current version of the document."""
+    return (
+        document.version == write.version
+        and document.text == write.text
+        and document.metadata == encode_metadata(write.metadata)
+    )
 
 
 def _wrong_size(chunk: IndexedChunk, expected: int) -> InvalidInputError:

@@ -115,14 +115,14 @@ class VectorBlocks:
         """Write the file of a block; return its vectors, mapped if they could be written."""
         vectors = np.zeros((self.rows, self._dimensions), np.float32)
         self._fill(vectors, start, start, start + self.rows)
-        content = times.astype("<i8").tobytes() + vectors.astype("<f4", copy=False).tobytes()
-        header = self._header(start, zlib.crc32(content))
+        content = (times.astype("<i8").tobytes(), vectors.astype("<f4", copy=False).tobytes())
+        header = self._header(start, zlib.crc32(content[1], zlib.crc32(content[0])))
         file = self._file(start)
         temporary = file.with_name(f"{file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             # Not synced: a file that a crash damages fails its checksum and is written again.
             with open(temporary, "wb", opener=_private) as out:
-                out.writelines([header, content])
+                out.writelines([header, *content])
             temporary.rename(file)
         except OSError as error:
             log.warning("vector block not written; searching is slower", error=str(error))
