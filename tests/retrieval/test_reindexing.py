@@ -10,6 +10,7 @@ import pytest
 
 from headwater import Document, FeatureStore, Index, ServiceEvent, Worker, entity, feature
 from headwater.declarations.runtime import runtime_of
+from headwater.declarations.search_options import SearchOptions
 from headwater.engine import worker as worker_module
 from headwater.errors import EmbeddingError, InvalidInputError, UnknownNameError
 from headwater.ports import Generation
@@ -89,6 +90,11 @@ async def test_an_index_is_built_again_with_another_embedder(
         assert await store.indexes.reindex("docs") == 0
         old, new = await generations(store)
         assert (old.state, new.state) == ("retired", "active")
+        engine = await runtime_of(store).open()
+        found = await engine.searcher.run(
+            engine.registry.index("docs"), "parcels", SearchOptions(top_k=1)
+        )
+        assert found.version == await engine.backends.vectors.version("docs")
 
 
 async def test_searches_and_writes_use_the_old_generation_until_the_new_one_is_complete(
@@ -159,6 +165,27 @@ async def test_a_write_that_began_before_the_switch_is_found_after_it(
             assert documents(await other.search("docs", "returns", top_k=1)) == ["returns"]
             (status,) = await other.indexes.list()
             assert (status.documents, status.outdated) == (2, 0)
+
+
+async def test_a_process_that_has_searched_before_searches_the_new_generation(
+    settings: Settings, clock: ManualClock
+) -> None:
+    words = Words()
+    async with (
+        redeclared(settings, clock, words) as store,
+        FeatureStore(settings=settings, clock=clock) as other,
+    ):
+        Index(other, "docs", embedder="lexical")
+        await store.index("docs", "parcels", PARCELS)
+        assert texts(await store.search("docs", "parcels")) == [PARCELS]
+        await other.indexes.reindex("docs")
+        await other.index("docs", "parcels", RETURNS)
+        for mode in ("vector", "text", "hybrid"):
+            assert texts(await store.search("docs", "returns", mode=mode)) == [RETURNS]
+        await other.indexes.drop("docs")
+        assert await store.search("docs", "returns") == []
+        await other.index("docs", "giraffes", GIRAFFES)
+        assert texts(await store.search("docs", "giraffes")) == [GIRAFFES]
 
 
 async def test_workers_repair_documents_that_a_handler_wrote_to_the_old_generation(

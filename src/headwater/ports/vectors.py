@@ -184,10 +184,14 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hits(msgspec.Struct, frozen=True):
-    """The chunks that were found, best first, and the time of the last change that was searched."""
+    """The chunks that were found, best first, and the time of the last change that was searched.
+
+    ``is_active`` is whether the generation was the active one at that moment.
+    """
 
     changed_at: int
     hits: Sequence[Hit]
+    is_active: bool
 
 
 class VectorIndex(Protocol):

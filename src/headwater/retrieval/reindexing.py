@@ -94,7 +94,7 @@ class Reindexer:
         return await self._vectors.drop(name)
 
     async def status(self) -> list[IndexStatus]:
-        """Return all indexes by name: those that are declared, and those that are stored."""
+        """Return all indexes by name, also if they are only declared or only stored."""
         stored: dict[str, list[Generation]] = {}
         for generation in await self._vectors.generations():
             stored.setdefault(generation.index, []).append(generation)

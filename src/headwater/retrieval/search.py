@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -63,6 +64,8 @@ class Searcher:
         self._offload = services.offload
         self._seconds = services.settings.context.timeout
         self._generations = generations
+        self._known: dict[str, IndexVersion] = {}
+        """The generation of each index that the last search read."""
 
     async def run(
         self, index: IndexDef, query: str, options: SearchOptions, as_of: AsOf | None = None
@@ -71,12 +74,18 @@ class Searcher:
         _check_query(query)
         filters = parse_filters(options.filters)
         searched_at = self._clock.micros()
-        searched = await self._version(index, as_of)
+        past = current_frame().past
+        if as_of is None and past is not None:
+            as_of = past.began
+        search = partial(_Search, index, query, options, filters)
+        if as_of is None:
+            found = await self._present(search, index)
+        else:
+            found = await self._past(search, index, as_of)
         version: IndexVersion | None = None
         chunks: list[Chunk] = []
-        if searched is not None:
-            search = _Search(index, query, options, filters, searched)
-            version, chunks = await self._search(search)
+        if found is not None:
+            version, chunks = found.version, await self._ranked(found)
         return SearchResult(
             index=index.name,
             version=version,
@@ -86,23 +95,34 @@ class Searcher:
             searched_at=searched_at,
         )
 
-    async def _version(self, index: IndexDef, as_of: AsOf | None) -> _Searched | None:
-        past = current_frame().past
-        if as_of is None and past is not None:
-            as_of = past.began
-        if as_of is None:
-            version = await self._vectors.version(index.name)
-            return None if version is None else _Searched(version, None)
-        version = await version_at(self._vectors, index, as_of, self._clock)
-        return None if version is None else _Searched(version, version.changed_at)
+    async def _present(self, search: _Searching, index: IndexDef) -> _Found | None:
+        """Search the active generation; it is asked for only if it may be another than before."""
+        known = self._known.get(index.name)
+        if known is not None:
+            searched = search(_Searched(known, None))
+            hits = await self._hits(searched)
+            if hits.is_active:
+                return _Found(searched, replace(known, changed_at=hits.changed_at), hits.hits)
+        version = await self._vectors.version(index.name)
+        if version is None:
+            return None
+        searched = search(_Searched(version, None))
+        hits = await self._hits(searched)
+        if searched.options.mode != "text":
+            self._known[index.name] = version  # its embedder is available
+        return _Found(searched, replace(version, changed_at=hits.changed_at), hits.hits)
 
-    async def _search(self, search: _Search) -> tuple[IndexVersion, list[Chunk]]:
-        options, searched = search.options, search.searched
-        found = await self._hits(search)
-        version = searched.version
-        if searched.as_of is None:
-            version = replace(version, changed_at=found.changed_at)
-        hits = found.hits
+    async def _past(self, search: _Searching, index: IndexDef, as_of: AsOf) -> _Found | None:
+        version = await version_at(self._vectors, index, as_of, self._clock)
+        if version is None:
+            return None
+        searched = search(_Searched(version, version.changed_at))
+        return _Found(searched, version, (await self._hits(searched)).hits)
+
+    async def _ranked(self, found: _Found) -> list[Chunk]:
+        """Return the best of the chunks that were found, re-ranked and diversified as wanted."""
+        search, hits = found.search, found.hits
+        options = search.options
         chunks = list(map(_chunk, hits))
         relevance = [hit.score for hit in hits]
         if options.mode != "vector":
@@ -114,7 +134,7 @@ class Searcher:
             relevance = [1 - place / len(chunks) for place in range(len(chunks))]
         if options.diversity > 0:
             chunks = await _diversified(chunks, relevance, hits, options)
-        return version, chunks[: options.top_k]
+        return chunks[: options.top_k]
 
     async def _hits(self, search: _Search) -> Hits:
         mode = search.options.mode
@@ -132,7 +152,7 @@ class Searcher:
             earlier = search.searched._replace(version=version, as_of=nearest.changed_at)
             matching = await self._matching(search._replace(searched=earlier))
         words = _at_least(matching.hits, embedding, search.options.min_score)
-        return Hits(nearest.changed_at, fuse(nearest.hits, words))
+        return replace(nearest, hits=fuse(nearest.hits, words))
 
     async def _matching(self, search: _Search) -> Hits:
         return await self._vectors.matching(search.matching())
@@ -155,7 +175,7 @@ class _Search(NamedTuple):
         """Return the query for the chunks that have the words.
 
         A ranking that is fused is of chunks that have most of them: a question's common words are
-        in many chunks, which would displace those that answer it.
+        in many chunks, which would displace the answers.
         """
         words = terms(self.query)
         is_fused = self.options.mode == "hybrid"
@@ -175,6 +195,17 @@ class _Search(NamedTuple):
             as_of=self.searched.as_of,
             with_embeddings=compares and not plain,
         )
+
+
+_Searching = Callable[[_Searched], _Search]
+
+
+class _Found(NamedTuple):
+    """The hits of a search, and the version that was searched."""
+
+    search: _Search
+    version: IndexVersion
+    hits: Sequence[Hit]
 
 
 def _check_query(query: object) -> None:

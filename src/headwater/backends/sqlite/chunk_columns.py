@@ -37,6 +37,7 @@ class GenerationState(NamedTuple):
     changed_at: int
     pruned_before: int
     last_seq: int
+    is_active: bool
 
     @property
     def first_id(self) -> int:

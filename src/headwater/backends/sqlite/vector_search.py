@@ -38,12 +38,13 @@ _SMALL_BYTES = 32 << 20
 _ATTEMPTS = 5
 
 _GENERATION = """
-SELECT indexes.id, generations.id, spec, generations.changed_at, pruned_before, last_seq
+SELECT indexes.id, generations.id, spec, generations.changed_at, pruned_before, last_seq,
+    state = 'active'
 FROM indexes JOIN generations ON index_id = indexes.id
 WHERE name = ? AND number = ? AND state <> 'removed'
 """
 _POSITIONS = "SELECT group_concat(doc - ?, ' ') FROM chunk_term_positions WHERE term = ?"
-_NOTHING = Hits(0, ())
+_NOTHING = Hits(0, (), is_active=False)
 
 
 @lru_cache(maxsize=64)
@@ -98,7 +99,7 @@ class VectorSearch:
             found = search(query, state, view, moment)
             hits = read_hits(self._home, query, state, found)
             if hits is not None:
-                return Hits(min(moment, state.changed_at), hits)
+                return Hits(min(moment, state.changed_at), hits, bool(state.is_active))
             state = self._state(query)
         return _NOTHING
 

@@ -18,6 +18,7 @@ from headwater.testing.conformance.documents import (
     near,
     removal,
     stored_document,
+    words,
 )
 from headwater.testing.conformance.suite import Connect, Opened, Suite
 
@@ -86,6 +87,24 @@ class GenerationsConformance(Suite):
         assert now.changed_at > version.changed_at
         states = [(each.number, each.state) for each in await vectors.generations("docs")]
         assert states == [(1, "retired"), (2, "active")]
+
+    async def test_hits_tell_whether_their_generation_was_the_active_one(
+        self, vectors: VectorIndex
+    ) -> None:
+        async def active() -> list[bool]:
+            queries = [near(generation=number) for number in (1, 2)]
+            by_words = [words("x", generation=number) for number in (1, 2)]
+            found = [await vectors.nearest(query) for query in queries]
+            found += [await vectors.matching(query) for query in by_words]
+            return [hits.is_active for hits in found]
+
+        assert await active() == [True, False, True, False]
+        await vectors.create("docs", OTHER_SPEC)
+        assert await active() == [True, False, True, False]
+        await vectors.activate("docs", 2)
+        assert await active() == [False, True, False, True]
+        await vectors.drop("docs")
+        assert await active() == [False] * 4
 
     async def test_create_returns_the_newest_generation_with_the_spec(
         self, store: Opened, other: Opened

@@ -70,7 +70,7 @@ WHERE i.name = $1 AND left(d.document, 128) >= left($3, 128) AND d.document > $3
   AND d.text IS NOT NULL AND v.version IS DISTINCT FROM d.version
 ORDER BY left(d.document, 128), d.document LIMIT $4
 """
-_NOTHING = Hits(0, ())
+_NOTHING = Hits(0, (), is_active=False)
 
 
 class PostgresVectorIndex:

@@ -23,8 +23,8 @@ from headwater.settings.groups import VectorSettings
 
 # The time of the last change is read with the rows, so that it is of the same snapshot.
 _HITS = """
-SELECT g.changed_at, g.chunks, h.* FROM _generations AS g LEFT JOIN LATERAL ({hits}) AS h ON true
-WHERE g.id = $1
+SELECT g.changed_at, g.chunks, g.state = 'active' AS is_active, h.*
+FROM _generations AS g LEFT JOIN LATERAL ({hits}) AS h ON true WHERE g.id = $1
 """
 _COLUMNS = """
 c.id, c.document, c.position, c.text, c.content_hash, c.metadata::text, c.version, c.indexed_at
@@ -192,6 +192,7 @@ def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, found: Sequence[Hi
     return Hits(
         changed_at if query.as_of is None else min(changed_at, query.as_of),
         [hit for hit in found if least is None or hit.score >= least],
+        is_active=bool(rows) and rows[0]["is_active"],
     )
 
 
