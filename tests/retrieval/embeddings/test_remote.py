@@ -73,7 +73,7 @@ async def test_a_provider_gets_its_own_kind_of_request(
     body: dict[str, Any],
     kind: Any,
 ) -> None:
-    every = opened(provider=provider, base_url=server.url + base, api_key=KEY, dimensions=8)
+    every = opened(provider=provider, base_url=server.url + base, api_key=f"{KEY}\n")
     embedder = every.of(declared(f"{provider}/m", dimensions=8))
     assert (embedder.name, embedder.dimensions) == (f"{provider}/m", 8)
     [embedding] = await embedder.embed(["Hello"], kind)

@@ -80,11 +80,19 @@ async def test_a_request_waits_as_long_as_the_provider_asks(
 
 @pytest.mark.parametrize(
     "fault",
-    [error(500), error(502), error(529), error(408), Drop(), Reply(200, b"{", missing_bytes=9)],
+    [
+        error(500, "cannot embed 'my secret'"),
+        error(502),
+        error(529),
+        error(408),
+        Drop(),
+        Reply(200, b"{", missing_bytes=9),
+    ],
 )
 async def test_temporary_failures_are_retried(
     server: ProviderServer, opened: Open, fault: Reply | Drop, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The provider's message is not logged, because it may quote a text."""
     server.faults.extend([fault, fault, fault])
     before = REGISTRY.get_sample_value(RETRIES, EMBEDDER) or 0
     embedder = opened(base_url=server.url, **OPTIONS).of(declared())
@@ -94,6 +102,7 @@ async def test_temporary_failures_are_retried(
     logged = capsys.readouterr().err
     assert logged.count("embedding request failed; retrying") == 3
     assert KEY not in logged
+    assert "my secret" not in logged
 
 
 EMBEDDER = {"embedder": "openai/m"}
@@ -153,6 +162,7 @@ async def test_a_server_that_cannot_be_reached_is_named(opened: Open) -> None:
         (error(404, f"no model for {KEY}"), r"answered 404 .*: no model for \*\*\*; check the mod"),
         (error(429, "quota", "insufficient_quota"), "quota; check your plan"),
         (error(422, "x" * 10_000), "x{300}; correct"),
+        (error(422, "x" * 290 + KEY), r"x{290}\*\*\*; correct"),
         (Reply(400, b'{"message": "invalid request"}'), "invalid request; correct"),
         (Reply(400, b'{"error": "model not found"}'), "model not found; correct"),
         (Reply(400, b"\xff<html>"), r"answered 400 \(Bad Request\); correct"),

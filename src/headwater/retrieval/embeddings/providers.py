@@ -140,7 +140,7 @@ class Providers:
         }
         # Another server must not get the key of the provider.
         key = (is_chosen and settings.api_key) or (keys[provider] if is_own else "")
-        return Endpoint(base_url, key, is_own)
+        return Endpoint(base_url, key.strip(), is_own)
 
     def _batched(
         self, model: EmbeddingModel, lifetimes: dict[TextKind, timedelta], scope: str = ""

@@ -185,15 +185,13 @@ class RemoteModel:
             return unreachable(httpx.URL(url).host, error)
         if response.status_code == httpx.codes.OK:
             return response.content
-        failure = refused(
-            response.status_code, response.headers, response.content, self._clock.now(), variables
-        )
-        if not endpoint.key:
-            return failure
-        return failure._replace(problem=failure.problem.replace(endpoint.key, "***"))
+        answer = response.content
+        if endpoint.key:
+            answer = answer.replace(endpoint.key.encode(), b"***")
+        return refused(response.status_code, response.headers, answer, self._clock.now(), variables)
 
     def _error(self, failure: Failure, attempt: int, pause: float) -> EmbeddingError:
-        problem = failure.problem
+        problem = f"{failure.problem}{': ' if failure.message else ''}{failure.message}"
         if attempt:
             problem += f", also after {attempt} {'retry' if attempt == 1 else 'retries'}"
         elif failure.pause is not None:

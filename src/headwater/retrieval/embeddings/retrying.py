@@ -17,17 +17,27 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 _RETRYABLE = {408, 409, 425, 429}
 _LONGEST_MESSAGE = 300
+_SHORTEN = "correct the request: a text may be too long for the model, so lower chunk_tokens"
+_REMEDIES = {
+    404: "check the model, and embeddings.base_url",
+    429: "check your plan and its limits",
+}
 _RESET = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 class Failure(NamedTuple):
-    """A request that failed; ``pause`` is the time in seconds that the server wants, if any."""
+    """A request that failed.
+
+    ``message`` is the provider's, which may quote texts; ``pause`` is the time in seconds that it
+    wants, if any.
+    """
 
     problem: str
     remedy: str
     status: int | None
     is_temporary: bool
+    message: str = ""
     pause: float | None = None
 
 
@@ -56,21 +66,15 @@ def refused(
     details = _details(content)
     problem = f"the provider answered {status} ({responses.get(status, 'unknown')})"
     if status in (401, 403):
-        # Providers repeat parts of the key here.
+        # Their messages repeat parts of the key.
         return Failure(problem, f"correct the key in {variables}", status, is_temporary=False)
-    if details.message:
-        problem += f": {details.message[:_LONGEST_MESSAGE]}"
-    if status == 404:
-        remedy = "check the model, and embeddings.base_url"
-        return Failure(problem, remedy, status, is_temporary=False)
-    if details.code == "insufficient_quota":
-        return Failure(problem, "check your plan and its limits", status, is_temporary=False)
-    if status in _RETRYABLE or status >= 500:
+    message = details.message[:_LONGEST_MESSAGE]
+    if details.code != "insufficient_quota" and (status in _RETRYABLE or status >= 500):
         remedy = "try again later" + ("; lower embeddings.concurrency" if status == 429 else "")
         pause = requested_pause(headers, now)
-        return Failure(problem, remedy, status, is_temporary=True, pause=pause)
-    remedy = "correct the request: a text may be too long for the model, so lower chunk_tokens"
-    return Failure(problem, remedy, status, is_temporary=False)
+        return Failure(problem, remedy, status, is_temporary=True, message=message, pause=pause)
+    remedy = _REMEDIES.get(status, _SHORTEN)
+    return Failure(problem, remedy, status, is_temporary=False, message=message)
 
 
 def pause_before(attempt: int, failure: Failure) -> float:
