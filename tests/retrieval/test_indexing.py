@@ -18,6 +18,7 @@ from headwater.errors import (
     InvalidInputError,
     UnknownNameError,
 )
+from headwater.retrieval.bulk_loading import next_size
 from tests.engine.support import records
 from tests.retrieval.support import (
     GIRAFFES,
@@ -303,6 +304,22 @@ async def test_of_equal_ids_in_a_load_the_last_one_counts(store: FeatureStore) -
     assert texts(await store.search("docs", "days")) == [PARCELS]
     await store.indexes.load("docs", [Document("a", PARCELS), Document("a", RETURNS)])
     assert texts(await store.search("docs", "days")) == [RETURNS]
+
+
+@pytest.mark.parametrize(
+    ("characters", "seconds", "following"),
+    [
+        (50_000, 0.5, 100_000),
+        (50_000, 4.0, 50_000),
+        (50_000, 9.0, 25_000),
+        (400_000, 0.5, 400_000),
+        (12_500, 60.0, 12_500),
+    ],
+)
+def test_batches_of_a_load_take_some_seconds(
+    characters: int, seconds: float, following: int
+) -> None:
+    assert next_size(characters, seconds) == following
 
 
 async def test_a_load_refuses_something_else_than_documents(store: FeatureStore) -> None:
