@@ -41,6 +41,10 @@ class RedisOutbox:
         self._redis = redis
         self._keys = keys
         self._prefix = prefix
+        self._documents = [
+            command(part.outbox, "HMGET", part.outbox, "history", "documents")
+            for part in keys.parts
+        ]
 
     async def identity(self) -> StoreIdentity:
         return await read_identity(self._redis, self._keys)
@@ -69,11 +73,7 @@ class RedisOutbox:
         ]
 
     async def has_documents(self) -> bool:
-        calls = [
-            command(keys.outbox, "HMGET", keys.outbox, "history", "documents")
-            for keys in self._keys.parts
-        ]
-        answers = await self._redis.calls(calls)
+        answers = await self._redis.calls(self._documents)
         return any(_is_after(documents, history) for history, documents in answers)
 
     async def fetch(

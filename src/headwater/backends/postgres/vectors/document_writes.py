@@ -7,20 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.backends.postgres.pool import Connection
-from headwater.backends.postgres.vectors.binary_rows import (
-    bigint,
-    copied,
-    half_vector,
-    integer,
-    jsonb,
-    term_vector,
-    vector,
+from headwater.backends.postgres.vectors.chunk_rows import (
+    DocumentVersion,
+    PreparedWrite,
+    copy_chunks,
 )
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
 from headwater.backends.postgres.vectors.stored_text import (
     digest_of,
     escape,
-    fields_json,
     metadata_json,
 )
 from headwater.ports import DocumentWrite, IndexedChunk
@@ -48,10 +43,6 @@ SELECT document, seq, id, position, metadata::text, length FROM {table}
 WHERE document = ANY ($1::text[]) AND valid_to IS NULL
 """
 _CLOSE = "UPDATE {table} SET valid_to = $1 WHERE seq = ANY ($2::bigint[])"
-_COLUMNS = (
-    *("document", "id", "position", "text", "content_hash", "metadata", "fields"),
-    *("version", "indexed_at", "valid_from", "length", "terms", "embedding"),
-)
 _ADD_DOCUMENTS = """
 INSERT INTO _documents (index_id, indexed_at, document, version, cause, digest, text, metadata)
 SELECT $1, $2, * FROM unnest(
@@ -109,23 +100,6 @@ class _Current(NamedTuple):
     length: int
 
 
-class _Prepared(NamedTuple):
-    """A write with the forms of its parts in which they are stored."""
-
-    write: DocumentWrite
-    document: str
-    metadata: bytes
-    digest: bytes
-
-
-class _Version(NamedTuple):
-    """A version of a document, and the time of it."""
-
-    source: _Prepared
-    number: int
-    indexed_at: int
-
-
 class _Counts:
     """Changes of the counters of a generation."""
 
@@ -156,16 +130,16 @@ async def write_documents(
             await _IndexWrite(connection, index_id, tables, moment + step).run(portion)
 
 
-def _without_repetition(writes: Iterable[DocumentWrite]) -> Iterator[list[_Prepared]]:
+def _without_repetition(writes: Iterable[DocumentWrite]) -> Iterator[list[PreparedWrite]]:
     """Yield the writes in portions in which each document is once."""
-    portion: dict[str, _Prepared] = {}
+    portion: dict[str, PreparedWrite] = {}
     for write in writes:
         if write.document in portion:
             yield [*portion.values()]
             portion = {}
         metadata = metadata_json(write.metadata)
         digest = digest_of(write.text or "", metadata)
-        portion[write.document] = _Prepared(write, escape(write.document), metadata, digest)
+        portion[write.document] = PreparedWrite(write, escape(write.document), metadata, digest)
     yield [*portion.values()]
 
 
@@ -183,13 +157,15 @@ class _IndexWrite:
         self._documents = 0
         self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
         self._closed: defaultdict[int, list[int]] = defaultdict(list)
-        self._new_chunks: defaultdict[int, list[tuple[IndexedChunk, _Version]]] = defaultdict(list)
-        self._added: list[_Prepared] = []
-        self._changed: list[tuple[_Known, _Prepared]] = []
+        self._new_chunks: defaultdict[int, list[tuple[IndexedChunk, DocumentVersion]]] = (
+            defaultdict(list)
+        )
+        self._added: list[PreparedWrite] = []
+        self._changed: list[tuple[_Known, PreparedWrite]] = []
         self._removed: list[tuple[int, str]] = []
-        self._new_versions: list[tuple[_Version, int]] = []
+        self._new_versions: list[tuple[DocumentVersion, int]] = []
 
-    async def run(self, writes: Sequence[_Prepared]) -> None:
+    async def run(self, writes: Sequence[PreparedWrite]) -> None:
         known = await self._known(writes)
         writes = [each for each in writes if _applies(each, known.get(each.document))]
         current = await self._current(writes, known)
@@ -201,7 +177,7 @@ class _IndexWrite:
         if self._counts or self._added or self._changed or self._removed:
             await self._store({document: each.id for document, each in known.items()})
 
-    async def _known(self, writes: Sequence[_Prepared]) -> dict[str, _Known]:
+    async def _known(self, writes: Sequence[PreparedWrite]) -> dict[str, _Known]:
         rows = await self._connection.fetch(
             _KNOWN, self._index_id, [each.document for each in writes]
         )
@@ -217,7 +193,7 @@ class _IndexWrite:
         }
 
     async def _current(
-        self, writes: Sequence[_Prepared], known: dict[str, _Known]
+        self, writes: Sequence[PreparedWrite], known: dict[str, _Known]
     ) -> dict[tuple[int, str], list[_Current]]:
         """Return the current chunks of documents in the generations that a write changes."""
         wanted: defaultdict[int, list[str]] = defaultdict(list)
@@ -235,7 +211,7 @@ class _IndexWrite:
                 found[generation_id, document].append(current)
         return found
 
-    def _changed_generations(self, each: _Prepared, known: _Known) -> Iterable[int]:
+    def _changed_generations(self, each: PreparedWrite, known: _Known) -> Iterable[int]:
         if each.write.text is None:
             return known.versions
         table = self._tables.get(each.write.generation)
@@ -247,7 +223,7 @@ class _IndexWrite:
 
     def _remove(
         self,
-        each: _Prepared,
+        each: PreparedWrite,
         known: _Known,
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
@@ -260,7 +236,7 @@ class _IndexWrite:
 
     def _write(
         self,
-        each: _Prepared,
+        each: PreparedWrite,
         known: _Known | None,
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
@@ -277,21 +253,23 @@ class _IndexWrite:
             counts.up_to_date += had != version.number
             self._new_versions.append((version, table.generation_id))
 
-    def _put(self, each: _Prepared, known: _Known | None) -> _Version:
+    def _put(self, each: PreparedWrite, known: _Known | None) -> DocumentVersion:
         """Store the text and metadata unless they are the same; return the version."""
         if known is not None and known.digest == each.digest:
-            return _Version(each, known.version, known.indexed_at)
+            return DocumentVersion(each, known.version, known.indexed_at)
         if known is None:
             self._documents += 1
             self._added.append(each)
-            return _Version(each, 1, self._moment)
+            return DocumentVersion(each, 1, self._moment)
         self._documents += known.is_removed
         self._changed.append((known, each))
         for generation_id, had in known.versions.items():
             self._counts[generation_id].up_to_date -= had == known.version
-        return _Version(each, known.version + 1, self._moment)
+        return DocumentVersion(each, known.version + 1, self._moment)
 
-    def _replace(self, table: ChunkTable, current: Sequence[_Current], version: _Version) -> bool:
+    def _replace(
+        self, table: ChunkTable, current: Sequence[_Current], version: DocumentVersion
+    ) -> bool:
         """Replace the chunks that differ; return whether there are any."""
         metadata = version.source.metadata.decode()
         wanted = {
@@ -321,7 +299,8 @@ class _IndexWrite:
             statement = _CLOSE.format(table=self._by_id[generation_id].name)
             await execute(statement, self._moment, seqs)
         for generation_id, chunks in self._new_chunks.items():
-            await self._copy(self._by_id[generation_id], chunks)
+            table = self._by_id[generation_id]
+            await copy_chunks(self._connection, table, chunks, self._moment)
         if self._removed:
             removed, causes = map(list, zip(*self._removed, strict=True))
             await execute(_REMOVE_DOCUMENTS, self._moment, removed, causes)
@@ -346,36 +325,6 @@ class _IndexWrite:
             )
         await self._count()
 
-    async def _copy(
-        self, table: ChunkTable, chunks: Sequence[tuple[IndexedChunk, _Version]]
-    ) -> None:
-        encode = half_vector if table.is_half else vector
-        fields = {
-            version.source.document: jsonb(fields_json(version.source.metadata))
-            for _, version in chunks
-        }
-        rows = (
-            (
-                version.source.document.encode(),
-                escape(chunk.id).encode(),
-                integer(chunk.position),
-                escape(chunk.text).encode(),
-                chunk.content_hash.encode(),
-                version.source.metadata,
-                fields[version.source.document],
-                integer(version.number),
-                bigint(version.indexed_at),
-                bigint(self._moment),
-                integer(len(chunk.terms)),
-                term_vector(chunk.terms),
-                encode(chunk.embedding),
-            )
-            for chunk, version in chunks
-        )
-        await self._connection.copy_to_table(
-            table.name, source=copied(rows), columns=_COLUMNS, format="binary"
-        )
-
     async def _count(self) -> None:
         counts = [*self._counts.values()]
         await self._connection.execute(
@@ -389,7 +338,7 @@ class _IndexWrite:
         await self._connection.execute(_CHANGED, self._index_id, self._moment, self._documents)
 
 
-def _applies(each: _Prepared, known: _Known | None) -> bool:
+def _applies(each: PreparedWrite, known: _Known | None) -> bool:
     """Return whether a write concerns the document as it is now."""
     if each.write.text is None:
         return known is not None and not known.is_removed
@@ -398,7 +347,9 @@ def _applies(each: _Prepared, known: _Known | None) -> bool:
     return known is not None and known.version == each.write.version and known.digest == each.digest
 
 
-def _columns(writes: Sequence[_Prepared]) -> tuple[list[str], list[bytes], list[str], list[str]]:
+def _columns(
+    writes: Sequence[PreparedWrite],
+) -> tuple[list[str], list[bytes], list[str], list[str]]:
     """Return cause, digest, text and metadata of each document."""
     return (
         [escape(each.write.cause) for each in writes],
