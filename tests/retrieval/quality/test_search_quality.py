@@ -54,7 +54,7 @@ def check_all_rankings(measured: Measured) -> None:
 
 
 def check_meaning_and_words(measured: Measured) -> None:
-    """Meaning finds what was said in other words; words find codes."""
+    """Searches by meaning find paraphrases; searches by words find codes."""
     assert measured.ndcg("vector") >= measured.ndcg("text") + 0.1
     assert measured.ndcg("vector", "paraphrase") >= 2 * measured.ndcg("text", "paraphrase")
     assert measured.ndcg("vector", "message") >= measured.ndcg("text", "message") + 0.2
