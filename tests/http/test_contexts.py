@@ -57,7 +57,10 @@ def desk(settings: Settings) -> FeatureStore:
     @retriever(store, top_k=2, cache_ttl="5m")
     async def search_docs(query: str, boost: float = float("nan")) -> list[dict[str, Any]]:
         """Finds pages of the manual."""
-        return [{"text": f"{query} {n}", "id": f"d{n}", "score": 1 / n} for n in (1, 2, 3)]
+        return [
+            {"text": f"{query} {n}", "id": f"d{n}", "score": 1 / n, "document": "manual"}
+            for n in (1, 2, 3)
+        ]
 
     @context(store, max_tokens=60, freshness_sla="5m", model="gpt-4o", version="2")
     async def support(user_id: str, question: str, since: datetime | None = None) -> list[Any]:
@@ -359,6 +362,9 @@ async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> 
     assert await found(entity="User", entity_id="u2") == [two]
     assert await found(entity="Order", entity_id="u2") == []
     assert await found(chunk="d1", entity_id="u1") == [one]
+    assert await found(document="manual") == [two, one]
+    assert await found(document="manual", index="docs") == []
+    assert await found(index="docs") == []
     first = (await client.get("/v1/contexts/by-provenance?chunk=d1&limit=1")).json()
     assert await found(chunk="d1", cursor=first["next_cursor"]) == [one]
 

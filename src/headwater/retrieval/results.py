@@ -19,12 +19,13 @@ from headwater.features.running_calls import IMMUTABLE, copy_values
 
 
 class PackedChunk(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """A chunk in the cache: a score as its decimal digits, and tagged metadata."""
+    """A chunk in the cache: a score as its decimal digits, and metadata, tagged if necessary."""
 
     text: str
     id: str | None
     score: str | None
     metadata: Any
+    is_tagged: bool
     document: str | None = None
     position: int | None = None
     content_hash: str | None = None
@@ -132,16 +133,19 @@ def _check_fields(value: object, name: object) -> None:
 
 def pack(chunks: Iterable[Chunk]) -> list[PackedChunk]:
     """Return chunks as they are cached."""
-    return [
-        PackedChunk(
-            chunk.text,
-            chunk.id,
-            None if chunk.score is None else repr(chunk.score),
-            _tagged(chunk.metadata),
-            *(chunk.document, chunk.position, chunk.content_hash, chunk.version, chunk.indexed_at),
-        )
-        for chunk in chunks
-    ]
+    return list(map(_pack, chunks))
+
+
+def _pack(chunk: Chunk) -> PackedChunk:
+    tagged = _tagged(chunk.metadata)
+    return PackedChunk(
+        chunk.text,
+        chunk.id,
+        None if chunk.score is None else repr(chunk.score),
+        tagged,
+        tagged != chunk.metadata,
+        *(chunk.document, chunk.position, chunk.content_hash, chunk.version, chunk.indexed_at),
+    )
 
 
 def unpack(packed: Iterable[PackedChunk]) -> list[Chunk]:
@@ -151,7 +155,7 @@ def unpack(packed: Iterable[PackedChunk]) -> list[Chunk]:
             text=chunk.text,
             id=chunk.id,
             score=None if chunk.score is None else float(chunk.score),
-            metadata=from_tagged(chunk.metadata) if chunk.metadata else {},
+            metadata=from_tagged(chunk.metadata) if chunk.is_tagged else chunk.metadata,
             document=chunk.document,
             position=chunk.position,
             content_hash=chunk.content_hash,

@@ -148,7 +148,8 @@ class Retrievers:
         if results.reads is not None:
             reads.track_all(results.reads)
         reads.track_retrieval(call.tracked(results))
-        return copied(results.chunks)
+        # Cached results are decoded for each caller, others may be shared.
+        return results.chunks if results.reads is None else copied(results.chunks)
 
     async def search(
         self, index: IndexDef, text: str, options: SearchOptions, as_of: AsOf | None
