@@ -120,3 +120,24 @@ def test_yes_at_the_question_discards(
     assert code == 0
     assert "Discarded 1 dead letter." in shown
     assert run("dlq", "list", "--json").json == []
+
+
+def test_an_index_is_built_with_a_bar_and_dropped_after_a_question(
+    folder: Path, run: Run, terminal: Callable[..., Terminal]
+) -> None:
+    (folder / "features.py").write_text(
+        "from headwater import FeatureStore, Index\n"
+        "store = FeatureStore()\n"
+        "Index(store, 'docs', embedder='lexical')\n"
+    )
+    (folder / "a.txt").write_text("Parcels arrive within 3 days.")
+
+    code, shown = terminal("index", "build", "docs", "a.txt").rest()
+    assert (code, "100%" in shown, "1 document (" in shown) == (0, True, True)
+    assert "Indexed 1 document in docs: 1 chunk." in shown
+    for answer, code in ((b"n\n", 1), (b"y\n", 0)):
+        asked = terminal("index", "drop", "docs")
+        asked.until("Drop index docs, which has 1 document? [y/N]: ")
+        asked.press(answer)
+        assert asked.rest()[0] == code
+    assert run("index", "status", "--json").json[0]["documents"] == 0

@@ -13,6 +13,7 @@ from headwater.retrieval.bulk_loading import LoadReport, OnLoaded
 from headwater.retrieval.sources.reading import Source
 
 _SECONDS_BETWEEN_LINES = 10.0
+_FEW = 10
 
 
 @contextmanager
@@ -52,6 +53,6 @@ def _lines(source: Source, started: float) -> Callable[[LoadReport], None]:
 
 def _numbers(report: LoadReport, seconds: float) -> str:
     done = report.documents + report.unchanged
-    rate = round(done / max(seconds, 1e-3))
-    chunks = pluralize(report.chunks, "chunk")
-    return f"{pluralize(done, 'document')} ({rate}/s), {chunks}"
+    rate = done / max(seconds, 1e-3)
+    shown = f"{rate:.1f}" if rate < _FEW else f"{rate:.0f}"
+    return f"{pluralize(done, 'document')} ({shown}/s), {pluralize(report.chunks, 'chunk')}"
