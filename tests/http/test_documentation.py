@@ -20,6 +20,7 @@ PAGE = DOCS / "reference" / "http.md"
 
 # Values of these members differ from run to run; their types do not.
 VOLATILE = {
+    "activated_at",
     "age_ms",
     "as_of",
     "assembly_ms",
