@@ -146,7 +146,7 @@ def test_an_invalid_line_stops_the_build_and_can_be_skipped(folder: Path, run: R
     assert skipped.code == 0
     assert f"; {before} unchanged; 1 invalid, skipped." in skipped.out
     assert skipped.err.startswith("skipped a.jsonl:501: not JSON")
-    assert "No documents were removed, because those that were skipped may be" in skipped.err
+    assert "No documents were removed, because the skipped ones may be" in skipped.err
     assert run("index", "status", "docs", "--json").json[0]["documents"] == 599
 
 

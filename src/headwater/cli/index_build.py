@@ -43,7 +43,7 @@ class Build:
         self._ignored: list[Skipped] = []
 
     async def run(self, store: FeatureStore, *, deletes_missing: bool) -> BuildReport:
-        """Load all documents; then remove those that the source has not, if that is wanted."""
+        """Load all documents; then remove the documents that are gone, if requested."""
         with load_progress(self._source) as show:
 
             def update(report: LoadReport) -> None:
@@ -86,7 +86,7 @@ class Build:
     async def _remove_missing(self, store: FeatureStore) -> int:
         if self._invalid:
             note(
-                "No documents were removed, because those that were skipped may be among them; "
+                "No documents were removed, because the skipped ones may be among them; "
                 "correct these first."
             )
             return 0

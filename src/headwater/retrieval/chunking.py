@@ -152,7 +152,7 @@ class _Splitter:
     def _divided(
         self, start: int, end: int, rank: int, boundaries: Sequence[tuple[int, Boundaries]]
     ) -> Iterator[_Unit]:
-        """Divide a part of the text at the first boundaries, and what is too long at the next."""
+        """Divide text at the first boundaries, and parts that are too long at the next."""
         (inner_rank, positions), *rest = boundaries
         for first, last in pairwise((start, *positions(start, end), end)):
             tokens = self._unit_tokens(first, last)

@@ -47,7 +47,7 @@ class Source:
         self.ids: set[str] = set()
 
     def __iter__(self) -> Iterator[Document | Skipped]:
-        """Yield each document, and each part that is not one."""
+        """Yield each document, and each part that was skipped."""
         before = 0
         for file in self._files:
             for position, where, content in _readable(file):
