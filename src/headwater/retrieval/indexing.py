@@ -21,9 +21,7 @@ from headwater.ports import (
     IndexVersion,
     StoredDocument,
 )
-from headwater.retrieval.analysis import terms
 from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded, batches
-from headwater.retrieval.chunking import split
 from headwater.retrieval.document_checks import checked_id, checked_metadata, checked_text
 from headwater.retrieval.generations import Generations
 
@@ -250,6 +248,10 @@ async def _split_all(
 
 
 def _pieces(index: str, document: PlainDocument, spec: IndexSpec) -> list[_Piece]:
+    # Their patterns take longer to compile than the rest of this package to load.
+    from headwater.retrieval.analysis import terms  # noqa: PLC0415
+    from headwater.retrieval.chunking import split  # noqa: PLC0415
+
     seen: Counter[str] = Counter()
     pieces = []
     for text in split(document.text, spec.chunk_tokens, spec.overlap):
