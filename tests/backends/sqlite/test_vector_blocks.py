@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.backends.sqlite import vector_blocks
+from headwater.backends.sqlite.vectors import blocks
 from headwater.ports import Compare, VectorQuery
 from headwater.testing.conformance.documents import (
     EAST,
@@ -32,7 +32,7 @@ QUERIES: list[VectorQuery] = [
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_blocks, "BLOCK_BYTES", ROWS * 4 * len(EAST))
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", ROWS * 4 * len(EAST))
 
 
 async def filled(home: Path, count: int = 5 * ROWS + 3) -> list[object]:

@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from headwater.backends.connect import connect
-from headwater.backends.sqlite import index_removal, vector_search
 from headwater.backends.sqlite.environment import SqliteEnvironment
+from headwater.backends.sqlite.vectors import removal as index_removal
+from headwater.backends.sqlite.vectors import search
 from headwater.core.clock import SystemClock
 from headwater.ports import Compare, VectorIndex
 from headwater.settings.schema import Settings
@@ -230,8 +231,8 @@ async def test_a_drop_that_was_interrupted_is_completed_by_the_next_prune(home: 
 
 
 async def test_large_searches_run_in_a_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_search, "_TINY_BYTES", 0)
-    monkeypatch.setattr(vector_search, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(search, "_TINY_BYTES", 0)
+    monkeypatch.setattr(search, "_SMALL_BYTES", 0)
     async with opened(home) as store:
         for number in range(5):
             await store.vectors.write([document("a", f"text {number}"), document("b", "text")])

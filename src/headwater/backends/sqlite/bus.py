@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
-from headwater.backends.sqlite.document_writes import write_documents
 from headwater.backends.sqlite.event_reader import (
     Page,
     PageRequest,
@@ -21,6 +20,7 @@ from headwater.backends.sqlite.groups import backlog_of, lag_of
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.online import HISTORY
+from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.codec import encode_custom

@@ -18,7 +18,7 @@ from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.notifications import Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.records import SqliteRecordLog
-from headwater.backends.sqlite.vectors import SqliteVectorIndex
+from headwater.backends.sqlite.vectors.index import SqliteVectorIndex
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock
 from headwater.errors import BackendError

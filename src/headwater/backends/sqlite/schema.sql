@@ -265,7 +265,7 @@ CREATE TABLE chunk_embeddings (
     embedding BLOB NOT NULL
 );
 
--- The terms of the chunks, each with its generation in front (see terms.py). FTS5 keeps the
+-- The terms of the chunks, each with its generation in front (see vectors/terms.py). FTS5 keeps the
 -- positions alone; the scores are computed from these for any time, which its own cannot be.
 CREATE VIRTUAL TABLE chunk_terms USING fts5(
     terms, content = '', columnsize = 0, tokenize = "ascii tokenchars '._'"

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.backends.sqlite.chunk_columns import GenerationState, Integers
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.vectors.chunk_columns import GenerationState, Integers
 from headwater.ports import Hit, VectorQuery
 
 Scores = NDArray[np.floating[Any]]

@@ -11,18 +11,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.backends.sqlite import terms
-from headwater.backends.sqlite.chunk_columns import (
+from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.vectors import terms
+from headwater.backends.sqlite.vectors.blocks import VectorBlocks
+from headwater.backends.sqlite.vectors.chunk_columns import (
     ChunkColumns,
     ColumnsView,
     GenerationState,
     Integers,
 )
-from headwater.backends.sqlite.hits import Found, read_hits
-from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.metadata_filters import meeting
-from headwater.backends.sqlite.nearest_vectors import nearest_vectors
-from headwater.backends.sqlite.vector_blocks import VectorBlocks
+from headwater.backends.sqlite.vectors.filters import meeting
+from headwater.backends.sqlite.vectors.hits import Found, read_hits
+from headwater.backends.sqlite.vectors.nearest import nearest_vectors
 from headwater.errors import InvalidInputError
 from headwater.ports import Hits, IndexSpec, VectorQuery
 

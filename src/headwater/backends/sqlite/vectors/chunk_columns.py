@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.backends.sqlite.document_writes import SEQ_BITS
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.vectors.document_writes import SEQ_BITS
 
 Integers = NDArray[np.int64]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.backends.sqlite.chunk_columns import ColumnsView, Integers
-from headwater.backends.sqlite.hits import Found, Scores
-from headwater.backends.sqlite.vector_blocks import VectorBlocks
+from headwater.backends.sqlite.vectors.blocks import VectorBlocks
+from headwater.backends.sqlite.vectors.chunk_columns import ColumnsView, Integers
+from headwater.backends.sqlite.vectors.hits import Found, Scores
 
 # More than the rounding errors of a product of vectors of unit length: every vector this close to
 # the last place is compared again, with a sum whose result does not depend on its place.

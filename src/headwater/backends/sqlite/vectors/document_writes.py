@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
-from headwater.backends.sqlite import metadata_values, terms
+from headwater.backends.sqlite.vectors import metadata_values, terms
 from headwater.core.codec import encode_custom
 from headwater.errors import InvalidInputError
 from headwater.ports import DocumentWrite, IndexedChunk, IndexSpec

@@ -17,9 +17,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.backends.sqlite.block_files import block_name
-from headwater.backends.sqlite.chunk_columns import NEVER, ColumnsView, GenerationState, Integers
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.vectors.block_files import block_name
+from headwater.backends.sqlite.vectors.chunk_columns import (
+    NEVER,
+    ColumnsView,
+    GenerationState,
+    Integers,
+)
 from headwater.core.logging import log
 
 Vectors = NDArray[np.float32]

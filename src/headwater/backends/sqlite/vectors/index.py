@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.backends.sqlite import index_generations as generations
-from headwater.backends.sqlite import index_removal as removal
-from headwater.backends.sqlite.block_files import remove_unused
-from headwater.backends.sqlite.document_writes import write_documents
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.vectors import generations, removal
+from headwater.backends.sqlite.vectors.block_files import remove_unused
+from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock, from_micros
 from headwater.ports import (
@@ -27,7 +26,7 @@ from headwater.ports import (
 )
 
 if TYPE_CHECKING:
-    from headwater.backends.sqlite.vector_search import VectorSearch
+    from headwater.backends.sqlite.vectors.search import VectorSearch
 
 _VERSION = """
 SELECT number, spec, generations.changed_at FROM indexes JOIN generations ON index_id = indexes.id
@@ -132,7 +131,7 @@ class SqliteVectorIndex:
     @property
     def _search(self) -> VectorSearch:
         if self._loaded is None:
-            from headwater.backends.sqlite.vector_search import VectorSearch  # noqa: PLC0415 - loads NumPy
+            from headwater.backends.sqlite.vectors.search import VectorSearch  # noqa: PLC0415 - loads NumPy
 
             self._loaded = VectorSearch(self._home)
         return self._loaded

@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.backends.sqlite.document_writes import SEQ_BITS
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.vectors.document_writes import SEQ_BITS
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.vectors(\.\d+-\d+)?")
 # A block is written in less than a second; what is left after this time was left by a crash.

@@ -7,9 +7,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.backends.sqlite.chunk_columns import Integers
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.metadata_values import conditions
+from headwater.backends.sqlite.vectors.chunk_columns import Integers
+from headwater.backends.sqlite.vectors.metadata_values import conditions
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 
 Mask = NDArray[np.bool_]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headwater.backends.sqlite import metadata_values, terms
-from headwater.backends.sqlite.document_writes import SEQ_BITS
+from headwater.backends.sqlite.vectors import metadata_values, terms
+from headwater.backends.sqlite.vectors.document_writes import SEQ_BITS
 
 PORTION = 1_000
 """Rows that one transaction removes, so that other writers do not wait for long."""

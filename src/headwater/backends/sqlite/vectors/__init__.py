@@ -1,0 +1,1 @@
+"""Indexes of documents: rows in SQLite, and vectors in memory-mapped blocks."""
