@@ -34,7 +34,7 @@ ON chunk_embeddings.id = value
 _decode_metadata = msgspec.json.Decoder().decode
 
 
-class Found(NamedTuple):
+class Candidates(NamedTuple):
     """Candidates of a search: positions in the columns and their scores."""
 
     positions: Integers
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 def read_hits(
-    home: Home, query: VectorQuery, state: GenerationState, found: Found
+    home: Home, query: VectorQuery, state: GenerationState, found: Candidates
 ) -> list[Hit] | None:
     """Return the best hits, best first; None if chunks were removed during the search."""
     scores = _best(home, query, state, found)
@@ -79,7 +79,9 @@ def read_hits(
     return hits
 
 
-def _best(home: Home, query: VectorQuery, state: GenerationState, found: Found) -> dict[int, float]:
+def _best(
+    home: Home, query: VectorQuery, state: GenerationState, found: Candidates
+) -> dict[int, float]:
     """Return the ids and scores of the best candidates; of equal ones, by chunk id."""
     positions, scores = found
     if query.min_score is not None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from headwater.backends.sqlite.vectors.blocks import VectorBlocks
 from headwater.backends.sqlite.vectors.chunk_columns import ColumnsView, Integers
-from headwater.backends.sqlite.vectors.hits import Found, Scores
+from headwater.backends.sqlite.vectors.hits import Candidates, Scores
 
 # More than the rounding errors of a product of vectors of unit length: every vector this close to
 # the last place is compared again, with a sum whose result does not depend on its place.
@@ -22,9 +22,9 @@ def nearest_vectors(
     wanted: NDArray[np.float32],
     searched: NDArray[np.bool_] | None,
     limit: int,
-) -> Found:
+) -> Candidates:
     """Return at least the nearest ``limit`` vectors, and all with the same score as the last."""
-    best = Found(np.empty(0, np.int64), np.empty(0, np.float32))
+    best = Candidates(np.empty(0, np.int64), np.empty(0, np.float32))
     least = -np.inf
     for start, stop in blocks.ranges(len(view.valid_from)):
         part = None if searched is None else np.flatnonzero(searched[start:stop])
@@ -34,8 +34,8 @@ def nearest_vectors(
         near = np.flatnonzero(scores >= least)
         if len(near):
             positions = (near if part is None else part[near]) + start
-            best, least = _merged(best, Found(positions, scores[near]), limit)
-    return Found(best.positions, _exact_scores(blocks, view, wanted, best.positions))
+            best, least = _merged(best, Candidates(positions, scores[near]), limit)
+    return Candidates(best.positions, _exact_scores(blocks, view, wanted, best.positions))
 
 
 def _products(
@@ -49,15 +49,15 @@ def _products(
     return (vectors @ wanted)[part]
 
 
-def _merged(best: Found, near: Found, limit: int) -> tuple[Found, float]:
+def _merged(best: Candidates, near: Candidates, limit: int) -> tuple[Candidates, float]:
     """Return the candidates within the margin of the last place, and the least score for that."""
     positions = np.concatenate((best.positions, near.positions))
     scores = np.concatenate((best.scores, near.scores))
     if len(scores) <= limit:
-        return Found(positions, scores), -np.inf
+        return Candidates(positions, scores), -np.inf
     least = np.partition(scores, -limit)[-limit] - _MARGIN
     kept = np.flatnonzero(scores >= least)
-    return Found(positions[kept], scores[kept]), float(least)
+    return Candidates(positions[kept], scores[kept]), float(least)
 
 
 def _exact_scores(

@@ -21,13 +21,13 @@ from headwater.backends.sqlite.vectors.chunk_columns import (
     Integers,
 )
 from headwater.backends.sqlite.vectors.filters import meeting
-from headwater.backends.sqlite.vectors.hits import Found, read_hits
+from headwater.backends.sqlite.vectors.hits import Candidates, read_hits
 from headwater.backends.sqlite.vectors.nearest import nearest_vectors
 from headwater.errors import InvalidInputError
 from headwater.ports import Hits, IndexSpec, VectorQuery
 
 Mask = NDArray[np.bool_]
-Search = Callable[[VectorQuery, GenerationState, ColumnsView, int], Found]
+Search = Callable[[VectorQuery, GenerationState, ColumnsView, int], Candidates]
 
 K1, B = 1.2, 0.75
 # A smaller search takes less time than a thread hop and its wait for the interpreter lock.
@@ -121,7 +121,7 @@ class VectorSearch:
 
     def _nearest(
         self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
-    ) -> Found:
+    ) -> Candidates:
         if query.embedding is None or len(query.embedding) != state.dimensions * 4:
             raise InvalidInputError(
                 f"the embedding of the query has {len(query.embedding or b'') / 4:g} dimensions, "
@@ -138,7 +138,7 @@ class VectorSearch:
 
     def _matching(
         self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
-    ) -> Found:
+    ) -> Candidates:
         current = view.current(moment)
         lengths = view.lengths if current is None else view.lengths[current]
         mean = max(lengths.mean(), 1.0) if len(lengths) else 1.0
@@ -155,7 +155,7 @@ class VectorSearch:
             met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
             scores *= met
         positions = np.flatnonzero((scores > 0) & (matched >= query.min_terms))
-        return Found(positions, scores[positions])
+        return Candidates(positions, scores[positions])
 
     def _occurrences(
         self, state: GenerationState, term: str, current: Mask | None, size: int
