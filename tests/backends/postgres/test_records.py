@@ -162,7 +162,7 @@ async def test_a_silent_connection_does_not_block_others_for_long(
 ) -> None:
     monkeypatch.setattr(line, "_GRACE_SECONDS", 0.1)
     with restartable_postgres() as (url, _):
-        past = await opening(postgres={"url": url}, record={"timeout": 0.1})
+        past = await opening(postgres={"url": url}, record={"timeout": 2.0})
         before, stuck, later = record(), record(), record()
         await past.records.append(before, [])
         pid = await past.records._connection.run(  # noqa: SLF001
