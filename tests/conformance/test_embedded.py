@@ -18,6 +18,7 @@ from headwater.testing.conformance import (
     ConsumerGroupsConformance,
     DeadLettersConformance,
     GenerationsConformance,
+    IndexStepsConformance,
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
@@ -96,3 +97,7 @@ class TestSqliteGenerations(Embedded, GenerationsConformance):
 
 class TestSqliteVectorSearch(Embedded, VectorSearchConformance):
     """Searches with NumPy and FTS5."""
+
+
+class TestSqliteIndexSteps(Embedded, IndexStepsConformance):
+    """Operations on an index in any order."""

@@ -20,6 +20,7 @@ from headwater.testing.conformance import (
     ConsumerGroupsConformance,
     DeadLettersConformance,
     GenerationsConformance,
+    IndexStepsConformance,
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
@@ -155,3 +156,7 @@ class TestClusterVectorIndex(Cluster, VectorIndexConformance):
 
 class TestClusterCache(Cluster, CacheConformance):
     """A cache over three masters."""
+
+
+class TestPostgresIndexSteps(Production, IndexStepsConformance):
+    """Operations on an index in any order."""

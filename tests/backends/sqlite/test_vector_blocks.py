@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import stat
 from collections.abc import Callable
@@ -126,6 +127,20 @@ async def test_a_search_works_without_a_folder_for_files(
         found = await answers(store.vectors, QUERIES)
         (home / "vectors").unlink()
         (home / "vectors").mkdir()
+        assert await answers(store.vectors, QUERIES) == found
+    assert len(block_files(home)) == 3
+
+
+async def test_a_search_works_without_space_for_files(home: Path) -> None:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with opened(home) as store:
+        await store.vectors.write(random_documents(1, 3 * ROWS))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, unlimited[1]))
+        try:
+            found = await answers(store.vectors, QUERIES)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        assert list((home / "vectors").iterdir()) == []
         assert await answers(store.vectors, QUERIES) == found
     assert len(block_files(home)) == 3
 

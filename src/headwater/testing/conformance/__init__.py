@@ -14,6 +14,7 @@ from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
 from headwater.testing.conformance.generations import GenerationsConformance
 from headwater.testing.conformance.groups import ConsumerGroupsConformance
+from headwater.testing.conformance.index_steps import IndexStepsConformance
 from headwater.testing.conformance.leases import LeasesConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
@@ -29,6 +30,7 @@ __all__ = [
     "ConsumerGroupsConformance",
     "DeadLettersConformance",
     "GenerationsConformance",
+    "IndexStepsConformance",
     "LeasesConformance",
     "OfflineStoreConformance",
     "OnlineStoreConformance",

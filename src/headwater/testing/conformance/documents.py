@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
@@ -32,6 +33,12 @@ def embedding(*numbers: float) -> Embedding:
     """Return numbers as a vector of unit length."""
     length = sqrt(sum(number * number for number in numbers))
     return struct.pack(f"<{len(numbers)}f", *(number / length for number in numbers))
+
+
+def cosine(first: Embedding, second: Embedding) -> float:
+    """Return the cosine of two vectors of unit length."""
+    pairs: zip[tuple[float, float]] = zip(array("f", first), array("f", second), strict=True)
+    return sum(one * other for one, other in pairs)
 
 
 def chunk(

@@ -204,6 +204,17 @@ class VectorIndexConformance(Suite):
         assert await other.vectors.document_ids("docs", after="\U0001f600", limit=3) == []
         assert await other.vectors.document_ids("none", after="", limit=3) == []
 
+    async def test_a_search_does_not_find_chunks_that_were_replaced_and_pruned_since_the_last_one(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        await vectors.write([document("a", "one two"), document("b", "one")])
+        assert set(await found(other.vectors)) == {"one two", "one"}
+        await vectors.write([document("a", "three")])
+        assert await vectors.prune("docs", await changed_at(vectors) + 1) == 1
+        await vectors.write([document("b", "one four")])
+        assert set(await found(other.vectors)) == {"three", "one four"}
+        assert texts(await other.vectors.matching(words("one"))) == ["one four"]
+
     async def test_prune_removes_chunks_that_were_replaced_before_a_time(
         self, vectors: VectorIndex, other: Opened
     ) -> None:
@@ -213,6 +224,7 @@ class VectorIndexConformance(Suite):
             moments.append(await changed_at(vectors))
         assert set(await found(other.vectors, as_of=moments[0])) == {"one", "kept"}
         assert await vectors.prune("docs", moments[0]) == 0
+        assert await vectors.prune("docs", moments[1]) == 0
         assert await vectors.prune("docs", moments[1] + 1) == 1
         assert set(await found(other.vectors, as_of=moments[0])) == {"kept"}
         assert texts(await other.vectors.matching(words("one", "kept", as_of=moments[0]))) == [

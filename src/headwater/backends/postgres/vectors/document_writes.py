@@ -25,9 +25,11 @@ _LOCK = """
 SELECT id, name, changed_at FROM _indexes
 WHERE name = ANY ($1::text[]) AND active IS NOT NULL ORDER BY name FOR UPDATE
 """
-_TABLES = (
-    "SELECT id, index_id, number, dimensions, is_half FROM _generations WHERE index_id = ANY ($1)"
-)
+# A retired generation is searched only for the time before, and stays as it was.
+_TABLES = """
+SELECT id, index_id, number, dimensions, is_half FROM _generations
+WHERE index_id = ANY ($1) AND state <> 'retired'
+"""
 _KNOWN = """
 SELECT d.document, d.id, d.version, d.indexed_at, d.digest,
        ARRAY(SELECT v.generation_id FROM _document_versions AS v

@@ -51,11 +51,9 @@ _ACTIVATE = """
 UPDATE _generations SET state = 'active', activated_at = $2, changed_at = $2 WHERE id = $1
 """
 _PRUNED = """
-SELECT id, coalesce(retired_at <= $2, false) AS is_old FROM _generations WHERE index_id = $1
+SELECT id, coalesce(retired_at < $2, false) AS is_old FROM _generations WHERE index_id = $1
 """
-_PRUNE_DOCUMENTS = (
-    "DELETE FROM _documents WHERE index_id = $1 AND text IS NULL AND indexed_at <= $2"
-)
+_PRUNE_DOCUMENTS = "DELETE FROM _documents WHERE index_id = $1 AND text IS NULL AND indexed_at < $2"
 
 
 class _Locked(NamedTuple):
@@ -159,7 +157,7 @@ async def drop_index(connection: Connection, index: str, now: int) -> int:
 
 
 async def prune_index(connection: Connection, index: str, before: int) -> int:
-    """Remove the chunks that were replaced, and the generations that were retired, by a time."""
+    """Remove chunks that were replaced, and generations that were retired, before a time."""
     async with connection.transaction():
         locked = await _locked(connection, index)
         if locked is None:
@@ -172,7 +170,7 @@ async def prune_index(connection: Connection, index: str, before: int) -> int:
                 removed += 1 + await connection.fetchval(f"SELECT count(*) FROM {table}")
             else:
                 status = await connection.execute(
-                    f"DELETE FROM {table} WHERE valid_to <= $1", before
+                    f"DELETE FROM {table} WHERE valid_to < $1", before
                 )
                 removed += int(status.rpartition(" ")[2])
         await _remove(connection, [generation_id for generation_id, is_old in rows if is_old])

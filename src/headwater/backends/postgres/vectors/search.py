@@ -107,7 +107,8 @@ async def nearest(connection: Connection, table: ChunkTable, query: VectorQuery)
         if len(found) < min(wanted, expected):
             rows = await _fetch(connection, table, query, query.limit, is_exact=True)
             break
-        ordered = sorted(found, key=_rank)
+        # A search of the past has as many of either condition, of which the last ones may be far.
+        ordered = sorted(found, key=_rank)[:wanted]
         if len(ordered) < wanted or ordered[query.limit - 1]["distance"] != ordered[-1]["distance"]:
             break
         wanted *= _MORE

@@ -12,6 +12,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,8 @@ class VectorBlocks:
                 out.writelines([header, *content])
             temporary.rename(file)
         except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
             log.warning("vector block not written; searching is slower", error=str(error))
             return vectors
         mapped = self._map(start, times)

@@ -26,6 +26,7 @@ _ENDED = f"""
 SELECT id & {_SEQ_MASK}, valid_to FROM chunks
 WHERE id >> {SEQ_BITS} = ? AND valid_to IS NOT NULL AND valid_to > ?
 """
+_PRUNED_BEFORE = "SELECT pruned_before FROM generations WHERE id = ?"
 
 
 class GenerationState(NamedTuple):
@@ -70,9 +71,12 @@ class ChunkColumns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._changed_at = -1
+        self._clear()
+
+    def _clear(self) -> None:
         self._size = 0
         self._columns = np.empty((4, 0), np.int64)
-        self._changed_at = -1
         self._pruned_before = 0
         self._has_gaps = False
 
@@ -93,7 +97,15 @@ class ChunkColumns:
             return ColumnsView(valid_from, valid_to, lengths, metadata_ids, self._has_gaps)
 
     def _end(self, home: Home, state: GenerationState) -> None:
-        rows = home.read(_ENDED, (state.id, self._changed_at)) if self._size else []
+        """Set the ends of the chunks that ended since the last refresh."""
+        if not self._size:
+            return
+        rows = home.read(_ENDED, (state.id, self._changed_at))
+        # Read after the rows: a chunk that has ended and was removed since then is not among them.
+        pruned = home.read(_PRUNED_BEFORE, (state.id,))
+        if not pruned or pruned[0][0] > self._changed_at:
+            self._clear()
+            return
         for seq, valid_to in rows:
             if seq <= self._size:
                 self._columns[1, seq - 1] = valid_to

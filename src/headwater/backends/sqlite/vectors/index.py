@@ -85,12 +85,13 @@ class SqliteVectorIndex:
         return [generations.to_generation(row) for row in rows]
 
     async def create(self, index: str, spec: IndexSpec) -> Generation:
-        with_spec = (index, generations.spec_key(spec))
-        while not (found := self._home.read(generations.WITH_SPEC, with_spec)):
+        while True:
+            for each in reversed(await self.generations(index)):
+                if each.spec == spec and each.state != "retired":
+                    return each
             await self._writer.run(
                 lambda db: generations.create(db, index, spec, self._clock.micros())
             )
-        return next(each for each in await self.generations(index) if each.number == found[0][0])
 
     async def activate(self, index: str, generation: int) -> int:
         now = self._clock.micros()

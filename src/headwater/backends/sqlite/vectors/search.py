@@ -23,7 +23,7 @@ from headwater.backends.sqlite.vectors.chunk_columns import (
 from headwater.backends.sqlite.vectors.filters import meeting
 from headwater.backends.sqlite.vectors.hits import Candidates, read_hits
 from headwater.backends.sqlite.vectors.nearest import nearest_vectors
-from headwater.errors import InvalidInputError
+from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import Hits, IndexSpec, VectorQuery
 
 Mask = NDArray[np.bool_]
@@ -34,8 +34,8 @@ K1, B = 1.2, 0.75
 _TINY_BYTES = 2 << 20
 # Comparing this many bytes with one vector takes some milliseconds, if nothing has to be read.
 _SMALL_BYTES = 32 << 20
-# Chunks that are pruned during a search of the past make it start again.
-_ATTEMPTS = 5
+# Chunks that are pruned during a search make it start again.
+_ATTEMPTS = 20
 
 _GENERATION = """
 SELECT indexes.id, generations.id, spec, generations.changed_at, pruned_before, last_seq,
@@ -45,6 +45,11 @@ WHERE name = ? AND number = ? AND state <> 'removed'
 """
 _POSITIONS = "SELECT group_concat(doc - ?, ' ') FROM chunk_term_positions WHERE term = ?"
 _NOTHING = Hits(0, (), is_active=False)
+
+
+def _is_pruned(moment: int, before: GenerationState, after: GenerationState) -> bool:
+    """Return whether chunks of a moment may have been removed between two states."""
+    return before.pruned_before < after.pruned_before and moment < after.pruned_before
 
 
 @lru_cache(maxsize=64)
@@ -92,16 +97,20 @@ class VectorSearch:
     def _search(self, query: VectorQuery, state: GenerationState | None, search: Search) -> Hits:
         for _ in range(_ATTEMPTS):
             if state is None:
-                break
+                return _NOTHING
             # All of it as of one moment, so that writes of other processes do not matter.
             moment = state.changed_at if query.as_of is None else query.as_of
             view = self._parts(state).columns.refreshed(self._home, state)
             found = search(query, state, view, moment)
             hits = read_hits(self._home, query, state, found)
-            if hits is not None:
+            after = self._state(query)
+            if hits is not None and after is not None and not _is_pruned(moment, state, after):
                 return Hits(min(moment, state.changed_at), hits, bool(state.is_active))
-            state = self._state(query)
-        return _NOTHING
+            state = after
+        raise BackendError(
+            f"index {query.index!r} could not be searched, because chunks were removed during each "
+            f"of {_ATTEMPTS} attempts; try again, and raise its keep_versions if it happens often"
+        )
 
     def _state(self, query: VectorQuery) -> GenerationState | None:
         rows = self._home.read(_GENERATION, (query.index, query.generation))
