@@ -33,9 +33,9 @@ from headwater.declarations import Chunk
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchMode
 from headwater.errors import UnknownNameError
+from headwater.retrieval.files.reading import DocumentFiles
+from headwater.retrieval.files.tables import Fields
 from headwater.retrieval.reindexing import IndexStatus
-from headwater.retrieval.sources.reading import Source
-from headwater.retrieval.sources.tables import Fields
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Load, search, rebuild and drop indexes of documents.")
@@ -81,8 +81,8 @@ def build(
     """
     check_utf8([name, id_field, text_field], "nothing was indexed")
     store = _store(name, file)
-    source = Source(paths, Fields(id_field, text_field), store.settings.indexes)
-    job = Build(name, source, skips_invalid=skip_invalid)
+    files = DocumentFiles(paths, Fields(id_field, text_field), store.settings.indexes)
+    job = Build(name, files, skips_invalid=skip_invalid)
     with job.interruptible():
         report = run(
             store, lambda store: job.run(store, deletes_missing=delete_missing), create=True

@@ -11,8 +11,8 @@ from headwater.cli.output import note, pluralize
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
 from headwater.retrieval.bulk_loading import LoadReport
-from headwater.retrieval.sources.found import Skipped
-from headwater.retrieval.sources.reading import Source
+from headwater.retrieval.files.findings import Skipped
+from headwater.retrieval.files.reading import DocumentFiles
 from headwater.store.feature_store import FeatureStore
 
 _INTERRUPTED = 130
@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 class BuildReport(msgspec.Struct, frozen=True):
-    """What a build has indexed and removed, and which parts of its source it left out."""
+    """What a build has indexed and removed, and which parts of its files it left out."""
 
     index: str
     documents: int
@@ -34,9 +34,9 @@ class BuildReport(msgspec.Struct, frozen=True):
 class Build:
     """One run of a build."""
 
-    def __init__(self, index: str, source: Source, *, skips_invalid: bool) -> None:
+    def __init__(self, index: str, files: DocumentFiles, *, skips_invalid: bool) -> None:
         self._index = index
-        self._source = source
+        self._files = files
         self._skips_invalid = skips_invalid
         self._loaded = LoadReport()
         self._invalid = 0
@@ -44,7 +44,7 @@ class Build:
 
     async def run(self, store: FeatureStore, *, deletes_missing: bool) -> BuildReport:
         """Load all documents; then remove the documents that are gone, if requested."""
-        with load_progress(self._source) as show:
+        with load_progress(self._files) as show:
 
             def update(report: LoadReport) -> None:
                 self._loaded = report
@@ -63,7 +63,7 @@ class Build:
         )
 
     def _documents(self) -> Iterator[Document]:
-        for content in self._source:
+        for content in self._files:
             if isinstance(content, Document):
                 yield content
             elif content.is_invalid:
@@ -90,12 +90,12 @@ class Build:
                 "correct these first."
             )
             return 0
-        if not self._source.ids:
+        if not self._files.ids:
             raise InvalidInputError(
                 f"no documents were found, so --delete-missing would remove all of {self._index}; "
                 f"check the paths, or run `headwater index drop {self._index}`"
             )
-        return await store.indexes.retain(self._index, self._source.ids)
+        return await store.indexes.retain(self._index, self._files.ids)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:

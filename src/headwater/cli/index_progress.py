@@ -10,32 +10,32 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from headwater.cli.output import note, pluralize, span_text
 from headwater.retrieval.bulk_loading import LoadReport, OnLoaded
-from headwater.retrieval.sources.reading import Source
+from headwater.retrieval.files.reading import DocumentFiles
 
 _SECONDS_BETWEEN_LINES = 10.0
 _FEW = 10
 
 
 @contextmanager
-def load_progress(source: Source) -> Iterator[OnLoaded]:
-    """Show how far a source is loaded, and yield the function that updates it."""
+def load_progress(files: DocumentFiles) -> Iterator[OnLoaded]:
+    """Show how far files are loaded, and yield the function that updates it."""
     started = time.monotonic()
     if not sys.stderr.isatty():
-        yield _lines(source, started)
+        yield _lines(files, started)
         return
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
     console = Console(stderr=True)
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("Reading", total=source.total_bytes)
+        task = progress.add_task("Reading", total=files.total_bytes)
 
         def update(report: LoadReport) -> None:
             numbers = _numbers(report, time.monotonic() - started)
-            progress.update(task, completed=source.read_bytes, description=numbers)
+            progress.update(task, completed=files.read_bytes, description=numbers)
 
         yield update
 
 
-def _lines(source: Source, started: float) -> Callable[[LoadReport], None]:
+def _lines(files: DocumentFiles, started: float) -> Callable[[LoadReport], None]:
     printed = started
 
     def update(report: LoadReport) -> None:
@@ -44,7 +44,7 @@ def _lines(source: Source, started: float) -> Callable[[LoadReport], None]:
         if now - printed < _SECONDS_BETWEEN_LINES:
             return
         printed = now
-        share = source.read_bytes / max(1, source.total_bytes)
+        share = files.read_bytes / max(1, files.total_bytes)
         left = span_text(round(1000 * (now - started) * (1 - share) / max(share, 1e-9)))
         note(f"{share:.0%} read: {_numbers(report, now - started)}, {left} left")
 

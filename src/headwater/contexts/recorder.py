@@ -39,7 +39,7 @@ def _key(secret: bytes, text: str) -> bytes:
 _cached_key = lru_cache(_CACHED_KEYS)(_key)
 
 
-class Index:
+class ProvenanceIndex:
     """The keys by which records are found: keyed hashes of their provenance."""
 
     def __init__(self, secret: bytes) -> None:
@@ -71,10 +71,10 @@ class Index:
         return keyed_hash(self._secret, text)
 
 
-def index_of(settings: Settings) -> Index | None:
+def index_of(settings: Settings) -> ProvenanceIndex | None:
     """Return the index with the key of the settings, or None to use the key of the log."""
     secret = settings.record.index_key
-    return Index(secret.encode()) if secret else None
+    return ProvenanceIndex(secret.encode()) if secret else None
 
 
 class Recorder:
@@ -111,7 +111,7 @@ class Recorder:
         try:
             async with asyncio.timeout(seconds):
                 if self._index is None:
-                    self._index = Index(await self._records.index_key())
+                    self._index = ProvenanceIndex(await self._records.index_key())
                 await self._records.append(self._stored(core, record), self._index.keys(provenance))
         except HeadwaterError as error:
             failure = error

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore
-from headwater.contexts.recorder import Index, _cached_key
+from headwater.contexts.recorder import ProvenanceIndex, _cached_key
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -84,6 +84,6 @@ async def test_records_are_found_after_the_signing_key_is_changed_or_removed(
 
 
 def test_long_ids_are_not_remembered() -> None:
-    index, before = Index(b"secret"), _cached_key.cache_info().currsize
+    index, before = ProvenanceIndex(b"secret"), _cached_key.cache_info().currsize
     assert index.key("chunk", "x" * 10_000) != index.key("chunk", "y" * 10_000)
     assert _cached_key.cache_info().currsize == before

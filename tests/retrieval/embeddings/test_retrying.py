@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from headwater.errors import EmbeddingError
-from headwater.retrieval.embeddings.retrying import Failure, pause_before, requested_pause
+from headwater.retrieval.embeddings.retrying import RequestFailure, pause_before, requested_pause
 from headwater.testing import ManualClock
 from tests.retrieval.embeddings.provider_server import (
     KEY,
@@ -49,7 +49,7 @@ def test_the_pause_is_the_one_that_the_provider_asks_for(
 
 
 def test_other_pauses_grow_and_differ() -> None:
-    failure = Failure("", "", 500, is_temporary=True)
+    failure = RequestFailure("", "", 500, is_temporary=True)
     for attempt, longest in enumerate([0.5, 1, 2, 4, 8, 8, 8]):
         pauses = {pause_before(attempt, failure) for _ in range(50)}
         assert len(pauses) > 1

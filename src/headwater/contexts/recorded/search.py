@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from headwater.contexts.recorder import Index, index_of
+from headwater.contexts.recorder import ProvenanceIndex, index_of
 from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError
 from headwater.errors.hints import nearest
 from headwater.ports import RecordLog, RecordQuery, RecordSummary, StoredRecord
@@ -125,12 +125,15 @@ class ContextSearch:
             yield ("chunk", query.chunk)
         yield from _document_parts(query.document, query.index)
 
-    async def _indexes(self) -> list[Index]:
+    async def _indexes(self) -> list[ProvenanceIndex]:
         """Return the index of the settings, if any, and that of the log.
 
         Records from before `record.index_key` was set have keys of the log's index.
         """
-        of_log, configured = Index(await self._records.index_key()), index_of(self._settings)
+        of_log, configured = (
+            ProvenanceIndex(await self._records.index_key()),
+            index_of(self._settings),
+        )
         return [of_log] if configured is None else [configured, of_log]
 
     async def _in_any(

@@ -171,14 +171,14 @@ def _with_failures(check: Check, problems: Sequence[str]) -> Check:
 class _Listed(msgspec.Struct, frozen=True):
     """The fields of a core that are also columns of the log."""
 
-    class Named(msgspec.Struct, frozen=True):
+    class ContextName(msgspec.Struct, frozen=True):
         name: str
 
     class Fresh(msgspec.Struct, frozen=True):
         status: str
 
     created_at: datetime
-    context: Named
+    context: ContextName
     freshness: Fresh
 
 

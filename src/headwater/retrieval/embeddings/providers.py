@@ -19,7 +19,7 @@ from headwater.retrieval.embeddings.function import FunctionModel
 from headwater.retrieval.embeddings.lexical import LexicalEmbedder
 from headwater.retrieval.embeddings.local import REMEDY, LocalModel
 from headwater.retrieval.embeddings.minilm import model_folder
-from headwater.retrieval.embeddings.wire import FORMATS, Endpoint, WireFormat
+from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat
 from headwater.settings.kinds import rates_of
 from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
@@ -121,7 +121,7 @@ class Providers:
         lifetimes["document"] = min(lifetimes["query"], _DOCUMENT_LIFETIME)
         return self._batched(remote, lifetimes, endpoint.base_url)
 
-    def _endpoint(self, provider: str, wire: WireFormat) -> Endpoint:
+    def _endpoint(self, provider: str, wire: WireFormat) -> ProviderEndpoint:
         """Return the address of a provider and the key for it, by the settings."""
         settings = self._settings.embeddings
         is_chosen = settings.provider in (provider, "auto")
@@ -140,7 +140,7 @@ class Providers:
         }
         # Another server must not get the key of the provider.
         key = (is_chosen and settings.api_key) or (keys[provider] if is_own else "")
-        return Endpoint(base_url, key.strip(), is_own)
+        return ProviderEndpoint(base_url, key.strip(), is_own)
 
     def _batched(
         self, model: EmbeddingModel, lifetimes: dict[TextKind, timedelta], scope: str = ""

@@ -17,12 +17,17 @@ from headwater.errors import EmbeddingError, MissingApiKeyError
 from headwater.ports import Embedding
 from headwater.retrieval.embeddings.embedder import TextKind
 from headwater.retrieval.embeddings.metrics import COST, RETRIES, TOKENS
-from headwater.retrieval.embeddings.retrying import Failure, pause_before, refused, unreachable
+from headwater.retrieval.embeddings.retrying import (
+    RequestFailure,
+    pause_before,
+    refused,
+    unreachable,
+)
 from headwater.retrieval.embeddings.vectors import to_embeddings
 from headwater.retrieval.embeddings.wire import (
     EmbeddingAnswer,
     EmbeddingRequest,
-    Endpoint,
+    ProviderEndpoint,
     WireFormat,
 )
 from headwater.settings.groups import EmbeddingSettings
@@ -90,7 +95,7 @@ class RemoteModel:
         name: str,
         dimensions: int,
         wire: WireFormat,
-        endpoint: Endpoint,
+        endpoint: ProviderEndpoint,
         settings: EmbeddingSettings,
         connections: Connections,
         clock: Clock,
@@ -166,7 +171,7 @@ class RemoteModel:
                 await self._clock.sleep(pause)
         raise AssertionError("the loop has no end")
 
-    async def _attempt(self, client: httpx.AsyncClient, content: bytes) -> bytes | Failure:
+    async def _attempt(self, client: httpx.AsyncClient, content: bytes) -> bytes | RequestFailure:
         wire, endpoint, seconds = self._wire, self._endpoint, self._settings.timeout
         variables = f"HEADWATER_EMBEDDINGS_API_KEY or {wire.variable}"
         if endpoint.needs_key and not endpoint.key:
@@ -190,7 +195,7 @@ class RemoteModel:
             answer = answer.replace(endpoint.key.encode(), b"***")
         return refused(response.status_code, response.headers, answer, self._clock.now(), variables)
 
-    def _error(self, failure: Failure, attempt: int, pause: float) -> EmbeddingError:
+    def _error(self, failure: RequestFailure, attempt: int, pause: float) -> EmbeddingError:
         problem = f"{failure.problem}{': ' if failure.message else ''}{failure.message}"
         if attempt:
             problem += f", also after {attempt} {'retry' if attempt == 1 else 'retries'}"

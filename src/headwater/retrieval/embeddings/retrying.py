@@ -26,7 +26,7 @@ _RESET = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
-class Failure(NamedTuple):
+class RequestFailure(NamedTuple):
     """A request that failed.
 
     ``message`` is the provider's, which may quote texts; ``pause`` is the time in seconds that it
@@ -53,31 +53,37 @@ class _Refusal(msgspec.Struct):
     message: str | None = None
 
 
-def unreachable(url: str, error: Exception) -> Failure:
+def unreachable(url: str, error: Exception) -> RequestFailure:
     """Return the failure of a request that had no answer."""
     problem = f"{url} did not answer: {type(error).__name__}"
-    return Failure(problem, "check the network and embeddings.base_url", None, is_temporary=True)
+    return RequestFailure(
+        problem, "check the network and embeddings.base_url", None, is_temporary=True
+    )
 
 
 def refused(
     status: int, headers: Mapping[str, str], content: bytes, now: datetime, variables: str
-) -> Failure:
+) -> RequestFailure:
     """Return the failure of a request that was answered with an error."""
     details = _details(content)
     problem = f"the provider answered {status} ({responses.get(status, 'unknown')})"
     if status in (401, 403):
         # Their messages repeat parts of the key.
-        return Failure(problem, f"correct the key in {variables}", status, is_temporary=False)
+        return RequestFailure(
+            problem, f"correct the key in {variables}", status, is_temporary=False
+        )
     message = details.message[:_LONGEST_MESSAGE]
     if details.code != "insufficient_quota" and (status in _RETRYABLE or status >= 500):
         remedy = "try again later" + ("; lower embeddings.concurrency" if status == 429 else "")
         pause = requested_pause(headers, now)
-        return Failure(problem, remedy, status, is_temporary=True, message=message, pause=pause)
+        return RequestFailure(
+            problem, remedy, status, is_temporary=True, message=message, pause=pause
+        )
     remedy = _REMEDIES.get(status, _SHORTEN)
-    return Failure(problem, remedy, status, is_temporary=False, message=message)
+    return RequestFailure(problem, remedy, status, is_temporary=False, message=message)
 
 
-def pause_before(attempt: int, failure: Failure) -> float:
+def pause_before(attempt: int, failure: RequestFailure) -> float:
     """Return the seconds to wait before the next attempt; the first attempt is 0."""
     longest: float = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
     backoff = random.uniform(longest / 2, longest)

@@ -29,7 +29,7 @@ class EmbeddingAnswer(NamedTuple):
     tokens: int
 
 
-class Endpoint(NamedTuple):
+class ProviderEndpoint(NamedTuple):
     """A provider's address; without a key, none is sent."""
 
     base_url: str

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
 from headwater.retrieval.document_checks import checked_id, checked_metadata, checked_text
-from headwater.retrieval.sources.folders import SUFFIXES, files_in, read_file
-from headwater.retrieval.sources.found import Findings, Found, Skipped
-from headwater.retrieval.sources.tables import Fields, read_csv, read_jsonl, read_parquet
+from headwater.retrieval.files.findings import Finding, Findings, Skipped
+from headwater.retrieval.files.folders import SUFFIXES, files_in, read_file
+from headwater.retrieval.files.tables import Fields, read_csv, read_jsonl, read_parquet
 from headwater.settings.groups import IndexSettings
 
 _TABLES: dict[str, Callable[[Path, Fields], Findings]] = {
@@ -24,15 +24,15 @@ _TABLES: dict[str, Callable[[Path, Fields], Findings]] = {
 }
 
 
-class _SourceFile(NamedTuple):
-    """A file of a source, and the function that reads it."""
+class _DocumentFile(NamedTuple):
+    """A file, its size, and the function that reads it."""
 
     path: Path
     size: int
     read: Callable[[], Findings]
 
 
-class Source:
+class DocumentFiles:
     """The documents of files and folders, in a fixed order.
 
     ``total_bytes`` and ``read_bytes`` tell how far the reading is; ``ids`` are the ids of the
@@ -69,18 +69,18 @@ class Source:
         return document
 
 
-def _files(path: Path, fields: Fields) -> Iterator[_SourceFile]:
+def _files(path: Path, fields: Fields) -> Iterator[_DocumentFile]:
     if not path.exists():
         raise InvalidInputError(f"{path} does not exist; name files or folders to read")
     suffix = path.suffix.lower()
     if path.is_dir():
         for file in files_in(path):
             read = partial(read_file, file, file.relative_to(path).as_posix())
-            yield _SourceFile(file, _size(file), read)
+            yield _DocumentFile(file, _size(file), read)
     elif suffix in _TABLES:
-        yield _SourceFile(path, _size(path), partial(_TABLES[suffix], path, fields))
+        yield _DocumentFile(path, _size(path), partial(_TABLES[suffix], path, fields))
     elif suffix in SUFFIXES:
-        yield _SourceFile(path, _size(path), partial(read_file, path, path.name))
+        yield _DocumentFile(path, _size(path), partial(read_file, path, path.name))
     else:
         known = ", ".join(sorted(_TABLES.keys() | SUFFIXES))
         raise InvalidInputError(
@@ -95,9 +95,9 @@ def _size(file: Path) -> int:
         return 0
 
 
-def _readable(file: _SourceFile) -> Findings:
+def _readable(file: _DocumentFile) -> Findings:
     try:
         yield from file.read()
     except OSError as error:
         skipped = Skipped(str(file.path), f"cannot be read: {error.strerror}")
-        yield Found(file.size, skipped.where, skipped)
+        yield Finding(file.size, skipped.where, skipped)

@@ -14,7 +14,7 @@ LARGEST_FILE = 256 * 1024 * 1024
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A part of a source that is not a document.
+    """A part of a file that is not a document.
 
     ``is_invalid`` is False for files that are not expected to be documents, such as images.
     """
@@ -27,7 +27,7 @@ class Skipped(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.problem}"
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """A document or a part that was skipped, and how many bytes of the file were read for it."""
 
     position: int
@@ -35,4 +35,4 @@ class Found(NamedTuple):
     content: Document | Skipped
 
 
-Findings: TypeAlias = Iterator[Found]
+Findings: TypeAlias = Iterator[Finding]

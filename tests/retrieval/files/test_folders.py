@@ -8,14 +8,14 @@ import pytest
 
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
-from headwater.retrieval.sources.found import Skipped
-from headwater.retrieval.sources.reading import Source
-from headwater.retrieval.sources.tables import Fields
+from headwater.retrieval.files.findings import Skipped
+from headwater.retrieval.files.reading import DocumentFiles
+from headwater.retrieval.files.tables import Fields
 from headwater.settings.groups import IndexSettings
 
 
 def _read(*paths: Path) -> list[Document | Skipped]:
-    return list(Source(paths, Fields(), IndexSettings()))
+    return list(DocumentFiles(paths, Fields(), IndexSettings()))
 
 
 def _one(tmp_path: Path, name: str, content: str | bytes) -> Document | Skipped:
@@ -169,6 +169,6 @@ def test_an_unknown_kind_of_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").touch()
 
     with pytest.raises(InvalidInputError, match=r"a\.pdf cannot be read: .* \.csv, .*\.md"):
-        Source([tmp_path / "a.pdf"], Fields(), IndexSettings())
+        DocumentFiles([tmp_path / "a.pdf"], Fields(), IndexSettings())
     with pytest.raises(InvalidInputError, match="nothing does not exist"):
-        Source([tmp_path / "nothing"], Fields(), IndexSettings())
+        DocumentFiles([tmp_path / "nothing"], Fields(), IndexSettings())

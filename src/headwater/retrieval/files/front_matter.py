@@ -19,7 +19,7 @@ class FrontMatterError(ValueError):
         super().__init__(problem)
 
 
-class Page(NamedTuple):
+class FileText(NamedTuple):
     """The text of a file, and its metadata."""
 
     text: str
@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def split_front_matter(content: str) -> Page:
+def split_front_matter(content: str) -> FileText:
     """Separate the front matter of a file from its text.
 
     Raises:
@@ -44,7 +44,7 @@ def split_front_matter(content: str) -> Page:
     """
     found = _FRONT_MATTER.match(content)
     if found is None:
-        return Page(content, {})
+        return FileText(content, {})
     try:
         metadata = yaml.load(found.group(1), _Loader)
     except yaml.MarkedYAMLError as error:
@@ -54,8 +54,8 @@ def split_front_matter(content: str) -> Page:
         raise FrontMatterError(1, " ".join(str(error).split())) from error
     if not isinstance(metadata, dict):
         # Lines between two thematic breaks are a part of the text.
-        return Page(content[found.end() :] if metadata is None else content, {})
-    return Page(content[found.end() :], {str(k): _plain(v) for k, v in metadata.items()})
+        return FileText(content[found.end() :] if metadata is None else content, {})
+    return FileText(content[found.end() :], {str(k): _plain(v) for k, v in metadata.items()})
 
 
 def _plain(value: Any) -> Any:

@@ -8,17 +8,17 @@ import duckdb
 import pytest
 
 from headwater.declarations.indexes import Document
-from headwater.retrieval.sources import tables
-from headwater.retrieval.sources.found import Skipped
-from headwater.retrieval.sources.reading import Source
-from headwater.retrieval.sources.tables import Fields
+from headwater.retrieval.files import tables
+from headwater.retrieval.files.findings import Skipped
+from headwater.retrieval.files.reading import DocumentFiles
+from headwater.retrieval.files.tables import Fields
 from headwater.settings.groups import IndexSettings
 
 
 def _read(file: Path, fields: Fields | None = None) -> list[Document | Skipped]:
-    source = Source([file], fields or Fields(), IndexSettings())
-    found = list(source)
-    assert source.read_bytes == source.total_bytes == file.stat().st_size
+    files = DocumentFiles([file], fields or Fields(), IndexSettings())
+    found = list(files)
+    assert files.read_bytes == files.total_bytes == file.stat().st_size
     return found
 
 
@@ -72,7 +72,7 @@ def test_a_line_that_is_too_long_ends_the_file(file: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tables, "LARGEST_FILE", 20)
     file.write_text('{"id": 1, "text": "much longer than that"}')
 
-    (found,) = list(Source([file], Fields(), IndexSettings()))
+    (found,) = list(DocumentFiles([file], Fields(), IndexSettings()))
 
     assert str(found) == f"{file}:1: longer than 20 bytes; the rest of the file was not read"
 
@@ -97,7 +97,7 @@ def test_csv_in_other_encodings_is_read(file: Path) -> None:
     for encoding in ("utf-8-sig", "utf-16", "latin-1"):
         file.write_bytes("id,text\n1,Größe\n".encode(encoding))
 
-        assert list(Source([file], Fields(), IndexSettings())) == [Document("1", "Größe")]
+        assert list(DocumentFiles([file], Fields(), IndexSettings())) == [Document("1", "Größe")]
 
 
 @CSV
@@ -165,7 +165,7 @@ def test_documents_that_cannot_be_indexed_are_named(file: Path) -> None:
         '{"id": 3, "text": "ok", "$x": 1}\n{"id": 4, "text": "ok"}\n{"id": "4", "text": "ok"}\n'
     )
 
-    *found, last = Source([file], Fields(), IndexSettings(max_document_bytes=8))
+    *found, last = DocumentFiles([file], Fields(), IndexSettings(max_document_bytes=8))
 
     problems = [str(each) for each in found if isinstance(each, Skipped)]
     assert found[4] == Document(4, "ok")

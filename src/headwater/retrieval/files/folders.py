@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.declarations.indexes import Document
-from headwater.retrieval.sources.encodings import read_text
-from headwater.retrieval.sources.found import LARGEST_FILE, Findings, Found, Skipped
-from headwater.retrieval.sources.front_matter import FrontMatterError, Page, split_front_matter
-from headwater.retrieval.sources.html_text import html_page
+from headwater.retrieval.files.encodings import read_text
+from headwater.retrieval.files.findings import LARGEST_FILE, Finding, Findings, Skipped
+from headwater.retrieval.files.front_matter import FileText, FrontMatterError, split_front_matter
+from headwater.retrieval.files.html_text import html_page
 
 MARKDOWN = frozenset({".md", ".markdown", ".mdx"})
 HTML = frozenset({".html", ".htm", ".xhtml"})
@@ -33,7 +33,7 @@ def files_in(folder: Path) -> Iterator[Path]:
 def read_file(file: Path, document_id: str) -> Findings:
     """Yield the one document of a file."""
     size = file.stat().st_size
-    yield Found(size, str(file), _document(file, document_id, size))
+    yield Finding(size, str(file), _document(file, document_id, size))
 
 
 def _document(file: Path, document_id: str, size: int) -> Document | Skipped:
@@ -53,20 +53,20 @@ def _document(file: Path, document_id: str, size: int) -> Document | Skipped:
     return Document(document_id, text, metadata)
 
 
-def _page(content: str, suffix: str) -> Page:
+def _page(content: str, suffix: str) -> FileText:
     if suffix in HTML:
         text, title = html_page(content)
         return _titled(text, {"title": title} if title else {})
     if suffix in MARKDOWN:
         return _titled(*split_front_matter(content))
-    return Page(content, {})
+    return FileText(content, {})
 
 
-def _titled(text: str, metadata: dict[str, Any]) -> Page:
+def _titled(text: str, metadata: dict[str, Any]) -> FileText:
     """Return a page whose title is in its metadata and, as a heading, in its text."""
     title = metadata.get("title")
     if title is None:
         heading = _HEADING.search(text)
-        return Page(text, {**metadata, "title": heading.group(1)} if heading else metadata)
+        return FileText(text, {**metadata, "title": heading.group(1)} if heading else metadata)
     has_heading = _TOP_HEADING.match(text) is not None
-    return Page(text if has_heading else f"# {title}\n\n{text}", metadata)
+    return FileText(text if has_heading else f"# {title}\n\n{text}", metadata)
