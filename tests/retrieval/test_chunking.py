@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from headwater.core.graphemes import grapheme_start
 from headwater.core.tokens import tokenizer_for
-from headwater.errors import InvalidInputError
 from headwater.retrieval.chunking import split
 
 _WORDS = [
@@ -235,8 +234,3 @@ def test_an_edit_changes_few_chunks(kind: str) -> None:
 
     assert len(after) > 70
     assert sum(added) / len(added) <= 2
-
-
-def test_a_lone_surrogate_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"character 3 .* lone surrogate.*errors='replace'"):
-        split("abc\ud800", 400, 40)

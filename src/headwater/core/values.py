@@ -45,6 +45,15 @@ Part = tuple[str, ...]
 ``("document", index or "", id)`` or, for a search, ``("index", name, version)``."""
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether UTF-8 can encode a text, which it cannot with a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def new_id() -> str:
     """Return a new, time-sortable UUIDv7."""
     return str(uuid7())

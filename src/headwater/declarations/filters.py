@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import Any
 
+from headwater.core.values import is_utf8
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
@@ -135,12 +136,10 @@ def _scalar(field: str, value: object) -> Scalar:
 
 
 def _check_text(field: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
+    if not is_utf8(text):
         raise InvalidInputError(
             f"the filter of {field!r} has a lone surrogate, which no document has; remove it"
-        ) from error
+        )
 
 
 def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from headwater.core.canonical_json import LARGEST
 from headwater.core.templates import Template, parse_template
+from headwater.core.values import is_utf8
 from headwater.errors import InvalidInputError
 
 
@@ -139,9 +140,7 @@ def _number(score: Any) -> float:
 
 
 def _check_surrogates(field: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
+    if not is_utf8(text):
         raise InvalidInputError(
             f"{field} {text!r} of a Chunk has a lone surrogate, which cannot be stored; remove it"
-        ) from error
+        )

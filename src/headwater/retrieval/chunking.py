@@ -20,7 +20,6 @@ from zlib import crc32
 
 from headwater.core.graphemes import grapheme_start
 from headwater.core.tokens import Tokenizer, tokenizer_for
-from headwater.errors import InvalidInputError
 from headwater.retrieval.blocks import (
     BlockKind,
     blocks,
@@ -75,22 +74,8 @@ def split(text: str, chunk_tokens: int, overlap: int) -> list[str]:
     A chunk that does not begin with a heading starts with up to `overlap` tokens of the text before
     it. Without these, the chunks are the text, except for white space between them; a text of
     white space has none. A long text takes a while: call this in a thread.
-
-    Raises:
-        InvalidInputError: The text has a lone surrogate.
     """
-    _check_text(text)
     return list(_Splitter(text, tokenizer_for(_MODEL), chunk_tokens, overlap).chunks())
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"character {error.start} of the text is a lone surrogate, which UTF-8 cannot encode; "
-            "decode the text with errors='replace'"
-        ) from error
 
 
 class _Splitter:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.values import LONGEST_ID, is_whole_number
+from headwater.core.values import LONGEST_ID, is_utf8, is_whole_number
 from headwater.errors import InvalidInputError
 from headwater.settings.groups import IndexSettings
 
@@ -17,6 +17,24 @@ _LARGEST = 2**63
 _MAX_DEPTH = 32
 
 _encode = msgspec.json.Encoder().encode
+
+
+class PlainDocument(NamedTuple):
+    """A document that was checked; ``version`` is that of a stored one that is indexed again."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+    version: int | None = None
+
+
+def checked_document(
+    document_id: object, text: object, metadata: object, limits: IndexSettings
+) -> PlainDocument:
+    """Return a document as it is stored; raise InvalidInputError if it cannot be."""
+    name = checked_id(document_id)
+    plain = _checked_metadata(name, metadata, limits)
+    return PlainDocument(name, _checked_text(name, text, limits), plain)
 
 
 def checked_id(document_id: object) -> str:
@@ -37,7 +55,7 @@ def checked_id(document_id: object) -> str:
     return str(document_id)
 
 
-def checked_text(document: str, text: object, limits: IndexSettings) -> str:
+def _checked_text(document: str, text: object, limits: IndexSettings) -> str:
     """Return the text of a document as it is stored."""
     if not isinstance(text, str):
         raise InvalidInputError(
@@ -60,7 +78,7 @@ def checked_text(document: str, text: object, limits: IndexSettings) -> str:
     return str(text)
 
 
-def checked_metadata(document: str, metadata: object, limits: IndexSettings) -> dict[str, Any]:
+def _checked_metadata(document: str, metadata: object, limits: IndexSettings) -> dict[str, Any]:
     """Return a copy of metadata, in the types of JSON."""
     if metadata is None:
         return {}
@@ -114,10 +132,6 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def _text(text: str, where: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"{where} has a lone surrogate, which cannot be stored; remove it"
-        ) from error
+    if not is_utf8(text):
+        raise InvalidInputError(f"{where} has a lone surrogate, which cannot be stored; remove it")
     return str(text)

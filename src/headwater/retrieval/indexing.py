@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from headwater.ports import (
     StoredDocument,
 )
 from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded, batches
-from headwater.retrieval.document_checks import checked_id, checked_metadata, checked_text
+from headwater.retrieval.document_checks import PlainDocument, checked_document, checked_id
 from headwater.retrieval.generations import Generations
 
 # Splitting fewer characters takes less time than a thread hop.
@@ -32,15 +32,6 @@ _PAGE = 1_000
 
 # Texts are compared and not values, because 1, 1.0 and true are equal.
 _encode = msgspec.json.Encoder(order="sorted").encode
-
-
-class PlainDocument(NamedTuple):
-    """A document that was checked; ``version`` is that of a stored one that is indexed again."""
-
-    id: str
-    text: str
-    metadata: dict[str, Any]
-    version: int | None = None
 
 
 class _Piece(NamedTuple):
@@ -62,9 +53,7 @@ class Indexer:
 
     def checked(self, document_id: object, text: object, metadata: object) -> PlainDocument:
         """Return a document as it is stored; raise InvalidInputError if it cannot be."""
-        name = checked_id(document_id)
-        plain = checked_metadata(name, metadata, self._limits)
-        return PlainDocument(name, checked_text(name, text, self._limits), plain)
+        return checked_document(document_id, text, metadata, self._limits)
 
     async def index(self, index: IndexDef, document: PlainDocument) -> None:
         """Write a document; inside a handler as part of the handler's transaction."""

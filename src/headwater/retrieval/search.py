@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
+from headwater.core.values import is_utf8
 from headwater.declarations import Chunk
 from headwater.declarations.filters import parse_filters
 from headwater.declarations.indexes import IndexDef
@@ -217,12 +218,10 @@ def _check_query(query: object) -> None:
             f"the query of a search has {len(query)} characters, more than the maximum of "
             f"{LONGEST_QUERY}; shorten it"
         )
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
+    if not is_utf8(query):
         raise InvalidInputError(
             "the query of a search has a lone surrogate, which no document has; remove it"
-        ) from error
+        )
 
 
 def _at_least(hits: Sequence[Hit], query: Embedding, min_score: float | None) -> Sequence[Hit]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
-from headwater.retrieval.document_checks import checked_id, checked_metadata, checked_text
+from headwater.retrieval.document_checks import checked_document
 from headwater.retrieval.files.findings import Finding, Findings, Skipped
 from headwater.retrieval.files.folders import SUFFIXES, files_in, read_file
 from headwater.retrieval.files.tables import Fields, read_csv, read_jsonl, read_parquet
@@ -58,14 +58,13 @@ class DocumentFiles:
     def _checked(self, where: str, document: Document) -> Document | Skipped:
         """Return the document if it can be indexed and its id was not read before."""
         try:
-            name = checked_id(document.id)
-            checked_text(name, document.text, self._limits)
-            checked_metadata(name, document.metadata, self._limits)
+            checked = checked_document(document.id, document.text, document.metadata, self._limits)
         except InvalidInputError as error:
             return Skipped(where, str(error))
-        if name in self.ids:
-            return Skipped(where, f"the document {name!r} was read before; give each its own id")
-        self.ids.add(name)
+        if checked.id in self.ids:
+            problem = f"the document {checked.id!r} was read before; give each its own id"
+            return Skipped(where, problem)
+        self.ids.add(checked.id)
         return document
 
 
