@@ -20,7 +20,7 @@ from headwater.features.reader import Reader
 from headwater.features.reconcile import Reconciler
 from headwater.features.refresh import Refresh
 from headwater.features.services import Services
-from headwater.features.user_calls import ContextCalls, FeatureCalls
+from headwater.features.user_calls import FeatureCalls, LimitedCalls
 from headwater.ports import Backends
 from headwater.retrieval.embeddings import Embedders
 from headwater.retrieval.generations import Generations
@@ -79,7 +79,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         backends,
         offload,
         FeatureCalls(offload, settings.worker.handler_timeout),
-        ContextCalls(offload, settings.context.timeout),
+        LimitedCalls(offload, settings.context.timeout),
     )
     embedders = Embedders(settings, offload, backends.cache, clock)
     generations = Generations(services, embedders)

@@ -7,7 +7,7 @@ import msgspec
 from headwater.core.clock import Clock
 from headwater.core.thread_offload import Offload
 from headwater.declarations.registry import Registry
-from headwater.features.user_calls import ContextCalls, FeatureCalls
+from headwater.features.user_calls import FeatureCalls, LimitedCalls
 from headwater.ports import Backends
 from headwater.settings.schema import Settings
 
@@ -21,4 +21,4 @@ class Services(msgspec.Struct, frozen=True):
     backends: Backends
     offload: Offload
     feature_calls: FeatureCalls
-    context_calls: ContextCalls
+    context_calls: LimitedCalls

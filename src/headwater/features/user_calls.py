@@ -6,12 +6,12 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any
+from datetime import timedelta
+from typing import Any, Protocol
 
 from headwater.core.deadlines import Deadline, DeadlineError, Slot
 from headwater.core.thread_calls import ThreadCall, ThreadsExhaustedError
 from headwater.core.thread_offload import Offload
-from headwater.declarations import ContextDef, RetrieverDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     DeclarationError,
@@ -124,8 +124,21 @@ def _unchanged(result: Any) -> Any:
     return result
 
 
-class ContextCalls:
-    """Runs the functions of contexts and retrievers, each with its time limit."""
+class Limited(Protocol):
+    """A function as it was declared: its name for messages, and its own time limit, if any."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_async(self) -> bool: ...
+
+    @property
+    def timeout(self) -> timedelta | None: ...
+
+
+class LimitedCalls:
+    """Runs functions of users, each with its time limit or a common one."""
 
     def __init__(self, offload: Offload, seconds: float) -> None:
         self._offload = offload
@@ -134,7 +147,7 @@ class ContextCalls:
 
     async def call(
         self,
-        declared: ContextDef | RetrieverDef,
+        declared: Limited,
         function: Callable[[], Any],
         timeout_error: Callable[[str, float], HeadwaterError],
         convert: Callable[[Any], Any] = _unchanged,
@@ -154,7 +167,7 @@ class ContextCalls:
                 raise
             raise RuntimeError(f"the function raised {error!r}") from error
 
-    def _deadline(self, declared: ContextDef | RetrieverDef) -> Deadline:
+    def _deadline(self, declared: Limited) -> Deadline:
         timeout = declared.timeout
         seconds = self._seconds if timeout is None else timeout.total_seconds()
         deadline = self._deadlines.get(seconds)
@@ -165,11 +178,11 @@ class ContextCalls:
     async def _run(
         self,
         deadline: Deadline,
-        declared: ContextDef | RetrieverDef,
+        declared: Limited,
         function: Callable[[], Any],
         convert: Callable[[Any], Any],
     ) -> Any:
-        """ThreadCall an async function in this task, any other function in a thread."""
+        """Call an async function in this task, any other function in a thread."""
 
         def run() -> Any:
             return convert(function())

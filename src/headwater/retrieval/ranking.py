@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from headwater.core.deadlines import DeadlineError
-from headwater.core.thread_calls import ThreadCall
-from headwater.core.thread_offload import Offload
 from headwater.declarations import Chunk
+from headwater.declarations.function_checks import is_async
 from headwater.declarations.search_options import Rerank
 from headwater.errors import HeadwaterError, RerankFailedError
-from headwater.features.user_calls import Raising
+from headwater.features.user_calls import LimitedCalls, Raising
 from headwater.ports import Hit
 
 _FUSION = 60
@@ -49,41 +45,24 @@ def scaled(scores: Sequence[float]) -> list[float]:
 class Reranker:
     """A user's function that ranks chunks for a query again; a sync one runs in a thread."""
 
-    def __init__(self, function: Rerank, index: str, offload: Offload, seconds: float) -> None:
+    def __init__(self, function: Rerank, index: str, calls: LimitedCalls) -> None:
         self.name = _name_of(function)
+        self.is_async = is_async(function)
+        self.timeout = None
         self._function = function
         self._index = index
-        self._offload = offload
-        self._seconds = seconds
+        self._calls = calls
 
     async def rerank(self, query: str, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Return the chunks in the order of the function, with its scores if it returns scores."""
         if not chunks:
             return []
         with Raising(self._raised):
-            try:
-                async with asyncio.timeout(self._seconds) as limit:
-                    returned = await self._call(query, list(chunks))
-            except (DeadlineError, TimeoutError) as error:
-                if not (limit.expired() or isinstance(error, DeadlineError)):
-                    raise  # the function's own
-                raise self._error(f"timed out after {self._seconds:g} s") from error
+            call = partial(self._function, query, list(chunks))
+            returned = await self._calls.call(self, call, self._timed_out)
         if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
             raise self._error(f"returned {type(returned).__name__}; {_RETURN}")
         return self._ranked(chunks, list(returned))
-
-    async def _call(self, query: str, chunks: list[Chunk]) -> Any:
-        call: Callable[[], Any] = partial(self._function, query, chunks)
-        if inspect.iscoroutinefunction(self._function):
-            result = call()
-        else:
-            context = copy_context()
-            result = await self._offload.call(
-                ThreadCall(self._offload, self, self._seconds, context, call)
-            )
-        while inspect.isawaitable(result):
-            result = await result
-        return result
 
     def _ranked(self, chunks: Sequence[Chunk], returned: list[Any]) -> list[Chunk]:
         if all(isinstance(each, Chunk) for each in returned):
@@ -106,6 +85,9 @@ class Reranker:
         if not math.isfinite(number):
             raise self._error(f"returned {score!r} as a score; {_RETURN}")
         return number
+
+    def _timed_out(self, _: str, seconds: float) -> HeadwaterError:
+        return self._error(f"timed out after {seconds:g} s")
 
     def _raised(self, raised: Exception) -> HeadwaterError:
         return self._error(f"raised {type(raised).__name__}: {raised}")

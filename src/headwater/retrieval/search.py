@@ -61,8 +61,7 @@ class Searcher:
     def __init__(self, services: Services, generations: Generations) -> None:
         self._vectors = services.backends.vectors
         self._clock = services.clock
-        self._offload = services.offload
-        self._seconds = services.settings.context.timeout
+        self._calls = services.context_calls
         self._generations = generations
         self._known: dict[str, IndexVersion] = {}
         """The generation of each index that the last search read."""
@@ -128,7 +127,7 @@ class Searcher:
         if options.mode != "vector":
             relevance = scaled(relevance)
         if options.rerank is not None:
-            reranker = Reranker(options.rerank, search.declared.name, self._offload, self._seconds)
+            reranker = Reranker(options.rerank, search.declared.name, self._calls)
             chunks = await reranker.rerank(search.query, chunks)
             # The order is the function's; its scores may be of any kind.
             relevance = [1 - place / len(chunks) for place in range(len(chunks))]
