@@ -61,6 +61,8 @@ def test_an_index_has_defaults(store: FeatureStore) -> None:
         ({"keep_versions": "soon"}, "keep_versions: 'soon' is not a duration"),
         ({"embedder": embed}, "a function as embedder needs dimensions="),
         ({"embedder": ""}, "embedder must be a text that is not empty, not ''"),
+        ({"embedder": "opnai"}, "unknown provider 'opnai'; did you mean 'openai'?"),
+        ({"embedder": "ollama/bge-m3"}, "is the provider openai with embeddings.base_url"),
         ({"embedder": 5}, "embedder must be a text that is not empty, not 5"),
         ({"model": ""}, "model must be a text that is not empty"),
         ({"embedder": "openai/a", "model": "b"}, "drop one"),

@@ -278,6 +278,26 @@ async def test_a_rebuild_of_an_empty_index_has_nothing_to_do(lexical: FeatureSto
     assert await lexical.search("docs", "parcels") == []
 
 
+async def test_an_index_without_documents_takes_another_embedder_at_once(
+    lexical: FeatureStore, settings: Settings, clock: ManualClock
+) -> None:
+    await index_all(lexical)
+    clock.advance("1s")
+    before = clock.now()
+    clock.advance("1s")
+    for document in ("parcels", "returns", "giraffes"):
+        await lexical.unindex("docs", document)
+    async with redeclared(settings, clock, Words()) as store:
+        await store.index("docs", "new", PARCELS)
+        assert documents(await store.search("docs", "parcels")) == ["new"]
+        (status,) = await store.indexes.list()
+        assert (status.documents, status.outdated, status.needs_reindex) == (1, 0, False)
+        past = await store.search("docs", "parcels", top_k=1, as_of=before)
+        assert documents(past) == ["parcels"]
+        old, _ = await generations(store)
+        assert (old.state, old.outdated) == ("retired", 0)
+
+
 async def test_the_past_before_a_rebuild_is_searched_with_its_embedder_until_it_is_pruned(
     lexical: FeatureStore, settings: Settings, clock: ManualClock
 ) -> None:

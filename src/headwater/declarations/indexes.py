@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from headwater.declarations.checks import calling_frame, location_of_frame
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
+from headwater.settings.groups import Provider
 
 if TYPE_CHECKING:
     from headwater.declarations.entity_decorator import Declares
@@ -26,6 +27,7 @@ MIN_CHUNK_TOKENS = 16
 """Fewest tokens of a chunk: one character may have four."""
 MAX_CHUNK_TOKENS = 8_192
 _KEEP = timedelta(days=30)
+_PROVIDERS = get_args(Provider)
 _OPTIONS = ("embedder", "model", "dimensions", "chunk_tokens", "overlap", "keep_versions")
 
 
@@ -162,12 +164,18 @@ class _Checks:
     def check_embedder(
         self, embedder: str | EmbedFunction | None, model: str | None, dimensions: int | None
     ) -> None:
-        """Refuse an embedder that is not complete; whether a provider is known shows its use."""
+        """Refuse an embedder that is unknown or not complete; its use shows whether it works."""
         if dimensions is not None:
             self.check_number("dimensions", dimensions, 1, MAX_DIMENSIONS)
         for option, text in (("embedder", embedder), ("model", model)):
             if text is not None and not callable(text) and not (isinstance(text, str) and text):
                 raise self.error(f"{option} must be a text that is not empty, not {text!r}")
+        provider = embedder.partition("/")[0] if isinstance(embedder, str) else None
+        if provider is not None and provider not in _PROVIDERS:
+            raise self.error(
+                f"unknown provider {provider!r}; {nearest(provider, _PROVIDERS)} A server with "
+                "OpenAI's API, such as Ollama, is the provider openai with embeddings.base_url"
+            )
         if callable(embedder) and dimensions is None:
             raise self.error(
                 "a function as embedder needs dimensions=: how many numbers its vectors have"

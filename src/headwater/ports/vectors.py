@@ -64,7 +64,10 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     chunks: int
     outdated: int
-    """Documents of the index that this generation has not, or has in an older version."""
+    """Documents of the index that this generation has not, or has in an older version.
+
+    A retired generation is not kept up to date: it has none.
+    """
 
     __repr__ = short_repr("index", "number", "state", "documents", "chunks", "outdated")
 

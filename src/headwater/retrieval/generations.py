@@ -29,12 +29,21 @@ class Generations:
         )
 
     async def active(self, index: IndexDef) -> IndexVersion:
-        """Return the active generation; create the first one if there is none."""
+        """Return the active generation for a write; create the first one if there is none.
+
+        If the index is empty, it is one as the index is declared now: there is nothing to rebuild.
+        """
+        declared = self.declared(index)
         version = await self._vectors.version(index.name)
-        while version is None:
-            await self._vectors.create(index.name, self.declared(index))
+        while version is None or (version.spec != declared and await self._is_empty(index)):
+            created = await self._vectors.create(index.name, declared)
+            if created.state == "building":
+                await self._vectors.activate(index.name, created.number)
             version = await self._vectors.version(index.name)
         return version
+
+    async def _is_empty(self, index: IndexDef) -> bool:
+        return not await self._vectors.document_ids(index.name, after="", limit=1)
 
     def embedder(self, index: IndexDef, built: IndexSpec) -> Embedder:
         """Return the embedder that a generation was built with.

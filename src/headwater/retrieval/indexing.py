@@ -138,7 +138,9 @@ class Indexer:
         removed, after = 0, ""
         while page := await self._vectors.document_ids(index.name, after=after, limit=_PAGE):
             after = page[-1]
-            version = await self._generations.active(index)
+            version = await self._vectors.version(index.name)
+            if version is None:
+                return removed  # the index was dropped
             removals = [
                 _removal(version, document, "retain")
                 for document in page

@@ -181,11 +181,14 @@ class ContextSettings(SettingsGroup, frozen=True):
     timeout: Annotated[Seconds, "timeout of context and retriever functions, in seconds"] = 30.0
 
 
+Provider = Literal["auto", "local", "lexical", "openai", "azure", "cohere", "voyage"]
+
+
 class EmbeddingSettings(SettingsGroup, frozen=True):
     """Settings of embeddings."""
 
     provider: Annotated[
-        Literal["auto", "local", "lexical", "openai", "azure", "cohere", "voyage"],
+        Provider,
         "embeddings of indexes that declare none; auto means local if its files are installed, "
         "lexical otherwise",
     ] = "auto"

@@ -77,7 +77,7 @@ async def test_a_sync_function_does_not_block_the_event_loop() -> None:
         ([[1, 2]], "it returned 1 vectors for 2 texts; it must return one vector for each text"),
         ([[1, 2], [1, 2, 3]], r"a vector of 3 dimensions, not 2; declare .* Index\(dimensions=…\)"),
         ([[1, 2], [[1, 2]]], r"a vector of \(1, 2\) dimensions"),
-        ([[1, 2], [1, float("nan")]], "a vector with NaN"),
+        ([[1, 2], [1, float("nan")]], "it must return finite numbers"),
         ([[1, 2], [float("inf"), 1]], "an infinite number"),
         ([[1, 2], [0, 0]], "a vector with only zeros; a zero vector has no direction"),
         ([[1, 2], ["a", "b"]], "not a list of numbers"),

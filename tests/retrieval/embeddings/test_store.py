@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature
-from headwater.errors import MissingApiKeyError
+from headwater.errors import IndexMismatchError, MissingApiKeyError
 from headwater.settings.schema import Settings
 from tests.retrieval.embeddings.provider_server import ANSWERED, KEY, ProviderServer, error
 
@@ -110,3 +110,19 @@ async def test_a_store_without_a_key_works_until_texts_are_embedded(settings: Se
         assert [status.name for status in await store.indexes.list()] == ["docs"]
         with pytest.raises(MissingApiKeyError, match="set HEADWATER_EMBEDDINGS_API_KEY or OPENAI_"):
             await store.index("docs", "d1", "A document.")
+
+
+async def test_a_provider_that_was_never_used_can_be_replaced(settings: Settings) -> None:
+    async with FeatureStore(settings=settings) as store:
+        Index(store, "docs", embedder="openai")
+        with pytest.raises(MissingApiKeyError):
+            await store.index("docs", "d1", "A document.")
+    async with FeatureStore(settings=settings) as store:
+        Index(store, "docs", embedder="lexical")
+        with pytest.raises(
+            IndexMismatchError, match=r"openai.*is not available here.*reindex docs"
+        ):
+            await store.search("docs", "document")
+        await store.index("docs", "d1", "A document.")
+        (chunk,) = await store.search("docs", "document")
+        assert chunk.document == "d1"

@@ -49,9 +49,16 @@ class Embedders:
             raise DeclarationError(problem, definition.location) from error
 
     def named(self, name: str, dimensions: int) -> Embedder | None:
-        """Return the embedder of a stored generation; None if only its function can embed."""
+        """Return the embedder of a stored generation.
+
+        Return None if it is a function, or if its provider has no key here.
+        """
         provider, _, model = name.partition("/")
-        return None if provider == _FUNCTION else self._get(provider, model, dimensions)
+        with self._lock:
+            is_usable = provider != _FUNCTION and self._loaded().has_key(provider)
+        if not is_usable:
+            return None
+        return self._get(provider, model, dimensions)
 
     async def close(self) -> None:
         """Close all connections and threads."""
@@ -89,9 +96,12 @@ class Embedders:
     def _kept(self, key: _Key, create: Callable[[Providers], Embedder]) -> Embedder:
         with self._lock:
             if key not in self._created:
-                if self._providers is None:
-                    from headwater.retrieval.embeddings.providers import Providers  # noqa: PLC0415 - loads NumPy
-
-                    self._providers = Providers(*self._services)
-                self._created[key] = create(self._providers)
+                self._created[key] = create(self._loaded())
             return self._created[key]
+
+    def _loaded(self) -> Providers:
+        if self._providers is None:
+            from headwater.retrieval.embeddings.providers import Providers  # noqa: PLC0415 - loads NumPy
+
+            self._providers = Providers(*self._services)
+        return self._providers

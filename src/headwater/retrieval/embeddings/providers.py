@@ -57,6 +57,13 @@ class Providers:
         known = ("local", "lexical", *FORMATS)
         raise ConfigError(f"unknown provider {provider!r}; {nearest(provider, known)}")
 
+    def has_key(self, provider: str) -> bool:
+        """Return whether a provider can be used: it has its key, or needs none."""
+        if provider not in FORMATS:
+            return True
+        endpoint = self._endpoint(provider, FORMATS[provider])
+        return bool(endpoint.key) or not endpoint.needs_key
+
     def function(
         self, function: EmbedFunction, name: str, dimensions: int, *, is_cached: bool
     ) -> Embedder:

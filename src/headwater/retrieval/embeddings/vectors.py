@@ -24,11 +24,19 @@ def to_embeddings(embedder: Embedder, vectors: Any, count: int) -> list[Embeddin
     if not rows:
         return []
     matrix = np.stack(rows)
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    if not (np.isfinite(lengths) & (lengths > 0)).all():
-        problem = "only zeros" if np.isfinite(lengths).all() else "NaN or an infinite number"
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
         raise EmbeddingError(
-            embedder.name, f"it returned a vector with {problem}", "a zero vector has no direction"
+            embedder.name,
+            "it returned a vector with NaN, an infinite number or numbers that are too large",
+            "it must return finite numbers, best of a length near 1",
+        )
+    if not (lengths > 0).all():
+        raise EmbeddingError(
+            embedder.name,
+            "it returned a vector with only zeros",
+            "a zero vector has no direction",
         )
     matrix /= lengths
     return [row.tobytes() for row in matrix.astype("<f4")]

@@ -176,6 +176,19 @@ class GenerationsConformance(Suite):
         assert await vectors.outdated("docs", 2, after="", limit=10) == []
         assert set(await found(vectors, generation=2)) == {"new", "two", "added"}
 
+    async def test_no_document_is_outdated_in_a_retired_generation(
+        self, vectors: VectorIndex
+    ) -> None:
+        await vectors.write([document("a", "one"), document("b", "two")])
+        await vectors.create("docs", OTHER_SPEC)
+        await fill(vectors, 2)
+        await vectors.activate("docs", 2)
+        await vectors.write([document("c", "added", generation=2)])
+        assert (await generation(vectors, 1)).outdated == 0
+        for name in "abc":
+            await vectors.write([removal(name, generation=2)])
+        assert (await generation(vectors, 1)).outdated == 0
+
     async def test_in_all_generations_the_document_is_outdated_if_that_one_is_gone(
         self, vectors: VectorIndex
     ) -> None:

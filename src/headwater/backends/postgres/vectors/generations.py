@@ -17,7 +17,8 @@ from headwater.ports import Generation, IndexSpec, IndexVersion
 from headwater.settings.groups import VectorSettings
 
 _SELECT = """
-SELECT g.*, i.name, i.documents - g.up_to_date AS outdated
+SELECT g.*, i.name,
+    CASE WHEN g.state = 'retired' THEN 0 ELSE i.documents - g.up_to_date END AS outdated
 FROM _generations AS g JOIN _indexes AS i ON i.id = g.index_id AND i.active IS NOT NULL
 """
 _ALL = f"{_SELECT} ORDER BY i.name, g.number"
