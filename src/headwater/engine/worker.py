@@ -20,6 +20,7 @@ from headwater.engine.declaration_changes import report_changes
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.lanes import Lane, QuarantineScheduler
+from headwater.engine.maintenance import maintain
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.watchdog import Watchdog
 from headwater.errors import (
@@ -34,7 +35,6 @@ from headwater.ports import Batch, Health, Outcome
 T = TypeVar("T")
 
 _MAX_HEARTBEAT_SECONDS = 0.5
-_MAINTENANCE_SECONDS = 5.0
 _BACKEND_PAUSE = 1.0
 _CONFLICTS_BETWEEN_WARNINGS = 10
 
@@ -73,8 +73,6 @@ class Worker:
         self._membership_changed = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._outage = Outage("events")
-        self._history_outage = Outage("history")
-        self._index_outage = Outage("indexes")
 
     def stop(self) -> None:
         """Ask the worker to finish its running batches and to return from ``run``.
@@ -119,7 +117,7 @@ class Worker:
                 helpers = [
                     group.create_task(self._hold_partitions(engine)),
                     group.create_task(self._listen(engine)),
-                    group.create_task(self._maintain(engine)),
+                    group.create_task(maintain(engine)),
                     group.create_task(
                         update_gauges(engine.backends, engine.clock, self._lanes, self._outage)
                     ),
@@ -417,30 +415,6 @@ class Worker:
             log.warning("worker waits: others declare more features", worker=self.name, **names)
         else:
             log.info("worker waits: others declare more features", worker=self.name, **names)
-
-    async def _maintain(self, engine: Engine) -> None:
-        while True:
-            await asyncio.sleep(_MAINTENANCE_SECONDS)
-            await self._maintain_history(engine)
-            await self._maintain_indexes(engine)
-
-    async def _maintain_history(self, engine: Engine) -> None:
-        try:
-            await engine.backends.offline.maintain()
-            self._history_outage.recovered("maintenance")
-        except BackendError as error:
-            self._history_outage.report(
-                "error", "history maintenance failed; retrying", error, "maintenance"
-            )
-
-    async def _maintain_indexes(self, engine: Engine) -> None:
-        try:
-            await engine.reindexer.maintain()
-            self._index_outage.recovered("maintenance")
-        except BackendError as error:
-            self._index_outage.report(
-                "error", "index maintenance failed; retrying", error, "maintenance"
-            )
 
     async def _deregister(self, engine: Engine, *, release: bool) -> None:
         leases = [lane.lease for lane in self._lanes.values() if not lane.quarantined]
