@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
-from headwater.declarations.indexes import IndexDef
+from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import (
     DeclarationError,
@@ -68,9 +68,9 @@ class Registry:
         """Return the indexes by name: the declared ones, and those that retrievers imply."""
         return self._implied_indexes | self.indexes
 
-    def index(self, name: str) -> IndexDef:
-        """Return the index; raise UnknownNameError if there is none."""
-        indexes = self.all_indexes()
+    def index(self, index: IndexRef) -> IndexDef:
+        """Return the definition of an index; raise UnknownNameError if there is none."""
+        name, indexes = index_name(index), self.all_indexes()
         try:
             return indexes[name]
         except KeyError:

@@ -36,7 +36,7 @@ class IndexVerbs:
         >>> (await store.indexes.get_document("docs", "parcels")).text
         'Parcels arrive within 3 days.'
         """
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         engine = await self._runtime.open()
         return await engine.indexer.document(definition, document_id)
 
@@ -52,7 +52,7 @@ class IndexVerbs:
         <LoadReport documents=1 chunks=1 unchanged=0>
         """
         check_not_replaying("load")
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         engine = await self._runtime.open()
         return await engine.indexer.load(definition, documents, progress)
 
@@ -65,7 +65,7 @@ class IndexVerbs:
         1
         """
         check_not_replaying("retain")
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         engine = await self._runtime.open()
         return await engine.indexer.retain(definition, document_ids)
 
@@ -80,7 +80,7 @@ class IndexVerbs:
         0
         """
         check_not_replaying("reindex")
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         engine = await self._runtime.open()
         return await engine.reindexer.reindex(definition, progress)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from headwater.declarations import Chunk
-from headwater.declarations.indexes import IndexRef, index_name
+from headwater.declarations.indexes import IndexRef
 from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
 from headwater.features.frame import check_not_replaying
 from headwater.store.runtime import Runtime
@@ -37,7 +37,7 @@ class SearchVerbs:
         ['parcels']
         """
         check_not_replaying("index")
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         engine = self._runtime.current() or await self._runtime.open()
         document = engine.indexer.checked(document_id, text, metadata)
         await engine.indexer.index(definition, document)
@@ -50,7 +50,7 @@ class SearchVerbs:
         []
         """
         check_not_replaying("unindex")
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         engine = self._runtime.current() or await self._runtime.open()
         await engine.indexer.unindex(definition, document_id)
 
@@ -82,7 +82,7 @@ class SearchVerbs:
         >>> chunk.text
         'Parcels arrive within 3 days.'
         """
-        definition = self._runtime.registry.index(index_name(index))
+        definition = self._runtime.registry.index(index)
         options = SearchOptions(
             top_k=top_k,
             mode=mode,
