@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import pytest
@@ -82,10 +83,14 @@ async def _drain(store: FeatureStore) -> None:
         await store.drain()
 
 
-def _prepare(run: Run, arguments: list[str]) -> tuple[list[str], str]:
-    """Return the arguments with references of two new contexts, and the input of the command."""
-    if arguments[0] != "context":
-        return arguments, EVENT
+class Contexts(NamedTuple):
+    """The ids and the hash that replace those of the reference, and an exported record."""
+
+    references: dict[str, str]
+    document: str
+
+
+def _assemble(run: Run) -> Contexts:
     first, second = (
         run("context", "assemble", "support", "user_id=ada", f"question={n}?", "--json").json
         for n in ("why", "how")
@@ -97,16 +102,20 @@ def _prepare(run: Run, arguments: list[str]) -> tuple[list[str], str]:
         "01a1de13-9f02": second["context_id"],
         RECORD_HASH: first["record_hash"],
     }
-    return [references.get(argument, argument) for argument in arguments], document
+    return Contexts(references, document)
 
 
 @pytest.mark.usefixtures("folder")
 def test_the_commands_of_the_reference_run(run: Run) -> None:
+    contexts = _assemble(run)
     for arguments in documented_arguments(REFERENCE):
         if arguments[0] in RUNNING_UNTIL_CTRL_C or "--watch" in arguments:
             continue
-        words, stdin = _prepare(run, arguments)
-        if "redact" in words and "--yes" not in words:
+        words = [contexts.references.get(argument, argument) for argument in arguments]
+        is_redaction = "redact" in words
+        if is_redaction and "--yes" not in words:
             words.append("--yes")  # there is no terminal to ask on
-        ran = run(*words, stdin=stdin)
+        ran = run(*words, stdin=contexts.document if arguments[0] == "context" else EVENT)
         assert ran.code == 0, f"{' '.join(words)}: {ran.err}"
+        if is_redaction:
+            contexts = _assemble(run)

@@ -270,7 +270,7 @@ async def test_a_result_names_the_version_that_was_searched(store: FeatureStore)
 
 
 async def test_the_same_search_is_equal_for_many_candidates(store: FeatureStore) -> None:
-    Index(store, "docs", embedder="lexical")
+    Index(store, "docs", embedder="lexical", dimensions=64)
     pages = [
         Document(number, f"Page {number} of parcels and {number % 7} days") for number in range(300)
     ]

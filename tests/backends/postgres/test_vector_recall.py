@@ -11,7 +11,7 @@ from headwater.core.batching import batched
 from headwater.ports import Compare, DocumentWrite, IndexedChunk
 from tests.backends.postgres.documents import near, spec
 
-CHUNKS, DIMENSIONS, CLUSTERS, QUERIES, LIMIT = 20_000, 64, 200, 100, 10
+CHUNKS, DIMENSIONS, CLUSTERS, QUERIES, LIMIT = 20_000, 32, 200, 50, 10
 
 
 def clustered(
@@ -71,7 +71,7 @@ async def test_recall_of_hnsw_is_at_least_95_percent(
     assert sorted(int(hit.id) for hit in found_rare.hits) == [*range(0, CHUNKS, CHUNKS // 5)]
     plan = await database.fetch(
         "EXPLAIN SELECT id FROM _chunks_1 WHERE valid_to IS NULL"
-        " ORDER BY embedding <=> $1::real[]::vector(64) LIMIT 10",
+        " ORDER BY embedding <=> $1::real[]::vector(32) LIMIT 10",
         queries[0].tolist(),
     )
     assert "_chunks_1_embedding_idx" in plan[1][0]

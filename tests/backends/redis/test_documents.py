@@ -93,7 +93,7 @@ async def test_documents_arrive_once_and_in_order_if_processes_that_store_them_a
         f"SELECT version FROM {settings.postgres.schema}._documents WHERE document = 'a'"
     )
     number = 0
-    for _ in range(4):
+    for _ in range(3):
         with fleet.start("settle") as process:
             before = number
             for _ in range(2):
