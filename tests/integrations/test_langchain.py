@@ -66,7 +66,7 @@ async def test_a_declared_retriever_gets_its_further_arguments(
     assert await searching.ainvoke("refund") == found
 
 
-async def test_the_query_is_the_first_argument_that_is_not_given(
+async def test_the_query_goes_to_the_parameter_that_the_retriever_searches_for(
     store: FeatureStore, index_articles: IndexArticles
 ) -> None:
     @retriever(store, index="articles", query="{question}", filters={"lang": "{lang}"}, top_k=1)
@@ -78,6 +78,23 @@ async def test_the_query_is_the_first_argument_that_is_not_given(
     assert found.page_content == ARTICLES["refunds"]
     with pytest.raises(InvalidInputError, match="no parameter left for the query"):
         await searching.ainvoke("refund", question="parcel")
+    with pytest.raises(
+        InvalidInputError, match=r"'ask' has no parameter 'k', .* declaration; choose"
+    ):
+        await searching.ainvoke("refund", k=1)
+
+    @retriever(store, index="articles", query="{question}", filters={"lang": "{lang}"}, top_k=1)
+    def ask_in(lang: str = "en", question: str = "") -> list[Chunk]: ...  # type: ignore[empty-body]
+
+    (found,) = await LangChainRetriever(store=store, search=ask_in).ainvoke("refund")
+    assert found.page_content == ARTICLES["refunds"]
+
+    @retriever(store)
+    def echo(lang: str = "en", query: str = "") -> list[str]:
+        return [f"{lang} {query}"]
+
+    (found,) = await LangChainRetriever(store=store, search=echo).ainvoke("refund")
+    assert (found.page_content, "source" in found.metadata) == ("en refund", False)
 
 
 def test_a_chain_without_async_code_can_use_it(
@@ -112,8 +129,36 @@ async def test_an_unknown_index_and_option_are_refused(
     await index_articles()
     with pytest.raises(UnknownNameError, match="did you mean 'articles'"):
         await LangChainRetriever(store=store, search="article").ainvoke("refund")
-    with pytest.raises(TypeError, match="topk"):
+    with pytest.raises(InvalidInputError, match=r"unknown option 'topk' .* mean 'top_k'"):
         await LangChainRetriever(store=store, search="articles").ainvoke("refund", topk=3)
+    with pytest.raises(InvalidInputError, match=r"field 'search_kwarg' .* mean 'search_kwargs'"):
+        LangChainRetriever(store=store, search="articles", search_kwarg={})  # type: ignore[call-arg]
+
+
+async def test_options_have_the_names_of_langchain(
+    store: FeatureStore, index_articles: IndexArticles
+) -> None:
+    await index_articles()
+    kwargs = {"k": 2, "filter": {"lang": "en"}}
+    searching = LangChainRetriever(store=store, search="articles", search_kwargs=kwargs)
+    assert len(await searching.ainvoke("refund")) == 2
+    assert len(await searching.ainvoke("refund", top_k=3)) == 3
+    assert await searching.ainvoke("refund", filter={"lang": "de"}) == []
+    named = LangChainRetriever(
+        store=store, search="articles", search_kwargs=kwargs, arguments={"top_k": 1}
+    )
+    assert len(await named.ainvoke("refund")) == 1
+    assert len(await named.ainvoke("refund", k=3)) == 3
+
+
+async def test_the_source_of_a_document_is_its_id_unless_it_has_one(
+    store: FeatureStore, index_articles: IndexArticles
+) -> None:
+    await index_articles()
+    await store.index("articles", "tea", "Tea is hot.", {"source": "https://tea.example"})
+    searching = LangChainRetriever(store=store, search="articles", search_kwargs={"k": 1})
+    assert (await searching.ainvoke("refund"))[0].metadata["source"] == "refunds"
+    assert (await searching.ainvoke("hot tea"))[0].metadata["source"] == "https://tea.example"
 
 
 async def test_the_callbacks_of_a_chain_see_the_search(

@@ -12,7 +12,7 @@ from llama_index.core.response_synthesizers import ResponseMode, get_response_sy
 from llama_index.core.schema import MetadataMode
 
 from headwater import FeatureStore
-from headwater.errors import UnknownNameError
+from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.integrations.llamaindex import LlamaIndexRetriever
 from tests.integrations.conftest import ARTICLES, SearchArticles
 
@@ -71,6 +71,18 @@ def test_a_query_engine_without_async_code_can_use_it(
     assert "headwater" not in str(answer)
     assert [source.node.ref_doc_id for source in answer.source_nodes] == ["refunds"]
     store.sync.close()
+
+
+async def test_options_have_the_names_of_llamaindex(
+    store: FeatureStore, index_articles: IndexArticles
+) -> None:
+    await index_articles()
+    searching = LlamaIndexRetriever(store, "articles", {"mode": "hybrid"}, similarity_top_k=2)
+    assert len(await searching.aretrieve("refund")) == 2
+    named = LlamaIndexRetriever(store, "articles", {"similarity_top_k": 1})
+    assert len(await named.aretrieve("refund")) == 1
+    with pytest.raises(InvalidInputError, match=r"unknown option 'topk' .* mean 'top_k'"):
+        await LlamaIndexRetriever(store, "articles", {"topk": 1}).aretrieve("refund")
 
 
 async def test_an_unknown_index_is_refused(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.errors import MissingExtraError
+from headwater.errors import InvalidInputError, MissingExtraError
+from headwater.errors.hints import nearest
 from headwater.integrations.search import FoundChunk, Searched, search
 from headwater.store.feature_store import FeatureStore
 
@@ -15,7 +16,7 @@ try:
     )
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
-    from pydantic import ConfigDict, Field
+    from pydantic import ConfigDict, Field, model_validator
 except ImportError as error:
     raise MissingExtraError("the LangChain retriever", "langchain") from error
 
@@ -23,11 +24,12 @@ except ImportError as error:
 class LangChainRetriever(BaseRetriever):
     """A LangChain retriever over an index or a declared retriever.
 
-    ``arguments`` are options of ``store.search``, or arguments of the retriever, whose first other
-    parameter takes the query; those of a call replace them. The provenance of a document is in
-    ``metadata["headwater"]``.
+    ``arguments`` are options of ``store.search``, or arguments of the retriever for the parameters
+    that do not take the query; those of a call replace them. ``search_kwargs`` is LangChain's name
+    for them, and options may be ``k`` and ``filter``. ``metadata["source"]`` is the id of the
+    document, unless its own metadata has a source; ``metadata["headwater"]`` is its provenance.
 
-    >>> retriever = LangChainRetriever(store=store, search="docs", arguments={"top_k": 3})
+    >>> retriever = LangChainRetriever(store=store, search="docs", search_kwargs={"k": 3})
     >>> documents = await retriever.ainvoke("When do I get my money back?", mode="hybrid")
     """
 
@@ -36,6 +38,19 @@ class LangChainRetriever(BaseRetriever):
     store: FeatureStore
     search: Searched
     arguments: dict[str, Any] = Field(default_factory=dict)
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        # Pydantic would ignore an unknown field.
+        for name in fields:
+            if name not in cls.model_fields:
+                raise InvalidInputError(
+                    f"unknown field {name!r} of LangChainRetriever, whose options of a search are "
+                    f'in search_kwargs={{"k": 3}}; {nearest(name, cls.model_fields)}'
+                )
+        return fields
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **arguments: Any
@@ -48,10 +63,12 @@ class LangChainRetriever(BaseRetriever):
         return await self._documents(query, arguments)
 
     async def _documents(self, query: str, arguments: dict[str, Any]) -> list[Document]:
-        found = await search(self.store, self.search, query, {**self.arguments, **arguments})
+        given = (self.search_kwargs, self.arguments, arguments)
+        found = await search(self.store, self.search, query, *given)
         return [_document(each) for each in found]
 
 
 def _document(found: FoundChunk) -> Document:
     chunk = found.chunk
-    return Document(page_content=chunk.text, id=chunk.id, metadata=found.metadata)
+    source = {} if chunk.document is None else {"source": chunk.document}
+    return Document(page_content=chunk.text, id=chunk.id, metadata=source | found.metadata)

@@ -26,11 +26,11 @@ except ImportError as error:
 class LlamaIndexRetriever(BaseRetriever):
     """A LlamaIndex retriever over an index or a declared retriever.
 
-    ``arguments`` are options of ``store.search``, or arguments of the retriever, whose first other
-    parameter takes the query. The provenance of a node is in ``metadata["headwater"]``, which
-    models do not see.
+    ``arguments`` are options of ``store.search``, or arguments of the retriever for the parameters
+    that do not take the query. ``similarity_top_k`` is LlamaIndex's name for ``top_k``. The
+    provenance of a node is in ``metadata["headwater"]``, which models do not see.
 
-    >>> retriever = LlamaIndexRetriever(store, "docs", {"top_k": 3})
+    >>> retriever = LlamaIndexRetriever(store, "docs", similarity_top_k=3)
     >>> nodes = await retriever.aretrieve("When do I get my money back?")
     """
 
@@ -40,12 +40,15 @@ class LlamaIndexRetriever(BaseRetriever):
         search: Searched,
         arguments: Mapping[str, Any] | None = None,
         *,
+        similarity_top_k: int | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         super().__init__(callback_manager)
         self._store = store
         self._search = search
         self._arguments = dict(arguments or {})
+        if similarity_top_k is not None:
+            self._arguments["similarity_top_k"] = similarity_top_k
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self._store.sync.run(self._aretrieve(query_bundle))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from headwater.declarations import Chunk, RetrieverFunction
+from headwater.declarations.retrievers import RetrieverDef
+from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
+from headwater.errors.hints import nearest
 from headwater.features.frame import current_reads, tracking
 from headwater.features.read_tracking import Reads
 from headwater.store.feature_store import FeatureStore
@@ -16,6 +19,10 @@ Searched: TypeAlias = str | RetrieverFunction[...]
 
 PROVENANCE = "headwater"
 """The key of the metadata that says where a chunk comes from."""
+
+_OPTIONS = (*SearchOptions.__struct_fields__, "as_of")
+_ALIASES = {"k": "top_k", "similarity_top_k": "top_k", "filter": "filters"}
+"""The names that other frameworks have for options of a search."""
 
 
 class FoundChunk(NamedTuple):
@@ -41,18 +48,23 @@ class FoundChunk(NamedTuple):
 
 
 async def search(
-    store: FeatureStore, searched: Searched, query: str, arguments: Mapping[str, Any]
+    store: FeatureStore, searched: Searched, query: str, *given: Mapping[str, Any]
 ) -> list[FoundChunk]:
     """Search an index with options of ``store.search``, or call a retriever with arguments.
 
-    In a context, the search is part of its lineage.
+    Later ones of ``given`` replace earlier ones. Options may have the names of LangChain and
+    LlamaIndex: ``k``, ``similarity_top_k`` and ``filter``. In a context, the search is part of its
+    lineage.
     """
     reads = Reads()
     with tracking(reads):
         if isinstance(searched, str):
-            chunks = await store.search(searched, query, **arguments)
+            options = dict(option for each in given for option in _options(each))
+            chunks = await store.search(searched, query, **options)
         else:
-            chunks = await searched(**{_free_parameter(searched, arguments): query}, **arguments)
+            arguments = dict(argument for each in given for argument in each.items())
+            parameter = _query_parameter(searched.definition, arguments)
+            chunks = await searched(**{parameter: query}, **arguments)
     current_reads().track_all(reads)
     searches = [retrieval.searched for retrieval in reads.retrievals if retrieval.searched]
     versions = {searched.name: searched.version for searched in searches}
@@ -60,12 +72,38 @@ async def search(
     return [FoundChunk(each, versions.get((each.id or "").partition("/")[0])) for each in chunks]
 
 
-def _free_parameter(retriever: RetrieverFunction[...], arguments: Mapping[str, Any]) -> str:
-    """Return the first parameter that no argument is given for: it takes the query."""
-    for name in retriever.definition.signature.parameters:
+def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield options of ``store.search`` under our names."""
+    for alias, value in given.items():
+        name = _ALIASES.get(alias, alias)
+        if name not in _OPTIONS:
+            raise InvalidInputError(
+                f"unknown option {alias!r} of a search; {nearest(alias, _OPTIONS)}"
+            )
+        yield name, value
+
+
+def _query_parameter(retriever: RetrieverDef, arguments: Mapping[str, Any]) -> str:
+    """Return the parameter that takes the query.
+
+    It is a parameter that the retriever's template of the query refers to; without a template, the
+    parameter ``query`` or the first one. Parameters that are given as arguments are skipped.
+    """
+    parameters = retriever.signature.parameters
+    for given in arguments:
+        if given not in parameters:
+            raise InvalidInputError(
+                f"retriever {retriever.name!r} has no parameter {given!r}, and options such as "
+                f"top_k belong to its declaration; {nearest(given, parameters)}"
+            )
+    if retriever.search is not None:
+        candidates = [name for name in retriever.search.query.references if name in parameters]
+    else:
+        candidates = sorted(parameters, key=lambda name: name != "query")
+    for name in candidates:
         if name not in arguments:
             return name
     raise InvalidInputError(
-        f"retriever {retriever.definition.name!r} has no parameter left for the query; give "
-        "arguments only for its other parameters"
+        f"retriever {retriever.name!r} has no parameter left for the query; give arguments only "
+        "for its other parameters"
     )
