@@ -73,7 +73,7 @@ chaos: $(DEV_READY) ## Break the production engine on purpose and count what it 
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt
-	$(COMPILE) pyproject.toml --extra local --group build --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/runtime.txt
+	$(COMPILE) pyproject.toml --extra local --group build --group model --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/runtime.txt
 	$(COMPILE) $(LOCKS)/uv.in --output-file $(LOCKS)/uv.txt
 
 clean: ## Remove what the other targets made (embedded data stays)

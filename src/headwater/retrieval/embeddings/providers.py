@@ -14,10 +14,15 @@ from headwater.errors.hints import nearest
 from headwater.ports import Cache
 from headwater.retrieval.embeddings.batched import BatchedEmbedder
 from headwater.retrieval.embeddings.cached import EmbeddingCache
-from headwater.retrieval.embeddings.embedder import Embedder, EmbeddingModel, TextKind
+from headwater.retrieval.embeddings.embedder import (
+    INSTALL_LOCAL_MODEL,
+    Embedder,
+    EmbeddingModel,
+    TextKind,
+)
 from headwater.retrieval.embeddings.function import FunctionModel
 from headwater.retrieval.embeddings.lexical import LexicalEmbedder
-from headwater.retrieval.embeddings.local import REMEDY, LocalModel
+from headwater.retrieval.embeddings.local import LocalModel
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat
 from headwater.settings.kinds import rates_of
@@ -76,8 +81,9 @@ class Providers:
             return "local"
         if not self._has_warned:
             self._has_warned = True
-            log.warning(
-                "no local embedding model; searches compare words, not meaning", remedy=REMEDY
+            log.advise(
+                "no local embedding model; searches compare words, not meaning",
+                remedy=INSTALL_LOCAL_MODEL,
             )
         return "lexical"
 
