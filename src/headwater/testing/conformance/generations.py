@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headwater.core.clock import from_micros
-from headwater.errors import HeadwaterError
+from headwater.errors import NotFoundError
 from headwater.ports import Generation, VectorIndex
 from headwater.testing.conformance.documents import (
     OTHER_SPEC,
@@ -139,7 +139,7 @@ class GenerationsConformance(Suite):
     async def test_activate_of_an_unknown_generation_is_an_error(
         self, vectors: VectorIndex
     ) -> None:
-        with pytest.raises(HeadwaterError, match="has no generation 7"):
+        with pytest.raises(NotFoundError, match="has no generation 7"):
             await vectors.activate("docs", 7)
 
     async def test_generations_are_counted_and_come_oldest_first(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headwater.core.clock import from_micros
-from headwater.errors import InvalidInputError
+from headwater.errors import NotFoundError
 from headwater.ports import Generation, IndexSpec
 
 _GENERATIONS = """
@@ -105,9 +105,9 @@ def activate(db: sqlite3.Connection, index: str, number: int, now: int) -> int:
         (index, number),
     ).fetchone()
     if row is None or row[1] not in ("active", "building"):
-        raise InvalidInputError(
-            f"index {index!r} has no generation {number} that could be activated; "
-            "`headwater index status` lists the generations"
+        raise NotFoundError(
+            f"index {index!r} has no generation {number} that is being built, so it cannot be "
+            "activated; `headwater index status` lists the generations"
         )
     generation_id, state, index_id, changed_at = row
     count = "SELECT count(*) FROM outdated_documents WHERE generation_id = ?"
