@@ -53,9 +53,14 @@ class WireFormat(Protocol):
     max_tokens: ClassVar[int]
     """Limits of one request."""
 
-    def url(self, base_url: str, model: str) -> str: ...
+    path: ClassVar[str]
+    """The path of requests, below the address."""
 
-    def headers(self, key: str) -> dict[str, str]: ...
+    def url(self, base_url: str, model: str) -> str:
+        return base_url.rstrip("/") + self.path
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"}
 
     def body(self, request: EmbeddingRequest) -> dict[str, object]: ...
 
@@ -82,6 +87,7 @@ class OpenAIFormat(WireFormat):
 
     extra = "openai"
     base_url = "https://api.openai.com/v1"
+    path = "/embeddings"
     variable = "OPENAI_API_KEY"
     default_model = "text-embedding-3-small"
     models: ClassVar[Mapping[str, int]] = {
@@ -91,12 +97,6 @@ class OpenAIFormat(WireFormat):
     }
     max_texts = 2048
     max_tokens = 300_000
-
-    def url(self, base_url: str, model: str) -> str:
-        return base_url.rstrip("/") + "/embeddings"
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
 
     def body(self, request: EmbeddingRequest) -> dict[str, object]:
         body: dict[str, object] = {
@@ -130,7 +130,7 @@ class AzureFormat(OpenAIFormat):
         parts = urlsplit(base_url)
         path = parts.path.rstrip("/").removesuffix("/openai/v1")
         path += f"/openai/deployments/{quote(model)}" if parts.query else "/openai/v1"
-        return urlunsplit(parts._replace(path=path + "/embeddings"))
+        return urlunsplit(parts._replace(path=path + self.path))
 
     def headers(self, key: str) -> dict[str, str]:
         return {"api-key": key}
@@ -190,6 +190,7 @@ class CohereFormat(WireFormat):
 
     extra = "cohere"
     base_url = "https://api.cohere.com/v2"
+    path = "/embed"
     variable = "COHERE_API_KEY"
     default_model = "embed-v4.0"
     models: ClassVar[Mapping[str, int]] = {
@@ -201,12 +202,6 @@ class CohereFormat(WireFormat):
     }
     max_texts = 96
     max_tokens = 300_000
-
-    def url(self, base_url: str, model: str) -> str:
-        return base_url.rstrip("/") + "/embed"
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
 
     def body(self, request: EmbeddingRequest) -> dict[str, object]:
         body: dict[str, object] = {
