@@ -31,6 +31,7 @@ from headwater.errors import (
     VersionConflictError,
 )
 from headwater.ports import Batch, Health, Outcome
+from headwater.retrieval.indexing import preload
 
 T = TypeVar("T")
 
@@ -104,6 +105,8 @@ class Worker:
         engine = await self._open()
         if not self._draining:
             await engine.refresh.check_queries()
+            if engine.registry.all_indexes():
+                await preload()
         scheduler = Scheduler(engine, self._outage)
         await self._retry(partial(self._register, engine), "registering failed; retrying")
         log.info("worker started", worker=self.name)

@@ -230,6 +230,21 @@ def _removal(version: IndexVersion, document: str, cause: str) -> DocumentWrite:
     )
 
 
+async def preload() -> None:
+    """Load the modules that the first document needs, in a thread.
+
+    Loading them in the event loop would block it, for more than a second on a busy machine.
+    """
+    await asyncio.to_thread(_preload)
+
+
+def _preload() -> None:
+    import headwater.retrieval.embeddings.providers  # noqa: F401, PLC0415 - loads NumPy
+
+    spec = IndexSpec(embedder="", dimensions=1, chunk_tokens=16, overlap=0)
+    _pieces("", PlainDocument("", "words", {}), spec)
+
+
 async def _split_all(
     index: str, documents: Sequence[PlainDocument], spec: IndexSpec
 ) -> list[list[_Piece]]:
