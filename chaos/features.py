@@ -7,10 +7,12 @@ import hashlib
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 from chaos.plan import CHAINED, SPAN
-from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater import FeatureStore, Index, ServiceEvent, entity, feature
 
 Chain = tuple[int, int, str]
 """Number of events of an account, number of the last one, and a hash over all of them."""
@@ -19,7 +21,26 @@ EMPTY: Chain = (0, 0, "")
 
 SLOW_SECONDS = 0.05
 
+_DIMENSIONS = 8
+_CHUNKS = 3
+
 store = FeatureStore()
+
+
+def embed(texts: Sequence[str]) -> list[list[float]]:
+    """Return vectors that depend on the texts, without any meaning."""
+    seeds = [crc32(text.encode()) for text in texts]
+    return [[float((seed >> 4 * n & 15) + 1) for n in range(_DIMENSIONS)] for seed in seeds]
+
+
+Index(store, "notes", embedder=embed, dimensions=_DIMENSIONS, chunk_tokens=16, overlap=0)
+
+
+def note(event_id: str) -> str:
+    """Return the document of an event, which is split into several chunks."""
+    return "\n\n".join(
+        f"Part {part} of the note that event {event_id} left here." for part in range(_CHUNKS)
+    )
 
 
 def extended(before: Chain, number: int, event_id: str) -> Chain:
@@ -111,3 +132,10 @@ async def given(account_id: str, event: ServiceEvent) -> int:
 @feature(entity=Pot, trigger="coin")
 async def filled(pot_id: str, event: ServiceEvent) -> int:
     return (await store.get_feature("filled", pot_id) or 0) + 1
+
+
+@feature(entity=Account, trigger="note", max_retries=5)
+async def noted(account_id: str, event: ServiceEvent) -> int:
+    """Replace the document of an account with each event, and count the events."""
+    await store.index("notes", account_id, note(event.event_id), {"event": event.event_id})
+    return (await store.get_feature("noted", account_id) or 0) + 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from chaos.features import EMPTY, Chain, extended
+from chaos.features import EMPTY, Chain, extended, note
 from chaos.fleet import SECOND_GROUP
 from chaos.next_features import Run
 from chaos.plan import CHAINED, Step
@@ -37,6 +37,7 @@ _DOOMED = {
     "kill": "kills",
 }
 _MOST_LETTERS = 1_000_000
+_MOST_CHUNKS = 100
 
 _CAUSES = """
 SELECT cause, count(*) FROM feature_history WHERE feature = '{feature}'
@@ -55,6 +56,9 @@ class Expected:
         self.chains: dict[str, Chain] = {}
         self.given: Counter[str] = Counter()
         self.filled: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
+        self.notes: dict[str, str] = {}
+        """The last event that wrote the document of each account."""
         self.letters: Counter[Letter] = Counter()
         self.types: dict[str, str] = {}
         """The types of the events that must fail."""
@@ -69,6 +73,9 @@ class Expected:
             self.filled[step.payload["pot"]] += 1
         elif step.event_type == "coin":
             self.filled[step.entity_id] += 1
+        elif step.event_type == "note":
+            self.noted[step.entity_id] += 1
+            self.notes[step.entity_id] = step.event_id
         if step.event_type in _DOOMED:
             self.letters[FIRST_GROUP, step.event_id, _DOOMED[step.event_type]] += 1
             self.types[step.event_id] = step.event_type
@@ -138,6 +145,7 @@ class Oracle:
             found = await _values(first, feature, counts)
             for entity_id, count in counts.items():
                 self._count(tally, f"{feature} of {entity_id}", count, found[entity_id] or 0)
+        await self._compare_notes()
         self._compare_runs(await _values(first, "deployed", self._required))
         await self._compare_history()
         letters = await first.dead_letters.list(limit=_MOST_LETTERS)
@@ -155,6 +163,7 @@ class Oracle:
 
     def _counted(self) -> Iterator[tuple[str, Mapping[str, int]]]:
         yield "given", self._expected.given
+        yield "noted", self._expected.noted
         if not self._is_cluster:
             # On a cluster, writes to another partition do not check the version of the entity.
             yield "filled", self._expected.filled
@@ -184,6 +193,24 @@ class Oracle:
                     f"not from {required} to {newest}"
                 )
 
+    async def _compare_notes(self) -> None:
+        """Compare the documents of the index; each event made one version."""
+        tally = self._tally(FIRST_GROUP, "documents of noted")
+        for account, event_id in self._expected.notes.items():
+            stored = await self._first.indexes.get_document("notes", account)
+            found = 0 if stored is None else stored.version
+            self._count(tally, f"the document of {account}", self._expected.noted[account], found)
+            if stored is None or stored.text != note(event_id):
+                tally.reordered += 1
+                self._violations.append(f"the document of {account} is not that of {event_id}")
+        chunks = await self._first.search("notes", "note", mode="text", top_k=_MOST_CHUNKS)
+        texts: dict[str | None, list[str]] = {}
+        for chunk in sorted(chunks, key=lambda chunk: chunk.position or 0):
+            texts.setdefault(chunk.document, []).append(chunk.text)
+        wanted = {account: note(event_id) for account, event_id in self._expected.notes.items()}
+        if {account: "\n\n".join(own) for account, own in texts.items()} != wanted:
+            self._violations.append(f"the chunks of the index are {texts}")
+
     def _count(self, tally: Tally, what: str, wanted: int, found: int) -> None:
         tally.lost += max(0, wanted - found)
         tally.doubled += max(0, found - wanted)
@@ -198,6 +225,7 @@ class Oracle:
             ("chain", chained),
             ("seen", chained),
             ("given", expected.given.total()),
+            ("noted", expected.noted.total()),
             ("deployed", None),
         ):
             queries = (query.format(feature=feature) for query in (_CAUSE_COUNT, _CAUSES))

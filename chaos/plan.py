@@ -23,6 +23,7 @@ _RARE_PER_100_000 = {
     "raise": 150,
     "hang": 50,
     "gift": 1_000,
+    "note": 2_000,
     "coin": 500,
     "stick": 20,
     "block": 2,
@@ -146,6 +147,8 @@ def _types(random: Random, events: int) -> list[str]:
 def _entity(random: Random, event_type: str, lane: int) -> str:
     if event_type == "coin":
         return _pot(random)
+    if event_type == "note":
+        return f"account-{random.randrange(lane, HOT_ACCOUNTS, LANES)}"
     return f"account-{lane}" if event_type in SPAN else _account(random, lane)
 
 

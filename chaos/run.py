@@ -20,6 +20,7 @@ from chaos.faults import Faults
 from chaos.fleet import SECOND_GROUP, Fleet
 from chaos.oracle import Oracle, Verdict, expect
 from chaos.producer import Brake, Intruder, Ledger, Producer, rate_of
+from chaos.reader import IndexReader
 from chaos.servers import Servers, servers
 from chaos.waiting import until
 from headwater import FeatureStore
@@ -139,8 +140,9 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
         ):
             await fleet.at_work(store, _AT_WORK_WITHIN_SECONDS)
             attack = Attack(order, servers, store, fleet, ledger)
-            await attack.run(folder)
-            pending = await _settle(store)
+            async with IndexReader(store, order.seed) as reader:
+                await attack.run(folder)
+                pending = await _settle(store)
             await _recover(store, fleet)
             codes = await fleet.stop()
             required = attack.deployment.required
@@ -158,7 +160,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
             attack.deployment.fallbacks,
             pending,
             verdict,
-            _violations(attack, fleet, codes, pending),
+            [*_violations(attack, fleet, codes, pending), *reader.violations],
             time.monotonic() - began,
         )
 

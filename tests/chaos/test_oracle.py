@@ -56,7 +56,9 @@ async def test_events_that_were_handled_once_and_in_order_are_no_violation(
 ) -> None:
     await handle(stores, STEPS)
     verdict = await judged(stores, home, STEPS)
-    assert set(lines(verdict)) == {"chain", "seen", "given", "filled", "deployed"}
+    assert set(lines(verdict)) == {
+        *("chain", "seen", "given", "noted", "documents of noted", "filled", "deployed")
+    }
     assert all(tally == Tally() for tally in verdict.tallies.values())
     assert [each for each in verdict.violations if "circuit breaker" not in each] == []
 
@@ -85,6 +87,21 @@ async def test_reordered_events_are_found(stores: Stores, home: Path) -> None:
     verdict = lines(await judged(stores, home, STEPS))
     assert verdict["chain"] == verdict["seen"] == Tally(reordered=1)
     assert verdict["deployed"] != Tally()
+
+
+async def test_a_document_of_another_event_or_without_a_chunk_is_found(
+    stores: Stores, home: Path
+) -> None:
+    steps = [*STEPS, *(Step(f"n{number}", "note", "a", {}) for number in range(3))]
+    await handle(stores, steps)
+    verdict = await judged(stores, home, steps)
+    assert lines(verdict)["noted"] == lines(verdict)["documents of noted"] == Tally()
+    assert not any("document" in each or "chunk" in each for each in verdict.violations)
+    lost = await judged(stores, home, [*steps, Step("n3", "note", "a", {})])
+    assert lines(lost)["documents of noted"] == Tally(lost=1, reordered=1)
+    await stores[0].index("notes", "b", "A note that no event has left.")
+    mixed = await judged(stores, home, steps)
+    assert any("the chunks of the index" in each for each in mixed.violations)
 
 
 async def test_an_open_or_closed_circuit_breaker_shows_in_the_attempts(
