@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:

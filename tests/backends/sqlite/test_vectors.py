@@ -8,7 +8,7 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,11 +39,11 @@ from headwater.testing.conformance.documents import (
 from headwater.testing.conformance.suite import Opened
 from tests.backends.sqlite.reindexing import NAMES, version
 from tests.backends.sqlite.vector_home import opened, random_documents
+from tests.engine.support import until
 from tests.processes.fleet import ROOT
 
 KILLS = 3
 # The time in which a process starts and indexes some documents on a slow, busy machine.
-PATIENCE_SECONDS = 60.0
 
 WITHOUT_NUMPY = """
 import asyncio, sys
@@ -62,13 +62,6 @@ async def main() -> None:
 asyncio.run(main())
 print("numpy" in sys.modules)
 """
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for a condition that another process makes true."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await condition():  # noqa: ASYNC110 - another process makes it true
-            await asyncio.sleep(0.005)
 
 
 @contextmanager
