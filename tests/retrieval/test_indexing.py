@@ -1,4 +1,4 @@
-"""Indexing documents directly: what is split, embedded, replaced, refused and removed."""
+"""Indexing documents directly: documents are split, embedded, replaced, refused and removed."""
 
 from __future__ import annotations
 

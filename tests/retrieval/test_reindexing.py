@@ -1,4 +1,4 @@
-"""Building an index again beside its present contents, repairing it, and forgetting its past."""
+"""Building an index again next to its present contents, repairing it, and forgetting its past."""
 
 from __future__ import annotations
 

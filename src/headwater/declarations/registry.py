@@ -65,7 +65,7 @@ class Registry:
         self._implied_indexes.setdefault(name, IndexDef(name=name, location=location))
 
     def all_indexes(self) -> dict[str, IndexDef]:
-        """Return the indexes by name: the declared ones, and those that retrievers imply."""
+        """Return the indexes by name: the declared ones, and the ones that retrievers name."""
         return self._implied_indexes | self.indexes
 
     def index(self, index: IndexRef) -> IndexDef:

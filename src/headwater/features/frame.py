@@ -83,7 +83,7 @@ class Past:
 
 
 class ReplayedSearch(NamedTuple):
-    """A search of a replay: what was searched, and as of when.
+    """A search of a replay: the name of the index or retriever, and as of when it searched.
 
     That is now, the recorded version of an index, the moment of the assembly, or now because the
     version of that time is gone.

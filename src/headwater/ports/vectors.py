@@ -1,4 +1,4 @@
-"""Indexes of documents: what is stored, what is searched for, and what a store of vectors promises.
+"""Indexes of documents: the types of documents, chunks and searches, and the store of them.
 
 An index has documents, which have versions. A *generation* of an index is all its documents, split
 and embedded in one way; searches read the active one. Changing the embedder or the chunks of an
@@ -231,7 +231,7 @@ class VectorIndex(Protocol):
     async def write(self, writes: Sequence[DocumentWrite]) -> None:
         """Store versions of documents, all or none, in the given order.
 
-        A document whose text, metadata and chunks are those that are stored is left as it is.
+        A document whose text, metadata and chunks are stored already is left as it is.
         A chunk with the id, position and metadata of a current one is kept. In other generations
         than that of the write, the document is outdated; in all, if that one is gone. A write to
         an index that was dropped is discarded, and so is one whose ``version`` is not the current

@@ -1,4 +1,4 @@
-"""The files of vector blocks: their names, and the removal of those that are not needed."""
+"""The files of vector blocks: their names, and the removal of unused ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.vectors.document_writes import SEQ_BITS
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.vectors(\.\d+-\d+)?")
-# A block is written in less than a second; what is left after this time was left by a crash.
+# A block is written in less than a second; a file that is older was left by a crash.
 _ABANDONED_SECONDS = 600.0
 _HAS_CHUNKS = "SELECT EXISTS (SELECT 1 FROM chunks WHERE id BETWEEN ? AND ?)"
 

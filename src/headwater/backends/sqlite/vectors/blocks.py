@@ -82,7 +82,7 @@ class VectorBlocks:
         return self._tail[: stop - start]
 
     def _fill(self, vectors: Vectors, start: int, first: int, stop: int) -> None:
-        """Read the vectors of the positions from first to stop; those that are gone stay 0."""
+        """Read the vectors of the positions from first to stop; missing ones stay 0."""
         ids = (self._first_id + first, self._first_id + stop)
         with self._home.translated():
             cursor = self._home.reader.execute(_EMBEDDINGS, ids)

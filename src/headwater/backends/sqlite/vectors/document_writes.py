@@ -205,7 +205,7 @@ class _Application:
         *,
         is_new: bool,
     ) -> None:
-        """Keep the chunks of a document that stay, end the others and add those that are new."""
+        """Keep the chunks of a document that stay, end the others and add the new ones."""
         added = {(chunk.id, chunk.position): chunk for chunk in write.chunks}
         was_missing: bool | None = True
         ended: list[int] = []

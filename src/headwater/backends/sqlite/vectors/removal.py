@@ -56,7 +56,7 @@ _IS_USED = """
 SELECT EXISTS (SELECT 1 FROM chunks WHERE document_id = ?1 AND metadata_id = ?2)
     OR EXISTS (SELECT 1 FROM documents WHERE id = ?1 AND metadata_id = ?2)
 """
-# A removed document has no current chunks; those that it had ended when it was removed.
+# A removed document has no current chunks: they ended when it was removed.
 _GONE = """
 SELECT id, metadata_id FROM documents
 WHERE index_id = ? AND text IS NULL AND indexed_at < ? LIMIT ?
