@@ -245,7 +245,7 @@ def test_an_index_that_is_no_longer_declared_is_shown_and_dropped(
         (("drop", "dosc", "--yes"), "unknown index 'dosc'; did you mean 'docs'?"),
         (("reindex", "dosc"), "unknown index 'dosc'; did you mean 'docs'?"),
         (("search", "docs", "x", "--filter", "y"), "'y' is not a filter; write key=value pairs"),
-        (("search", "docs", "x", "--as-of", "soon"), "'soon' is neither a duration such as 2h"),
+        (("search", "docs", "x", "--as-of", "soon"), "'soon' is neither a duration such as '2h'"),
     ],
 )
 @pytest.mark.usefixtures("docs", "home")

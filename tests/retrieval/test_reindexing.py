@@ -97,6 +97,21 @@ async def test_an_index_is_built_again_with_another_embedder(
         assert found.version == await engine.backends.vectors.version("docs")
 
 
+async def test_a_search_of_the_past_does_not_recommend_another_rebuild(
+    lexical: FeatureStore,
+    settings: Settings,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await index_all(lexical)
+    clock.advance("1h")
+    async with redeclared(settings, clock, Words()) as store:
+        await store.indexes.reindex("docs")
+        (chunk,) = await store.search("docs", "giraffes", as_of="30m")
+        assert chunk.document == "giraffes"
+    assert "built with another embedder" not in caplog.text
+
+
 async def test_searches_and_writes_use_the_old_generation_until_the_new_one_is_complete(
     lexical: FeatureStore, settings: Settings, clock: ManualClock
 ) -> None:

@@ -190,9 +190,11 @@ async def test_a_function_that_ranks_too_long_is_ended(settings: Settings) -> No
         ("a", {"diversity": 1.5}, "diversity must be a number from 0"),
         ("a", {"rerank": "best"}, "rerank must be a function of the query and the chunks"),
         ("a", {"filters": {"year": {"$gtee": 5}}}, "did you mean '$gte'?"),
-        ("a", {"as_of": datetime(2020, 1, 1)}, "as_of needs a time zone"),  # noqa: DTZ001
+        ("a", {"as_of": datetime(2020, 1, 1)}, "needs a time zone"),  # noqa: DTZ001
         ("a", {"as_of": datetime(9000, 1, 1, tzinfo=UTC)}, "is in the future"),
-        ("a", {"as_of": "yesterday"}, "or the version of an index as records show it"),
+        ("a", {"as_of": "yesterday"}, "nor the version of an index as records show it"),
+        ("a", {"as_of": "2026-01-31T12:00:00"}, "needs a time zone, as in '2026-01-31T12:00:00Z'"),
+        ("a", {"as_of": "9999999d"}, "is neither a duration"),
         ("a", {"as_of": "1.9999999999999999"}, "as_of '1.9999999999999999' is in the future"),
         ("a", {"as_of": "7.1763260000000000"}, "no longer has its version of '7.1763260000000000'"),
     ],
@@ -223,6 +225,8 @@ async def test_the_past_of_an_index_can_be_searched(
     for mode in ("vector", "text", "hybrid"):
         found = [(await run(store, "days", mode=mode, as_of=each)).chunks for each in moments]
         assert list(map(texts, found)) == [[], [PARCELS], [RETURNS], []]
+    for then in (moments[1].isoformat(), "5h"):
+        assert texts(await store.search("docs", "days", as_of=then)) == [PARCELS]
     assert await store.search("docs", "days") == []
 
 
@@ -240,6 +244,15 @@ async def test_a_version_of_an_index_can_be_searched_exactly(store: FeatureStore
         assert texts(result.chunks) == [text]
         assert result.version is not None
         assert result.version.text == version_text
+
+
+async def test_words_that_are_not_common_find_nothing(store: FeatureStore) -> None:
+    Index(store, "docs", embedder="lexical")
+    await index_all(store)
+    assert documents(await store.search("docs", "giraffes")) == ["giraffes"]
+    assert documents(await store.search("docs", "giraffes", mode="hybrid")) == ["giraffes"]
+    assert await store.search("docs", "quux") == []
+    assert len(await store.search("docs", "giraffes", min_score=-1)) == 3
 
 
 async def test_versions_that_are_no_longer_kept_are_refused(

@@ -1,8 +1,6 @@
 """`headwater index`: load, describe, search, rebuild and drop indexes."""
 
-import re
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,6 @@ from headwater.cli.options import (
     command_group,
     declared_store,
     named_in,
-    parse_span,
 )
 from headwater.cli.output import (
     is_interactive,
@@ -42,7 +39,6 @@ app = command_group("Load, search, rebuild and drop indexes of documents.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.")]
 
-_VERSION = re.compile(r"\d+\.\d+", re.ASCII)
 _EXCERPT = 200
 
 
@@ -150,7 +146,6 @@ def search(
     check_utf8([name, query, *(filters or [])], "nothing was searched")
     conditions = parse_values(filters or [], "filter")
     store = _store(name, file)
-    moment = None if as_of is None else _moment(as_of, store.clock.now())
     chunks = run(
         store,
         lambda store: store.search(
@@ -160,7 +155,7 @@ def search(
             mode=mode,
             filters=conditions,
             min_score=min_score,
-            as_of=moment,
+            as_of=as_of,
         ),
     )
     if as_json:
@@ -222,10 +217,6 @@ def _find(indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
     if name not in found:
         raise UnknownNameError("index", name, found)
     return found[name]
-
-
-def _moment(text: str, now: datetime) -> datetime | str | None:
-    return text if _VERSION.fullmatch(text) else parse_span(text, None, now)[0]
 
 
 def _row(chunk: Chunk) -> tuple[object, ...]:

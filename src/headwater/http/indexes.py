@@ -17,11 +17,12 @@ from headwater.http.routes import Route
 from headwater.retrieval.reindexing import IndexStatus
 from headwater.store.feature_store import FeatureStore
 
-_Moment = Annotated[datetime, Meta(tz=True)]
-
 
 class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A search of an index; ``as_of`` is a time with a time zone, or a version of the index."""
+    """A search of an index.
+
+    ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
+    """
 
     query: str
     top_k: Annotated[int, Meta(ge=1, le=MAX_RESULTS)] = 5
@@ -117,7 +118,7 @@ class Indexes:
             diversity=body.diversity,
         )
         searcher = (await runtime.open()).searcher
-        found = await searcher.run(definition, body.query, options, _moment(body.as_of))
+        found = await searcher.run(definition, body.query, options, body.as_of)
         return SearchHits(
             index=index,
             version=None if found.version is None else found.version.text,
@@ -150,11 +151,3 @@ class Indexes:
         if stored is None:
             raise UnknownDocumentError(index, document)
         return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
-
-
-def _moment(as_of: str | None) -> datetime | str | None:
-    """Return a time, or the text of a version of an index."""
-    try:
-        return msgspec.convert(as_of, _Moment | None)
-    except msgspec.ValidationError:
-        return as_of

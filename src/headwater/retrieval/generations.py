@@ -45,8 +45,10 @@ class Generations:
     async def _is_empty(self, index: IndexDef) -> bool:
         return not await self._vectors.document_ids(index.name, after="", limit=1)
 
-    def embedder(self, index: IndexDef, built: IndexSpec) -> Embedder:
+    def embedder(self, index: IndexDef, built: IndexSpec, *, is_active: bool = True) -> Embedder:
         """Return the embedder that a generation was built with.
+
+        Warn if the active one was built with another than the declared one.
 
         Raise IndexMismatchError if that is another than the declared one and is not available.
         """
@@ -61,7 +63,8 @@ class Generations:
         if embedder is None or embedder.dimensions != built.dimensions:
             built_with = _described(built.embedder, built.dimensions)
             raise IndexMismatchError(index.name, built_with, described)
-        self._warn(index, built, described)
+        if is_active:
+            self._warn(index, built, described)
         return embedder
 
     def _warn(self, index: IndexDef, built: IndexSpec, declared: str) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
-from headwater.core.durations import format_duration
+from headwater.core.durations import format_duration, to_timedelta
 from headwater.core.values import OUT_OF_RANGE, has_supported_year
 from headwater.declarations.indexes import IndexDef
-from headwater.errors import IndexVersionGoneError, InvalidInputError
+from headwater.errors import DurationError, IndexVersionGoneError, InvalidInputError
 from headwater.ports import Generation, IndexVersion, VectorIndex
 
 AsOf = datetime | str
-"""A moment, or the text of a version of an index."""
+"""A moment, the text of one, a duration before now, or the text of a version of an index."""
 
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,18})", re.ASCII)
 
@@ -35,7 +36,7 @@ async def version_at(
 
     Raise InvalidInputError for a moment in the future, or one whose versions may be gone.
     """
-    moment = _parse(as_of)
+    moment = _parse(as_of, clock)
     current = await vectors.version(index.name)
     # The clock of the process that made the last change may be ahead of this one's.
     now = max(clock.micros(), 0 if current is None else current.changed_at)
@@ -58,20 +59,36 @@ async def version_at(
     return IndexVersion(index.name, generation.number, generation.spec, moment.micros)
 
 
-def _parse(as_of: AsOf) -> _Moment:
-    if isinstance(as_of, datetime):
-        if as_of.tzinfo is None:
-            raise InvalidInputError("as_of needs a time zone, for example datetime.now(UTC)")
-        if not has_supported_year(as_of):
-            raise InvalidInputError(f"as_of {as_of.isoformat()} is {OUT_OF_RANGE}")
-        return _Moment(to_micros(as_of))
-    found = _VERSION.fullmatch(as_of) if isinstance(as_of, str) else None
-    if found is None:
+def _parse(as_of: AsOf, clock: Clock) -> _Moment:
+    if isinstance(as_of, str) and (version := _VERSION.fullmatch(as_of)):
+        return _Moment(int(version[2]), int(version[1]))
+    time = _time(as_of, clock)
+    if time is None:
         raise InvalidInputError(
-            "as_of is a datetime with a time zone, or the version of an index as records show it, "
-            f"such as '1.1763260000000000', not {reprlib.repr(as_of)}"
+            f"as_of {reprlib.repr(as_of)} is neither a duration such as '2h', nor a time such as "
+            "'2026-01-31T12:00:00Z', nor the version of an index as records show it, such as "
+            "'1.1763260000000000'"
         )
-    return _Moment(int(found[2]), int(found[1]))
+    if time.tzinfo is None:
+        raise InvalidInputError(
+            f"as_of {time.isoformat()} needs a time zone, as in '{time.isoformat()}Z' or "
+            "datetime.now(UTC)"
+        )
+    if not has_supported_year(time):
+        raise InvalidInputError(f"as_of {time.isoformat()} is {OUT_OF_RANGE}")
+    return _Moment(to_micros(time))
+
+
+def _time(as_of: object, clock: Clock) -> datetime | None:
+    """Return the time that was given, or that a text stands for; None if it stands for none."""
+    if isinstance(as_of, datetime):
+        return as_of
+    if isinstance(as_of, str):
+        with suppress(DurationError, OverflowError):
+            return clock.now() - to_timedelta(as_of)
+        with suppress(ValueError):
+            return datetime.fromisoformat(as_of)
+    return None
 
 
 def _generation(generations: Sequence[Generation], moment: _Moment) -> Generation | None:

@@ -139,9 +139,12 @@ class Searcher:
         mode = search.options.mode
         if mode == "text":
             return await self._matching(search)
-        embedder = self._generations.embedder(search.declared, search.searched.version.spec)
+        searched = search.searched
+        embedder = self._generations.embedder(
+            search.declared, searched.version.spec, is_active=searched.as_of is None
+        )
         (embedding,) = await embedder.embed([search.query], "query")
-        nearest = await self._vectors.nearest(search.nearest(embedding))
+        nearest = await self._vectors.nearest(search.nearest(embedding, embedder.min_score))
         if mode == "vector":
             return nearest
         matching = await self._matching(search)
@@ -166,9 +169,14 @@ class _Search(NamedTuple):
     filters: Filter | None
     searched: _Searched
 
-    def nearest(self, embedding: Embedding) -> VectorQuery:
-        """Return the query for the chunks whose meaning is nearest."""
-        return replace(self._vector_query(), embedding=embedding, min_score=self.options.min_score)
+    def nearest(self, embedding: Embedding, usual: float | None) -> VectorQuery:
+        """Return the query for the chunks whose meaning is nearest.
+
+        ``usual`` is the smallest score that counts if the search has no minimum.
+        """
+        least = self.options.min_score
+        query = self._vector_query()
+        return replace(query, embedding=embedding, min_score=usual if least is None else least)
 
     def matching(self) -> VectorQuery:
         """Return the query for the chunks that have the words.

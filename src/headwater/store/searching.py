@@ -76,7 +76,8 @@ class SearchVerbs:
             diversity: from 0 to 1: how much chunks that resemble a better one are avoided.
             rerank: a function of the query and the candidates that returns these in another order,
                 or one score for each.
-            as_of: a past moment, or a version as records show it, whose contents are searched.
+            as_of: a past moment whose contents are searched: a time, its text, a duration before
+                now such as ``2h``, or a version as records show it.
 
         >>> (chunk,) = await store.search("docs", "When do parcels arrive?", top_k=1)
         >>> chunk.text

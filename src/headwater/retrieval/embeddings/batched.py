@@ -24,6 +24,8 @@ class BatchedEmbedder:
     that a call which failed in another batch can be repeated at the price of the rest.
     """
 
+    min_score = None
+
     def __init__(self, model: EmbeddingModel, cache: EmbeddingCache, concurrency: int) -> None:
         self.name = model.name
         self.dimensions = model.dimensions

@@ -13,7 +13,7 @@ from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError
 from headwater.ports import Cache, Cached, Embedding
-from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS, Embedder, TextKind
+from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS, EmbeddingModel, TextKind
 from headwater.retrieval.embeddings.metrics import CACHE
 
 
@@ -25,7 +25,7 @@ class EmbeddingCache:
 
     def __init__(
         self,
-        embedder: Embedder,
+        embedder: EmbeddingModel,
         cache: Cache,
         clock: Clock,
         lifetimes: Mapping[TextKind, timedelta],

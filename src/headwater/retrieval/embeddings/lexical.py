@@ -33,6 +33,8 @@ class LexicalEmbedder:
     """Feature hashing of the terms of a text, equal in every process and on every machine."""
 
     name = "lexical/1"
+    # Texts without a common word have a cosine of 0, or less if words share a dimension.
+    min_score = 1e-6
 
     def __init__(self, dimensions: int | None = None) -> None:
         self.dimensions = dimensions or 1024

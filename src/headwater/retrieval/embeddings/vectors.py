@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from headwater.errors import EmbeddingError
 from headwater.ports import Embedding
-from headwater.retrieval.embeddings.embedder import Embedder
+from headwater.retrieval.embeddings.embedder import EmbeddingModel
 
 
-def to_embeddings(embedder: Embedder, vectors: Any, count: int) -> list[Embedding]:
+def to_embeddings(embedder: EmbeddingModel, vectors: Any, count: int) -> list[Embedding]:
     """Return vectors at unit length; raise EmbeddingError if one is missing or cannot be used."""
     if len(vectors) != count:
         raise EmbeddingError(
@@ -42,7 +42,7 @@ def to_embeddings(embedder: Embedder, vectors: Any, count: int) -> list[Embeddin
     return [row.tobytes() for row in matrix.astype("<f4")]
 
 
-def _numbers(embedder: Embedder, vector: Any) -> NDArray[np.float64]:
+def _numbers(embedder: EmbeddingModel, vector: Any) -> NDArray[np.float64]:
     try:
         numbers = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError) as error:
