@@ -1,7 +1,8 @@
 """The Python blocks of the documentation run and print the output that is shown.
 
 The blocks of a page run one after the other in one namespace and in an empty folder. A block with
-a title is saved under that name instead: a features file is loaded, and tests are run by pytest.
+a title is saved under that name instead: a features file is loaded, tests are run by pytest, and a
+script, which shows its output, is run as a reader runs it, in a process of its own.
 """
 
 from __future__ import annotations
@@ -58,11 +59,8 @@ def _runs(page: Path) -> list[Block]:
 def test_the_code_of_a_page_runs_and_prints_the_shown_output(page: Path, folder: Path) -> None:
     namespace = sys.modules[_NAMESPACE] = ModuleType(_NAMESPACE)
     for block in _runs(page):
-        if block.title:
-            _save(block, folder)
-        else:
-            printed = _run(block, vars(namespace))
-            assert printed == _said(block), f"{name_of(page)}, the block of line {block.line}"
+        printed = _save(block, folder) if block.title else _run(block, vars(namespace))
+        assert printed == _said(block), f"{name_of(page)}, the block of line {block.line}"
 
 
 def _run(block: Block, names: dict[str, object]) -> list[str]:
@@ -78,15 +76,32 @@ def _said(block: Block) -> list[str]:
     return [line.removeprefix(_OUTPUT) for line in lines if line.startswith(_OUTPUT.rstrip())]
 
 
-def _save(block: Block, folder: Path) -> None:
+def _save(block: Block, folder: Path) -> list[str]:
+    """Save a block, use the file as a reader does, and return the lines that it prints."""
     file = folder / block.title
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(block.text, encoding="utf-8")
     if file.name.startswith("test_"):
         _run_tests(file)
+    elif _said(block):
+        return _run_script(file)
     elif file.suffix == ".py":
         _forget_modules(folder)
         load_store(file)
+    return []
+
+
+def _run_script(file: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, file.name],
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def _run_tests(file: Path) -> None:
