@@ -29,20 +29,25 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     indexed_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        _check_types("Chunk", self, _CHUNK)
-        if self.id is not None and not self.id.isascii():
-            _check_surrogates("id", self.id)
-        origin = (self.document, self.position, self.content_hash, self.version, self.indexed_at)
-        if origin != _NO_ORIGIN:
-            self._check_origin()
-        if self.score is not None and type(self.score) is not float:
-            msgspec.structs.force_setattr(self, "score", _number(self.score))
-
-    def _check_origin(self) -> None:
-        _check_types("Chunk", self, _ORIGIN)
-        for field, text in (("document", self.document), ("content_hash", self.content_hash)):
+        kinds = (
+            type(self.text),
+            type(self.id),
+            type(self.metadata),
+            type(self.document),
+            type(self.position),
+            type(self.content_hash),
+            type(self.version),
+            type(self.indexed_at),
+        )
+        # The types of most chunks; a search creates many.
+        if kinds not in _USUAL:
+            _check_types("Chunk", self, _CHUNK)
+        for field in _IDENTIFIERS:
+            text = getattr(self, field)
             if text is not None and not text.isascii():
                 _check_surrogates(field, text)
+        if self.score is not None and type(self.score) is not float:
+            msgspec.structs.force_setattr(self, "score", _number(self.score))
         if self.indexed_at is not None and self.indexed_at.tzinfo is None:
             raise InvalidInputError(
                 "indexed_at of a Chunk needs a time zone, for example datetime.now(UTC)"
@@ -109,15 +114,18 @@ _CHUNK: _Kinds = (
     ("text", (str,), "plain text"),
     ("id", (str, NoneType), "plain text or None"),
     ("metadata", (dict,), "a dict"),
-)
-_NO_ORIGIN = (None,) * 5
-_ORIGIN: _Kinds = (
     ("document", (str, NoneType), "plain text or None"),
     ("position", (int, NoneType), "a whole number or None"),
     ("content_hash", (str, NoneType), "plain text or None"),
     ("version", (int, NoneType), "a whole number or None"),
     ("indexed_at", (datetime, NoneType), "a datetime or None"),
 )
+_IDENTIFIERS = ("id", "document", "content_hash")
+_USUAL = {
+    (str, str, dict, str, int, str, int, datetime),
+    (str, str, dict, *(NoneType,) * 5),
+    (str, NoneType, dict, *(NoneType,) * 5),
+}
 
 
 def _check_types(what: str, value: object, fields: _Kinds) -> None:

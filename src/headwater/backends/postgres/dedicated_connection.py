@@ -52,7 +52,7 @@ class DedicatedConnection:
         async with self._free:
             if self._closed:
                 raise ClosedError("this store is closed")
-            self._postgres.opened()
+            self._postgres.check_open()
             with translated(self._settings, "record.timeout"):
                 async with asyncio.timeout(self._seconds + _GRACE_SECONDS):
                     await self._postgres.prepare()

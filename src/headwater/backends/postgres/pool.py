@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
 from headwater.core.keep_alive import keep_alive
@@ -25,11 +25,13 @@ else:
 
 T = TypeVar("T")
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 # The server cancels a statement that takes too long; the driver only if the server does not.
 _GRACE_SECONDS = 5.0
 _CLOSING_SECONDS = 10.0
+# Firewalls and proxies may drop an idle connection without closing it.
+_IDLE_SECONDS = 300.0
 
 
 class KeptAliveConnection(_Connection):
@@ -41,7 +43,11 @@ class KeptAliveConnection(_Connection):
 
 
 class Postgres:
-    """The connections of one process; errors of the driver are translated here."""
+    """The connections of one process; errors of the driver are translated here.
+
+    The driver's own pool starts a task for each use of a connection, which costs more than a short
+    statement.
+    """
 
     def __init__(
         self, settings: PostgresSettings, parameters: Mapping[str, str] | None = None
@@ -49,28 +55,19 @@ class Postgres:
         """Use these parameters of the server in each session, besides our own."""
         self._settings = settings
         self._parameters = parameters or {}
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._is_open = False
+        self._free = asyncio.Semaphore(settings.pool_size)
+        self._connections: set[Connection] = set()
+        self._idle: list[tuple[Connection, float]] = []
+        """Connections that are not in use, and since when; the last one is used first."""
         self._preparation: Callable[[], Awaitable[None]] | None = None
         self._preparing = asyncio.Lock()
         self._pid = os.getpid()
 
     async def open(self) -> None:
-        with translated(self._settings):
-            # No connection at first: a process that opens a store may never read history.
-            self._pool = await asyncpg.create_pool(
-                address(self._settings),
-                min_size=0,
-                max_size=self._settings.pool_size,
-                timeout=self._settings.connect_timeout,
-                command_timeout=self._settings.timeout + _GRACE_SECONDS,
-                server_settings={
-                    **session_settings(self._settings, self._settings.timeout),
-                    **self._parameters,
-                },
-                connection_class=KeptAliveConnection,
-                init=_prepare,
-                reset=_leave_as_is,
-            )
+        """Let statements run; the first one connects, since a process may never read history."""
+        address(self._settings)
+        self._is_open = True
 
     def before_first_use(self, preparation: Callable[[], Awaitable[None]]) -> None:
         """Set the work, done with ``run_unprepared``, that has to succeed before anything runs."""
@@ -97,43 +94,104 @@ class Postgres:
                 return await self._once(work)
             except LOST:
                 # The event that ended this connection has most likely ended the others too.
-                await self.opened().expire_connections()
+                self._drop_idle()
                 return await self._once(work)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        pool = self.opened()
-        # The timeout of `acquire` would run it in a task.
-        async with asyncio.timeout(self._settings.timeout):
-            connection = await pool.acquire()
+        self.check_open()
+        if self._free.locked():
+            async with asyncio.timeout(self._settings.timeout):
+                await self._free.acquire()
+        else:
+            await self._free.acquire()
         try:
-            return await work(connection)
+            self.check_open()  # it may have been closed meanwhile
+            connection = self._taken() or await self._connected()
+            try:
+                return await work(connection)
+            except (asyncio.CancelledError, OSError, *LOST):
+                # A statement may still be running.
+                connection.terminate()
+                raise
+            finally:
+                self._put_back(connection)
         finally:
-            # Do not wait again for a server that does not answer. The pool closes a connection
-            # that cannot be released, and that error must not hide the result of the work.
-            with suppress(*FAILURES):
-                await pool.release(connection, timeout=_GRACE_SECONDS)
+            self._free.release()
 
-    def opened(self) -> asyncpg.Pool[asyncpg.Record]:
-        """Return the pool; raise ClosedError if it is closed or was opened in another process."""
+    def _taken(self) -> Connection | None:
+        """Return the connection that was used last; None if none is idle."""
+        while self._idle:
+            connection, since = self._idle.pop()
+            if not connection.is_closed() and time.monotonic() - since < _IDLE_SECONDS:
+                return connection
+            self._drop(connection)
+        return None
+
+    async def _connected(self) -> Connection:
+        connection = await asyncpg.connect(
+            address(self._settings),
+            timeout=self._settings.connect_timeout,
+            command_timeout=self._settings.timeout + _GRACE_SECONDS,
+            server_settings={
+                **session_settings(self._settings, self._settings.timeout),
+                **self._parameters,
+            },
+            connection_class=KeptAliveConnection,
+        )
+        self._connections.add(connection)
+        with ExitStack() as undo:
+            undo.callback(self._drop, connection)
+            await connection.set_type_codec(
+                "numeric", schema="pg_catalog", encoder=str, decoder=_number, format="text"
+            )
+            undo.pop_all()
+        return connection
+
+    def _put_back(self, connection: Connection) -> None:
+        """Keep a connection for the next use; it is as new.
+
+        Our own statements change no session state. Queries of users may, and are reset after each
+        one (`user_queries.py`).
+        """
+        if connection.is_closed() or connection.is_in_transaction():
+            self._drop(connection)
+            return
+        now = time.monotonic()
+        if self._idle and now - self._idle[0][1] > _IDLE_SECONDS:
+            self._drop(self._idle.pop(0)[0])
+        self._idle.append((connection, now))
+
+    def _drop(self, connection: Connection) -> None:
+        connection.terminate()
+        self._connections.discard(connection)
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._drop(self._idle.pop()[0])
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the store is closed or was opened in another process."""
         if self._pid != os.getpid():
             raise ClosedError(
                 "this store was opened before a fork and cannot be used in the child process; "
                 "make a FeatureStore there"
             )
-        if self._pool is None:
+        if not self._is_open:
             raise ClosedError("this store is closed")
-        return self._pool
 
     async def close(self) -> None:
         """Close the connections, waiting for running statements for a limited time."""
-        pool, self._pool = self._pool, None
-        if pool is None:
+        if not self._is_open:
             return
-        try:
+        self._is_open = False
+        with suppress(*FAILURES):
             async with asyncio.timeout(_CLOSING_SECONDS):
-                await pool.close()
-        except TimeoutError:
-            pool.terminate()
+                for _ in range(self._settings.pool_size):
+                    await self._free.acquire()
+                for connection, _ in self._idle:
+                    await connection.close()
+        for connection in [*self._connections]:
+            self._drop(connection)
 
 
 def address(settings: PostgresSettings) -> str:
@@ -170,19 +228,6 @@ def translated(settings: PostgresSettings, limit: str = "postgres.timeout") -> I
         yield
     except FAILURES as error:
         raise translate(error, settings, limit) from error
-
-
-async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    await connection.set_type_codec(
-        "numeric", schema="pg_catalog", encoder=str, decoder=_number, format="text"
-    )
-
-
-async def _leave_as_is(connection: Connection) -> None:
-    """Skip the round trip that resets a connection: our own statements change no session state.
-
-    Queries of users may, and are reset after each one (`user_queries.py`).
-    """
 
 
 def _number(text: str) -> int | Decimal:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.client import Redis, command, script_call
+from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import new_store_id, read_identity
 from headwater.backends.redis.stream_codec import Entry, read_event, received_at
@@ -41,10 +41,7 @@ class RedisOutbox:
         self._redis = redis
         self._keys = keys
         self._prefix = prefix
-        self._documents = [
-            command(part.outbox, "HMGET", part.outbox, "history", "documents")
-            for part in keys.parts
-        ]
+        self._has_documents = self._pending_documents()
 
     async def identity(self) -> StoreIdentity:
         return await read_identity(self._redis, self._keys)
@@ -73,8 +70,13 @@ class RedisOutbox:
         ]
 
     async def has_documents(self) -> bool:
-        answers = await self._redis.calls(self._documents)
-        return any(_is_after(documents, history) for history, documents in answers)
+        return any(await self._redis.calls(self._has_documents))
+
+    def _pending_documents(self) -> list[Call]:
+        """Return one call for each slot; a single server has all keys in one."""
+        outboxes = [part.outbox for part in self._keys.parts]
+        groups = [[key] for key in outboxes] if self._redis.clustered else [outboxes]
+        return [script_call("has_documents", group) for group in groups]
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int

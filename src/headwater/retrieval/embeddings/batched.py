@@ -32,6 +32,9 @@ class BatchedEmbedder:
         self._model = model
         self._cache = cache
         self._concurrency = concurrency
+        self._seconds, self._texts = SECONDS.labels(self.name), TEXTS.labels(self.name)
+        self._done = REQUESTS.labels(self.name, "done")
+        self._failed = REQUESTS.labels(self.name, "failed")
         self._flights: dict[tuple[asyncio.AbstractEventLoop, TextKind], _Flights] = {}
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
@@ -97,12 +100,12 @@ class BatchedEmbedder:
             await self._cache.put(embedded, kind)
 
     async def _embed_batch(self, batch: Sequence[str], kind: TextKind) -> dict[str, Embedding]:
-        outcome, began = "failed", time.perf_counter()
+        outcome, began = self._failed, time.perf_counter()
         try:
             embeddings = await self._model.embed(batch, kind)
-            outcome = "done"
+            outcome = self._done
         finally:
-            SECONDS.labels(self.name).observe(time.perf_counter() - began)
-            REQUESTS.labels(self.name, outcome).inc()
-        TEXTS.labels(self.name).inc(len(batch))
+            self._seconds.observe(time.perf_counter() - began)
+            outcome.inc()
+        self._texts.inc(len(batch))
         return dict(zip(batch, embeddings, strict=True))

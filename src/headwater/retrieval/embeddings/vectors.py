@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,26 +21,25 @@ def to_embeddings(embedder: EmbeddingModel, vectors: Any, count: int) -> list[Em
             f"it returned {len(vectors)} vectors for {count} texts",
             "it must return one vector for each text, in their order",
         )
-    rows = [_numbers(embedder, vector) for vector in vectors]
-    if not rows:
-        return []
-    matrix = np.stack(rows)
-    with np.errstate(over="ignore"):
-        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        return [_unit(embedder, _numbers(embedder, vector)) for vector in vectors]
+
+
+def _unit(embedder: Embedder, numbers: NDArray[np.float64]) -> Embedding:
+    length = math.sqrt(numbers.dot(numbers))
+    if not math.isfinite(length):
         raise EmbeddingError(
             embedder.name,
             "it returned a vector with NaN, an infinite number or numbers that are too large",
             "it must return finite numbers, best of a length near 1",
         )
-    if not (lengths > 0).all():
+    if length == 0:
         raise EmbeddingError(
             embedder.name,
             "it returned a vector with only zeros",
             "a zero vector has no direction",
         )
-    matrix /= lengths
-    return [row.tobytes() for row in matrix.astype("<f4")]
+    return (numbers / length).astype("<f4").tobytes()
 
 
 def _numbers(embedder: EmbeddingModel, vector: Any) -> NDArray[np.float64]:

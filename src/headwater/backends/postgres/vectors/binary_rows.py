@@ -48,7 +48,7 @@ def jsonb(value: bytes) -> bytes:
 
 def vector(embedding: Embedding) -> bytes:
     """Return an embedding as a ``vector``."""
-    numbers = floats(embedding)
+    numbers = _floats(embedding)
     if sys.byteorder == "little":
         numbers.byteswap()
     return pack("!HH", len(numbers), 0) + numbers.tobytes()
@@ -56,22 +56,30 @@ def vector(embedding: Embedding) -> bytes:
 
 def half_vector(embedding: Embedding) -> bytes:
     """Return an embedding as a ``halfvec``."""
-    numbers = floats(embedding)
+    numbers = _floats(embedding)
     return pack(f"!HH{len(numbers)}e", len(numbers), 0, *numbers)
 
 
-def floats(embedding: Embedding) -> array[float]:
-    """Return the numbers of an embedding."""
+def _floats(embedding: Embedding) -> array[float]:
     numbers = array("f", embedding)
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
 
 
-def embedding_of(sent: bytes, *, is_half: bool) -> Embedding:
-    """Return the embedding in a vector as ``vector_send`` or ``halfvec_send`` returns it."""
+def read_vector(sent: bytes) -> Embedding:
+    """Return the embedding in a ``vector``."""
+    return _embedding(sent, "f")
+
+
+def read_half_vector(sent: bytes) -> Embedding:
+    """Return the embedding in a ``halfvec``."""
+    return _embedding(sent, "e")
+
+
+def _embedding(sent: bytes, kind: str) -> Embedding:
     count = int.from_bytes(sent[:2], "big")
-    numbers = array("f", unpack(f"!4x{count}{'e' if is_half else 'f'}", sent))
+    numbers = array("f", unpack(f"!4x{count}{kind}", sent))
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()

@@ -85,6 +85,11 @@ class ChunkTable(msgspec.Struct, frozen=True):
             )
 
 
+def quoted(schema: str) -> str:
+    """Return the name of a schema as statements have it."""
+    return '"' + schema.replace('"', '""') + '"'
+
+
 def check_dimensions(dimensions: int) -> None:
     """Raise InvalidInputError if no table can hold embeddings with this many dimensions."""
     if not 1 <= dimensions <= _MOST_DIMENSIONS:

@@ -6,13 +6,20 @@ import asyncpg
 
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.vectors.binary_rows import (
+    half_vector,
+    read_half_vector,
+    read_vector,
+    vector,
+)
 from headwater.errors import BackendError
 
 _OLDEST = (0, 8)
 _FIND = """
-SELECT quote_ident(n.nspname), e.extversion FROM pg_extension AS e
+SELECT n.nspname, e.extversion FROM pg_extension AS e
 JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
 """
+_CODECS = (("vector", vector, read_vector), ("halfvec", half_vector, read_half_vector))
 # An extension belongs to the database; concurrent attempts would fail.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater extension'))"
 # Not in the schema of the store, which may be dropped before others that use the extension.
@@ -20,7 +27,7 @@ _CREATE = "CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"
 
 
 async def extension_schema(connection: Connection) -> str:
-    """Return the quoted schema of pgvector; create the extension if it is missing.
+    """Return the schema of pgvector; create the extension if it is missing.
 
     Raise BackendError if it is not installed, too old, or may not be created.
     """
@@ -36,6 +43,17 @@ async def extension_schema(connection: Connection) -> str:
             "on the server, and run `ALTER EXTENSION vector UPDATE` in the database"
         )
     return str(schema)
+
+
+async def exchange_vectors(connection: Connection, schema: str) -> None:
+    """Let a connection send and receive embeddings as they are.
+
+    Encoding them as arrays of numbers would take longer than a search.
+    """
+    for kind, encode, decode in _CODECS:
+        await connection.set_type_codec(
+            kind, schema=schema, encoder=encode, decoder=decode, format="binary"
+        )
 
 
 async def _create(connection: Connection) -> None:

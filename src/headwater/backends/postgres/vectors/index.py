@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
-from headwater.backends.postgres.vectors.binary_rows import embedding_of
-from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
+from headwater.backends.postgres.vectors.chunk_tables import ChunkTable, quoted
 from headwater.backends.postgres.vectors.document_writes import write_documents
-from headwater.backends.postgres.vectors.extension import extension_schema
+from headwater.backends.postgres.vectors.extension import exchange_vectors, extension_schema
 from headwater.backends.postgres.vectors.generations import (
     activate_generation,
     create_generation,
@@ -45,7 +45,7 @@ SELECT g.id, g.dimensions, g.is_half FROM _generations AS g JOIN _indexes AS i O
 WHERE i.name = $1 AND i.active IS NOT NULL AND g.number = $2
 """
 _EMBEDDINGS = """
-SELECT DISTINCT ON (content_hash) content_hash, {schema}.{kind}_send(embedding) FROM {table}
+SELECT DISTINCT ON (content_hash) content_hash, embedding FROM {table}
 WHERE content_hash = ANY ($1::text[]) ORDER BY content_hash
 """
 _DOCUMENTS = """
@@ -89,7 +89,8 @@ class PostgresVectorIndex:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._schema = ""
+        self._schemas: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+        """The schema of pgvector, by connections that exchange vectors."""
         self._tables: dict[tuple[str, int], ChunkTable] = {}
 
     async def version(self, index: str) -> IndexVersion | None:
@@ -102,7 +103,7 @@ class PostgresVectorIndex:
         return await self._postgres.run(lambda connection: self._create(connection, index, spec))
 
     async def _create(self, connection: Connection, index: str, spec: IndexSpec) -> Generation:
-        schema = await self._extension(connection)
+        schema = quoted(await extension_schema(connection))
         now = self._clock.micros()
         return await create_generation(connection, index, spec, now, self._settings, schema)
 
@@ -124,12 +125,8 @@ class PostgresVectorIndex:
         self, index: str, generation: int, content_hashes: Collection[str]
     ) -> dict[str, Embedding]:
         async def select(connection: Connection, table: ChunkTable) -> dict[str, Embedding]:
-            statement = _EMBEDDINGS.format(schema=table.schema, kind=table.kind, table=table.name)
-            rows = await connection.fetch(statement, [*content_hashes])
-            return {
-                content_hash: embedding_of(sent, is_half=table.is_half)
-                for content_hash, sent in rows
-            }
+            rows = await connection.fetch(_EMBEDDINGS.format(table=table.name), [*content_hashes])
+            return {content_hash: embedding for content_hash, embedding in rows}
 
         return await self._search(index, generation, select, {})
 
@@ -199,21 +196,20 @@ class PostgresVectorIndex:
     async def _table(
         self, connection: Connection, index: str, generation: int
     ) -> ChunkTable | None:
+        schema = self._schemas.get(connection)
+        if schema is None:
+            schema = await extension_schema(connection)
+            await exchange_vectors(connection, schema)
+            self._schemas[connection] = schema
         # Numbers are never given twice, so the table of a generation stays the same.
         if (index, generation) not in self._tables:
             row = await connection.fetchrow(_TABLE, index, generation)
             if row is None:
                 return None
             generation_id, dimensions, is_half = row
-            schema = await self._extension(connection)
-            table = ChunkTable(generation_id, dimensions, is_half, schema)
+            table = ChunkTable(generation_id, dimensions, is_half, quoted(schema))
             self._tables[index, generation] = table
         return self._tables[index, generation]
-
-    async def _extension(self, connection: Connection) -> str:
-        if not self._schema:
-            self._schema = await extension_schema(connection)
-        return self._schema
 
 
 def _document(row: asyncpg.Record) -> StoredDocument:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Any
 
 import asyncpg
@@ -11,8 +13,6 @@ import asyncpg
 from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.binary_rows import (
     MOST_POSITIONS,
-    embedding_of,
-    floats,
     lexeme,
 )
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
@@ -29,14 +29,18 @@ FROM _generations AS g LEFT JOIN LATERAL ({hits}) AS h ON true WHERE g.id = $1
 _COLUMNS = """
 c.id, c.document, c.position, c.text, c.content_hash, c.metadata::text, c.version, c.indexed_at
 """
+# The places of columns in the rows of a search.
+_ID = 3
+_SCORE = 11
+_RANK = itemgetter(_SCORE, _ID)
 _NEAREST = """
-SELECT {columns}, c.embedding {distance} $2::real[]::{type} AS distance{embedding}
+SELECT {columns}, c.embedding {distance} $2::{type} AS distance{embedding}
 FROM {table} AS c WHERE {visible} AND {filters}
 ORDER BY {order} LIMIT {limit}
 """
 # An expression that the HNSW index does not have: all rows are compared.
-_EXACT_ORDER = "(c.embedding {distance} $2::real[]::{type}) + 0, c.id"
-_INDEX_ORDER = "c.embedding {distance} $2::real[]::{type}"
+_EXACT_ORDER = "(c.embedding {distance} $2::{type}) + 0, c.id"
+_INDEX_ORDER = "c.embedding {distance} $2::{type}"
 _IS_CURRENT = "c.valid_to IS NULL"
 # Two conditions, so that each has its index; a chunk meets one of them.
 _WAS_CURRENT = (
@@ -100,45 +104,62 @@ async def nearest(connection: Connection, table: ChunkTable, query: VectorQuery)
     wanted = query.limit + 1
     while True:
         rows = await _fetch(connection, table, query, wanted, is_exact=False)
-        found = [row for row in rows if row["id"] is not None]
+        found = _found(rows)
         expected = (
             rows[0]["chunks"] if rows and query.filters is None and query.as_of is None else wanted
         )
         if len(found) < min(wanted, expected):
             rows = await _fetch(connection, table, query, query.limit, is_exact=True)
+            found = _found(rows)
             break
         # A search of the past has as many of either condition, of which the last ones may be far.
-        ordered = sorted(found, key=_rank)[:wanted]
-        if len(ordered) < wanted or ordered[query.limit - 1]["distance"] != ordered[-1]["distance"]:
+        if len(found) < wanted or found[query.limit - 1][_SCORE] != found[wanted - 1][_SCORE]:
             break
         wanted *= _MORE
-    return _nearest_hits(rows, table, query)
+    hits = [_hit(row, 1.0 - row[_SCORE]) for row in found[: query.limit]]
+    return _hits(rows, query, hits)
 
 
 async def _fetch(
     connection: Connection, table: ChunkTable, query: VectorQuery, limit: int, *, is_exact: bool
 ) -> list[asyncpg.Record]:
-    assert query.embedding is not None
-    parameters: list[Any] = [table.generation_id, floats(query.embedding).tolist()]
+    parameters: list[Any] = [table.generation_id, query.embedding]
     filters = "true" if query.filters is None else condition(query.filters, parameters)
+    visible = _visible(query, parameters)
+    statement = _nearest(
+        table, visible, filters, limit, is_exact=is_exact, with_embeddings=query.with_embeddings
+    )
+    rows: list[asyncpg.Record] = await connection.fetch(statement, *parameters)
+    return rows
+
+
+@lru_cache(maxsize=100)
+def _nearest(
+    table: ChunkTable,
+    visible: tuple[str, ...],
+    filters: str,
+    limit: int,
+    *,
+    is_exact: bool,
+    with_embeddings: bool,
+) -> str:
+    """Return the statement that finds the chunks nearest to an embedding."""
     names = {"distance": table.distance, "type": table.type}
     order = (_EXACT_ORDER if is_exact else _INDEX_ORDER).format(**names)
     selects = [
         _NEAREST.format(
             columns=_COLUMNS,
             table=table.name,
-            visible=visible,
+            visible=each,
             filters=filters,
             order=order,
             limit=limit,
-            embedding=_embedding(table, query),
+            embedding=_embedding(is_wanted=with_embeddings),
             **names,
         )
-        for visible in _visible(query, parameters)
+        for each in visible
     ]
-    hits = " UNION ALL ".join(f"({select})" for select in selects)
-    rows: list[asyncpg.Record] = await connection.fetch(_HITS.format(hits=hits), *parameters)
-    return rows
+    return _HITS.format(hits=" UNION ALL ".join(f"({select})" for select in selects))
 
 
 async def matching(connection: Connection, table: ChunkTable, query: VectorQuery) -> Hits:
@@ -156,35 +177,29 @@ async def matching(connection: Connection, table: ChunkTable, query: VectorQuery
         visible=visible,
         limit=query.limit,
         min_terms=query.min_terms,
-        embedding=_embedding(table, query),
+        embedding=_embedding(is_wanted=query.with_embeddings),
     )
     rows = await connection.fetch(_HITS.format(hits=hits), *parameters)
-    found = [_hit(row, table, row["score"]) for row in rows if row["id"] is not None]
+    found = [_hit(row, row[_SCORE]) for row in rows if row[_ID] is not None]
     return _hits(rows, query, found)
 
 
-def _visible(query: VectorQuery, parameters: list[Any]) -> list[str]:
+def _visible(query: VectorQuery, parameters: list[Any]) -> tuple[str, ...]:
     """Return conditions, of which a chunk that is searched meets exactly one."""
     if query.as_of is None:
-        return [_IS_CURRENT]
+        return (_IS_CURRENT,)
     parameters.append(query.as_of)
-    return [each.format(as_of=f"${len(parameters)}::bigint") for each in _WAS_CURRENT]
+    as_of = f"${len(parameters)}::bigint"
+    return tuple(each.format(as_of=as_of) for each in _WAS_CURRENT)
 
 
-def _embedding(table: ChunkTable, query: VectorQuery) -> str:
-    if not query.with_embeddings:
-        return ""
-    return f", {table.schema}.{table.kind}_send(c.embedding) AS embedding"
+def _embedding(*, is_wanted: bool) -> str:
+    return ", c.embedding" if is_wanted else ""
 
 
-def _rank(row: asyncpg.Record) -> tuple[float, str]:
-    return row["distance"], row["id"]
-
-
-def _nearest_hits(rows: list[asyncpg.Record], table: ChunkTable, query: VectorQuery) -> Hits:
-    found = sorted((row for row in rows if row["id"] is not None), key=_rank)
-    hits = [_hit(row, table, 1.0 - row["distance"]) for row in found[: query.limit]]
-    return _hits(rows, query, hits)
+def _found(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
+    """Return the rows of chunks, nearest first."""
+    return sorted((row for row in rows if row[_ID] is not None), key=_RANK)
 
 
 def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, found: Sequence[Hit]) -> Hits:
@@ -197,19 +212,19 @@ def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, found: Sequence[Hi
     )
 
 
-def _hit(row: asyncpg.Record, table: ChunkTable, score: float) -> Hit:
-    sent: bytes | None = row.get("embedding")
+def _hit(row: asyncpg.Record, score: float) -> Hit:
+    id_, document, position, text, content_hash, metadata, version, indexed_at = row[_ID:_SCORE]
     return Hit(
-        id=unescape(row["id"]),
-        document=unescape(row["document"]),
-        position=row["position"],
-        text=unescape(row["text"]),
-        content_hash=row["content_hash"],
-        metadata=read_metadata(row["metadata"]),
-        version=row["version"],
-        indexed_at=row["indexed_at"],
+        id=unescape(id_),
+        document=unescape(document),
+        position=position,
+        text=unescape(text),
+        content_hash=content_hash,
+        metadata=read_metadata(metadata),
+        version=version,
+        indexed_at=indexed_at,
         score=score,
-        embedding=None if sent is None else embedding_of(sent, is_half=table.is_half),
+        embedding=row.get("embedding"),
     )
 
 
