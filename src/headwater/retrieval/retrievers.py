@@ -156,8 +156,9 @@ class Retrievers:
     ) -> list[Chunk]:
         """Search an index directly; inside a context it is tracked like a retriever."""
         # The caller may change its filters later; the record has them as they were.
-        own = msgspec.structs.replace(options, filters=_copied(options.filters))
-        query = IndexQuery(index, text, own)
+        if options.filters is not None:
+            options = msgspec.structs.replace(options, filters=_copied(options.filters))
+        query = IndexQuery(index, text, options)
         call = _Call(f"search:{index.name}", _arguments(query, as_of), time.perf_counter())
         try:
             result = await self._searches.run(query, lambda: call.key, as_of)

@@ -14,6 +14,8 @@ from headwater.backends.sqlite.vectors.hits import Candidates, Scores
 _MARGIN = 1e-5
 # Of a block in which fewer than one in this many vectors is searched, only these are read.
 _SPARSE = 4
+# Scores of which only the best one is compared at first.
+_GROUP = 32
 
 
 def nearest_vectors(
@@ -31,11 +33,26 @@ def nearest_vectors(
         if part is not None and not len(part):
             continue
         scores = _products(blocks.vectors(start, stop, view), wanted, part)
+        if least == -np.inf:
+            least = _reached(scores, limit) - _MARGIN
         near = np.flatnonzero(scores >= least)
         if len(near):
             positions = (near if part is None else part[near]) + start
-            best, least = _merged(best, Candidates(positions, scores[near]), limit)
+            best, least = _merged(best, Candidates(positions, scores[near]), limit, least)
     return Candidates(best.positions, _exact_scores(blocks, view, wanted, best.positions))
+
+
+def _reached(scores: NDArray[np.float32], limit: int) -> float:
+    """Return a number that at least ``limit`` scores reach; it is near the last of the best.
+
+    The best scores of some groups are such scores, and finding them takes a tenth of the time of
+    sorting out all scores.
+    """
+    groups = len(scores) // _GROUP
+    if groups < limit:
+        return -np.inf
+    best = scores[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+    return float(np.partition(best, -limit)[-limit])
 
 
 def _products(
@@ -49,15 +66,17 @@ def _products(
     return (vectors @ wanted)[part]
 
 
-def _merged(best: Candidates, near: Candidates, limit: int) -> tuple[Candidates, float]:
+def _merged(
+    best: Candidates, near: Candidates, limit: int, least: float
+) -> tuple[Candidates, float]:
     """Return the candidates within the margin of the last place, and the least score for that."""
     positions = np.concatenate((best.positions, near.positions))
     scores = np.concatenate((best.scores, near.scores))
     if len(scores) <= limit:
-        return Candidates(positions, scores), -np.inf
-    least = np.partition(scores, -limit)[-limit] - _MARGIN
+        return Candidates(positions, scores), least
+    least = float(np.partition(scores, -limit)[-limit]) - _MARGIN
     kept = np.flatnonzero(scores >= least)
-    return Candidates(positions[kept], scores[kept]), float(least)
+    return Candidates(positions[kept], scores[kept]), least
 
 
 def _exact_scores(
@@ -67,7 +86,7 @@ def _exact_scores(
     scores = np.empty(len(positions))
     exact = wanted.astype(np.float64)
     size = len(view.valid_from)
-    for start in np.unique(positions // blocks.rows * blocks.rows).tolist():
+    for start in {position // blocks.rows * blocks.rows for position in positions.tolist()}:
         stop = min(start + blocks.rows, size)
         here = (positions >= start) & (positions < stop)
         vectors = blocks.vectors(start, stop, view)[positions[here] - start]
