@@ -25,7 +25,7 @@ def to_embeddings(embedder: EmbeddingModel, vectors: Any, count: int) -> list[Em
         return [_unit(embedder, _numbers(embedder, vector)) for vector in vectors]
 
 
-def _unit(embedder: Embedder, numbers: NDArray[np.float64]) -> Embedding:
+def _unit(embedder: EmbeddingModel, numbers: NDArray[np.float64]) -> Embedding:
     length = math.sqrt(numbers.dot(numbers))
     if not math.isfinite(length):
         raise EmbeddingError(
