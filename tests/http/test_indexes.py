@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from headwater import Chunk, FeatureStore, Index, retriever
+from headwater import Chunk, ContextItem, FeatureStore, Index, retriever
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, Serving, client_of, damage, problem_of
@@ -300,6 +300,53 @@ async def test_a_provider_that_does_not_answer_is_unavailable_and_nothing_is_ind
     assert "10.0.0.7" in capsys.readouterr().err
     missing = await client.get("/v1/index/broken/refunds")
     assert missing.status_code == 404
+
+
+async def test_an_embedder_that_is_not_configured_affects_its_index_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings().replace(api_key=KEY, home=str(tmp_path))
+    async with FeatureStore(settings=settings) as store:
+        Index(store, "azure", embedder="azure")
+        Index(store, "openai", embedder="openai")
+        Index(store, "docs", embedder="lexical")
+        async with client_of(store) as client:
+            response = await client.put("/v1/index/openai/refunds", json={"text": REFUNDS})
+            assert (response.status_code, problem_of(response)["embedder"]) == (
+                503,
+                "openai/text-embedding-3-small",
+            )
+            assert "OPENAI_API_KEY" in capsys.readouterr().err
+            listed = (await client.get("/v1/indexes")).json()["indexes"]
+            specs = {each["name"]: each["declared_spec"] for each in listed}
+            assert specs["azure"] is None
+            assert specs["docs"]["embedder"] == "lexical/1"
+
+
+async def test_a_failed_rerank_names_the_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(query: str, chunks: list[Chunk]) -> list[Chunk]:
+        raise RuntimeError("at 10.0.0.7")
+
+    async with FeatureStore(settings=Settings().replace(api_key=KEY, home=str(tmp_path))) as store:
+        Index(store, "docs", embedder="lexical")
+
+        @store.retriever(index="docs", rerank=failing)
+        def search(query: str) -> list[Chunk]: ...  # type: ignore[empty-body]
+
+        @store.context(max_tokens=100)
+        async def answer(question: str) -> list[ContextItem]:
+            return [ContextItem(chunk.text) for chunk in await search(question)]
+
+        await store.index("docs", "refunds", REFUNDS)
+        async with client_of(store) as client:
+            body = {"params": {"question": "refunds"}}
+            response = await client.post("/v1/contexts/answer", json=body)
+            assert response.status_code == 500
+            assert problem_of(response)["index"] == "docs"
+            assert "10.0.0.7" not in response.text
+            assert "10.0.0.7" in capsys.readouterr().err
 
 
 async def test_an_index_of_another_embedder_is_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "too-many-requests": 429,
         "feature-failed": 500,
         "retriever-failed": 500,
+        "rerank-failed": 500,
         "context-failed": 500,
         "damaged-record": 500,
         "not-signed": 500,

@@ -76,6 +76,11 @@ def _remarks(index: IndexStatus, declared: IndexDef | None) -> list[str]:
             f"{index.name}: it is declared in another way than it was built; `headwater index "
             f"reindex {index.name}` builds it again."
         )
+    if index.is_declared and index.declared_spec is None:
+        remarks.append(
+            f"{index.name}: its embedder is not configured; `headwater index reindex {index.name}` "
+            "names what is missing."
+        )
     if not index.is_declared:
         remarks.append(
             f"{index.name}: the features file does not declare it; `headwater index drop "

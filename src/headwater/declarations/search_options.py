@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -16,7 +16,7 @@ from headwater.errors.hints import nearest
 MAX_RESULTS = 1_000
 
 SearchMode = Literal["vector", "text", "hybrid"]
-Rerank = Callable[[str, Sequence[Chunk]], Any]
+Rerank = Callable[[str, list[Chunk]], Any]
 """A function of the query and the chunks that returns chunks, best first, or one score for each."""
 
 

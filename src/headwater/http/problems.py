@@ -34,6 +34,14 @@ class Rule(NamedTuple):
 
 _INTERNAL = Rule(500, "internal", "Internal server error", detail="the request failed" + _SEE_LOG)
 
+_EMBEDDING_FAILED = Rule(
+    _UNAVAILABLE,
+    "embedding-failed",
+    "Embedding failed",
+    ("embedder",),
+    "embedding with {0.embedder} failed" + _SEE_LOG,
+)
+
 # The first class in an error's method resolution order that has a row decides.
 RULES: dict[type[BaseException], Rule] = {
     request_errors.MalformedError: Rule(400, "malformed", "Malformed request"),
@@ -98,6 +106,13 @@ RULES: dict[type[BaseException], Rule] = {
         ("retriever",),
         "retriever {0.retriever!r} failed" + _SEE_LOG,
     ),
+    errors.RerankFailedError: Rule(
+        500,
+        "rerank-failed",
+        "Re-ranking failed",
+        ("index",),
+        "re-ranking the results of index {0.index!r} failed" + _SEE_LOG,
+    ),
     errors.ContextFailedError: Rule(
         500,
         "context-failed",
@@ -109,13 +124,8 @@ RULES: dict[type[BaseException], Rule] = {
         500, "damaged-record", "Record is damaged", ("context_id", "part")
     ),
     errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
-    errors.EmbeddingError: Rule(
-        _UNAVAILABLE,
-        "embedding-failed",
-        "Embedding failed",
-        ("embedder",),
-        "embedding with {0.embedder} failed" + _SEE_LOG,
-    ),
+    errors.EmbeddingError: _EMBEDDING_FAILED,
+    errors.MissingApiKeyError: _EMBEDDING_FAILED,
     request_errors.TooManyConnectionsError: Rule(
         _UNAVAILABLE, "too-many-connections", "Too many connections"
     ),

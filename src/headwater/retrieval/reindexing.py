@@ -11,7 +11,7 @@ from headwater.core.clock import MICROSECOND
 from headwater.core.logging import log
 from headwater.core.short_repr import short_repr
 from headwater.declarations.indexes import IndexDef
-from headwater.errors import BackendError, HeadwaterError, UnknownNameError
+from headwater.errors import BackendError, DeclarationError, HeadwaterError, UnknownNameError
 from headwater.features.services import Services
 from headwater.ports import Generation, IndexSpec, IndexVersion
 from headwater.retrieval.generations import Generations
@@ -26,7 +26,8 @@ _PRUNE_MICROS = 60_000_000
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An index: its contents, how they were split and embedded, and how far a rebuild has come.
 
-    ``version`` is None while nothing was indexed. ``building`` is the number of documents that the
+    ``version`` is None while nothing was indexed, ``declared_spec`` if the index is not declared or
+    its embedder is not configured. ``building`` is the number of documents that the
     next generation has, and None if there is none.
     """
 
@@ -115,7 +116,7 @@ class Reindexer:
             is_declared=declared is not None,
             version=None if version is None else version.text,
             spec=None if active is None else active.spec,
-            declared_spec=None if declared is None else self._generations.declared(declared),
+            declared_spec=None if declared is None else self._declared_spec(declared),
             documents=0 if active is None else active.documents,
             chunks=0 if active is None else active.chunks,
             changed_at=None if active is None else active.changed_at,
@@ -123,6 +124,12 @@ class Reindexer:
             building=None if building is None else building.documents,
             generations=stored,
         )
+
+    def _declared_spec(self, index: IndexDef) -> IndexSpec | None:
+        try:
+            return self._generations.declared(index)
+        except DeclarationError:
+            return None  # the other indexes are to be shown; using this one shows the problem
 
     async def maintain(self) -> None:
         """Repair outdated documents, and now and then prune chunks that were replaced long ago."""
