@@ -20,8 +20,9 @@ from headwater.backends.postgres.vectors.stored_text import escape, fields_json
 from headwater.core.batching import batched
 from headwater.ports import DocumentWrite, IndexedChunk
 
-# A statement with so many chunks takes far less than its timeout, also with large embeddings.
-CHUNKS_AT_ONCE = 500
+# A statement with so many chunks takes far less than its timeout, also with large embeddings, and
+# encoding them blocks the event loop for some milliseconds only.
+CHUNKS_AT_ONCE = 100
 
 _COLUMNS = (
     *("document", "id", "position", "text", "content_hash", "metadata", "fields"),
