@@ -153,42 +153,6 @@ async def test_any_text_is_accepted(store: FeatureStore, text: str) -> None:
     assert stored.text == text
 
 
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        (("", "text"), "the id of a document is printable text of 1 to 1024 characters, not ''"),
-        (("x" * 1025, "text"), "printable text of 1 to 1024 characters"),
-        (("a\n", "text"), "printable text"),
-        ((None, "text"), "a text or a whole number, not the NoneType None"),
-        ((True, "text"), "a text or a whole number, not the bool True"),
-        (("a", None), "the text of document 'a' is a text, not a NoneType; use unindex"),
-        (("a", b"text"), "the text of document 'a' is a text, not a bytes"),
-        (("a", "x\ud800"), "has a lone surrogate at character 1"),
-        (("a", "x" * 1001), "has 1001 bytes, more than the maximum of 1000"),
-        (("a", "ä" * 501), "has 1002 bytes, more than the maximum of 1000"),
-        (("a", "text", "lang"), "the metadata of document 'a' is a mapping such as"),
-        (("a", "text", {"n": float("nan")}), "the metadata of document 'a': 'n' is nan"),
-        (("a", "text", {"n": 2**63}), "'n' is"),
-        (("a", "text", {"day": object()}), "'day' is <object"),
-        (("a", "text", {"deep": {"in": [1, {2}]}}), "'deep' is {2}, which JSON cannot hold"),
-        (("a", "text", {5: "five"}), "the key 5 is not a text"),
-        (("a", "text", {"$or": 1}), "the key '$or' is not a text, is empty or begins with '$'"),
-        (("a", "text", {"n": "\ud800"}), "'n' has a lone surrogate"),
-        (("a", "text", {"n": "x" * 100}), "has 108 bytes, more than the maximum of 100"),
-    ],
-)
-async def test_an_invalid_document_is_refused_with_its_problem(
-    settings: Settings, document: tuple[Any, ...], problem: str
-) -> None:
-    limits = {"max_document_bytes": 1000, "max_metadata_bytes": 100}
-    async with FeatureStore(settings=settings.replace(indexes=limits)) as store:
-        words = declare_docs(store)
-        with pytest.raises(InvalidInputError) as refused:
-            await store.index("docs", *document)
-        assert problem in str(refused.value)
-        assert not words.texts
-
-
 async def test_numbers_of_numpy_are_metadata(store: FeatureStore) -> None:
     declare_docs(store)
     metadata = {"n": np.int64(5), "x": np.float32(0.5), "all": np.array([1, 2]), "pair": (1, "a")}

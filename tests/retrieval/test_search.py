@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -138,30 +138,6 @@ async def test_a_function_ranks_the_candidates_again(store: FeatureStore) -> Non
     assert documents(mixed)[0] == documents(plain)[-1]
 
 
-@pytest.mark.parametrize(
-    ("rerank", "problem"),
-    [
-        (lambda query, chunks: 1 / 0, "'<lambda>' raised ZeroDivisionError"),
-        (lambda query, chunks: None, "returned NoneType; it must return the chunks, best first"),
-        (lambda query, chunks: [1.0], "returned 1 scores for 3 chunks"),
-        (lambda query, chunks: ["a", "b", "c"], "returned 'a' as a score"),
-        (lambda query, chunks: [float("nan")] * 3, "returned nan as a score"),
-        (lambda query, chunks: [Chunk(text="new")], "returned a chunk that it was not given"),
-        (lambda query, chunks: [chunks[0], chunks[0]], "or one twice"),
-        (lambda query, chunks: [chunks[0], 1.0, 2.0], "as a score"),
-    ],
-)
-async def test_a_function_that_ranks_badly_is_named(
-    store: FeatureStore, rerank: Any, problem: str
-) -> None:
-    declare_docs(store)
-    await index_all(store)
-    with pytest.raises(RerankFailedError) as failed:
-        await store.search("docs", "days", rerank=rerank)
-    assert problem in str(failed.value)
-    assert "index 'docs'" in str(failed.value)
-
-
 async def test_a_function_that_ranks_too_long_is_ended(settings: Settings) -> None:
     async def never(query: str, chunks: Sequence[Chunk]) -> None:
         await asyncio.Event().wait()
@@ -171,42 +147,6 @@ async def test_a_function_that_ranks_too_long_is_ended(settings: Settings) -> No
         await store.index("docs", "parcels", PARCELS)
         with pytest.raises(RerankFailedError, match=r"'never' timed out after 0.05 s"):
             await store.search("docs", "days", rerank=never)
-
-
-@pytest.mark.parametrize(
-    ("query", "options", "problem"),
-    [
-        ("", {}, "the query of a search is a text with words, not ''"),
-        (" \n", {}, "is a text with words"),
-        (None, {}, "is a text with words, not None"),
-        ("x" * 100_001, {}, "has 100001 characters, more than the maximum of 100000"),
-        ("\ud800", {}, "lone surrogate"),
-        ("a", {"top_k": 0}, "top_k must be a whole number from 1 to 1000, not 0"),
-        ("a", {"top_k": 1001}, "top_k must be a whole number from 1 to 1000, not 1001"),
-        ("a", {"top_k": True}, "top_k must be a whole number"),
-        ("a", {"mode": "vectors"}, "unknown mode 'vectors' of a search; did you mean 'vector'?"),
-        ("a", {"min_score": 2}, "min_score is a cosine from -1 to 1, not 2"),
-        ("a", {"mode": "text", "min_score": 0.5}, "which mode='text' does not compute"),
-        ("a", {"diversity": 1.5}, "diversity must be a number from 0"),
-        ("a", {"rerank": "best"}, "rerank must be a function of the query and the chunks"),
-        ("a", {"filters": {"year": {"$gtee": 5}}}, "did you mean '$gte'?"),
-        ("a", {"as_of": datetime(2020, 1, 1)}, "needs a time zone"),  # noqa: DTZ001
-        ("a", {"as_of": datetime(9000, 1, 1, tzinfo=UTC)}, "is in the future"),
-        ("a", {"as_of": "yesterday"}, "nor the version of an index as records show it"),
-        ("a", {"as_of": "2026-01-31T12:00:00"}, "needs a time zone, as in '2026-01-31T12:00:00Z'"),
-        ("a", {"as_of": "9999999d"}, "is neither a duration"),
-        ("a", {"as_of": "1.9999999999999999"}, "as_of '1.9999999999999999' is in the future"),
-        ("a", {"as_of": "7.1763260000000000"}, "no longer has its version of '7.1763260000000000'"),
-    ],
-)
-async def test_an_invalid_search_is_refused_with_its_problem(
-    store: FeatureStore, query: Any, options: dict[str, Any], problem: str
-) -> None:
-    declare_docs(store)
-    await store.index("docs", "parcels", PARCELS)
-    with pytest.raises(InvalidInputError) as refused:
-        await store.search("docs", query, **options)
-    assert problem in str(refused.value)
 
 
 async def test_the_past_of_an_index_can_be_searched(

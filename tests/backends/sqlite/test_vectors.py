@@ -43,7 +43,6 @@ from tests.engine.support import until
 from tests.processes.fleet import ROOT
 
 KILLS = 3
-# The time in which a process starts and indexes some documents on a slow, busy machine.
 
 WITHOUT_NUMPY = """
 import asyncio, sys
