@@ -61,11 +61,19 @@ def test_an_index_has_defaults(store: FeatureStore) -> None:
         ({"keep_versions": "soon"}, "keep_versions: 'soon' is not a duration"),
         ({"embedder": embed}, "a function as embedder needs dimensions="),
         ({"embedder": ""}, "embedder must be a text that is not empty, not ''"),
-        ({"embedder": "opnai"}, "unknown provider 'opnai'; did you mean 'openai'?"),
+        ({"embedder": "opnai"}, "unknown provider 'opnai'; did you mean 'openai'? A server"),
         ({"embedder": "ollama/bge-m3"}, "is the provider openai with embeddings.base_url"),
         ({"embedder": 5}, "embedder must be a text that is not empty, not 5"),
         ({"model": ""}, "model must be a text that is not empty"),
         ({"embedder": "openai/a", "model": "b"}, "drop one"),
+        (
+            {"embedder": "openai", "model": "text-embedding-3-small", "dimensions": 4_000},
+            "openai/text-embedding-3-small has at most 1536 dimensions, not 4000",
+        ),
+        (
+            {"embedder": "cohere/embed-v4.0", "dimensions": 300},
+            "cohere/embed-v4.0 has 256 or 512 or 1024 or 1536 dimensions, not 300",
+        ),
         ({"dimensions": True}, "dimensions must be a whole number from 1 to 16000, not True"),
     ],
 )

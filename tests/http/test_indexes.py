@@ -316,6 +316,8 @@ async def test_an_embedder_that_is_not_configured_affects_its_index_only(
                 503,
                 "openai/text-embedding-3-small",
             )
+            assert "HEADWATER_EMBEDDINGS_API_KEY or OPENAI_API_KEY" in response.json()["detail"]
+            assert "embeddings.provider" not in response.text
             assert "OPENAI_API_KEY" in capsys.readouterr().err
             listed = (await client.get("/v1/indexes")).json()["indexes"]
             specs = {each["name"]: each["declared_spec"] for each in listed}

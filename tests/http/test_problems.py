@@ -167,6 +167,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "context-failed": 500,
         "damaged-record": 500,
         "not-signed": 500,
+        "not-configured": 500,
         "embedding-failed": 503,
         "backlog": 503,
         "not-recorded": 503,

@@ -11,6 +11,7 @@ import msgspec
 from headwater.core.durations import Duration, to_timedelta
 from headwater.core.values import LONGEST_NAME
 from headwater.declarations.checks import calling_frame, location_of_frame
+from headwater.declarations.embedding_models import dimensions_problem
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
@@ -28,6 +29,9 @@ MIN_CHUNK_TOKENS = 16
 MAX_CHUNK_TOKENS = 8_192
 _KEEP = timedelta(days=30)
 _PROVIDERS = get_args(Provider)
+_OTHER_SERVERS = (
+    "A server with OpenAI's API, such as Ollama, is the provider openai with embeddings.base_url"
+)
 _OPTIONS = ("embedder", "model", "dimensions", "chunk_tokens", "overlap", "keep_versions")
 
 
@@ -172,10 +176,8 @@ class _Checks:
                 raise self.error(f"{option} must be a text that is not empty, not {text!r}")
         provider = embedder.partition("/")[0] if isinstance(embedder, str) else None
         if provider is not None and provider not in _PROVIDERS:
-            raise self.error(
-                f"unknown provider {provider!r}; {nearest(provider, _PROVIDERS)} A server with "
-                "OpenAI's API, such as Ollama, is the provider openai with embeddings.base_url"
-            )
+            hint = nearest(provider, _PROVIDERS, _OTHER_SERVERS)
+            raise self.error(f"unknown provider {provider!r}; {hint}")
         if callable(embedder) and dimensions is None:
             raise self.error(
                 "a function as embedder needs dimensions=: how many numbers its vectors have"
@@ -184,6 +186,14 @@ class _Checks:
             raise self.error(
                 f"embedder={embedder!r} names a model, and model={model!r} another; drop one"
             )
+        if isinstance(embedder, str) and dimensions is not None:
+            self._check_dimensions(embedder, model, dimensions)
+
+    def _check_dimensions(self, embedder: str, model: str | None, dimensions: int) -> None:
+        provider, _, named = embedder.partition("/")
+        problem = dimensions_problem(provider, model or named, dimensions)
+        if problem is not None:
+            raise self.error(problem)
 
     def check_number(self, option: str, value: object, least: int, most: int) -> None:
         if type(value) is not int or not least <= value <= most:

@@ -65,6 +65,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
         engine = _wire(registry, settings, clock, backends)
+        engine.embedders.advise(registry.all_indexes().values())
         undo.pop_all()
     return engine
 

@@ -79,8 +79,8 @@ class MissingApiKeyError(ConfigError):
     def __init__(self, embedder: str, variables: str) -> None:
         self.embedder = embedder
         super().__init__(
-            f"embedding with {embedder} needs an API key; set {variables}, or choose an "
-            "embeddings.provider that needs none, such as local"
+            f"embedding with {embedder} needs an API key; set {variables}, or choose a provider "
+            "that needs none, such as local"
         )
 
 

@@ -22,11 +22,15 @@ def closest(name: str, candidates: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)), None)
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the most similar candidate, or a list of them."""
+def nearest(name: str, candidates: Iterable[str], more: str = "") -> str:
+    """Return a hint for an unknown name: the most similar candidate, or a list of them.
+
+    ``more`` is a sentence that follows the hint.
+    """
     known = sorted(candidates)
     close = closest(name, known)
     if close is not None:
-        return f"did you mean {close!r}?"
+        return f"did you mean {close!r}?" + (f" {more}" if more else "")
     shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-    return f"choose one of {shown}" if known else "none is declared"
+    hint = f"choose one of {shown}" if known else "none is declared"
+    return hint + (f". {more}" if more else "")

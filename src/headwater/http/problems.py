@@ -123,9 +123,11 @@ RULES: dict[type[BaseException], Rule] = {
     errors.DamagedRecordError: Rule(
         500, "damaged-record", "Record is damaged", ("context_id", "part")
     ),
+    errors.ConfigError: Rule(500, "not-configured", "Server is not configured for this"),
     errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
     errors.EmbeddingError: _EMBEDDING_FAILED,
-    errors.MissingApiKeyError: _EMBEDDING_FAILED,
+    # Names the variables of the key, never the key.
+    errors.MissingApiKeyError: _EMBEDDING_FAILED._replace(detail="{0}"),
     request_errors.TooManyConnectionsError: Rule(
         _UNAVAILABLE, "too-many-connections", "Too many connections"
     ),

@@ -18,6 +18,10 @@ class Generations:
         self._embedders = embedders
         self._warned: set[tuple[str, str]] = set()
 
+    def check(self, index: IndexDef) -> None:
+        """Raise ConfigError or DeclarationError if the declared embedder cannot be used here."""
+        self._embedders.check(index)
+
     def declared(self, index: IndexDef) -> IndexSpec:
         """Return how an index is declared to be split and embedded."""
         embedder = self._embedders.of(index)

@@ -11,7 +11,13 @@ from headwater.core.clock import MICROSECOND
 from headwater.core.logging import log
 from headwater.core.short_repr import short_repr
 from headwater.declarations.indexes import IndexDef
-from headwater.errors import BackendError, DeclarationError, HeadwaterError, UnknownNameError
+from headwater.errors import (
+    BackendError,
+    ConfigError,
+    DeclarationError,
+    HeadwaterError,
+    UnknownNameError,
+)
 from headwater.features.services import Services
 from headwater.ports import Generation, IndexSpec, IndexVersion
 from headwater.retrieval.generations import Generations
@@ -128,7 +134,7 @@ class Reindexer:
     def _declared_spec(self, index: IndexDef) -> IndexSpec | None:
         try:
             return self._generations.declared(index)
-        except DeclarationError:
+        except (ConfigError, DeclarationError):
             return None  # the other indexes are to be shown; using this one shows the problem
 
     async def maintain(self) -> None:

@@ -81,6 +81,8 @@ class Searcher:
             found = await self._present(search, index)
         else:
             found = await self._past(search, index, as_of)
+        if found is None and as_of is None and options.mode != "text":
+            self._generations.check(index)
         version: IndexVersion | None = None
         chunks: list[Chunk] = []
         if found is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import DeclarationError, EmbeddingError, MissingApiKeyError
+from headwater.errors import DeclarationError, EmbeddingError, MissingApiKeyError, MissingExtraError
 from tests.engine.support import until
 from tests.retrieval.embeddings.provider_server import KEY, ProviderServer, Reply, vector_of
 from tests.retrieval.embeddings.support import Open, declared, vector
@@ -175,7 +175,7 @@ def test_a_missing_http_client_names_the_extra(
 ) -> None:
     monkeypatch.delitem(sys.modules, "headwater.retrieval.embeddings.remote", raising=False)
     monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(DeclarationError, match=rf"pip install 'headwater\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install 'headwater\[{extra}\]'"):
         opened(provider=provider).of(declared())
 
 

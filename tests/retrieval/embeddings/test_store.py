@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature
-from headwater.errors import IndexMismatchError, MissingApiKeyError
+from headwater.errors import IndexMismatchError, MissingApiKeyError, MissingExtraError
 from headwater.settings.schema import Settings
+from tests.engine.support import records
 from tests.retrieval.embeddings.provider_server import ANSWERED, KEY, ProviderServer, error
 
 pytestmark = pytest.mark.both_environments
@@ -126,3 +129,33 @@ async def test_a_provider_that_was_never_used_can_be_replaced(settings: Settings
         await store.index("docs", "d1", "A document.")
         (chunk,) = await store.search("docs", "document")
         assert chunk.document == "d1"
+
+
+async def test_a_store_warns_of_embedders_that_cannot_be_used(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FeatureStore(settings=settings)
+    Index(store, "docs", embedder="openai")
+    Index(store, "wide", embedder="voyage", dimensions=5)
+    Index(store, "words", embedder="lexical")
+    async with store:
+        await store.indexes.list()
+        logged = records(capsys.readouterr().err, "embedder of an index cannot be used")
+        problems = {record["index"]: record["problem"] for record in logged}
+        assert problems.keys() == {"docs", "wide"}
+        assert "set HEADWATER_EMBEDDINGS_API_KEY or OPENAI_API_KEY" in problems["docs"]
+        with pytest.raises(MissingApiKeyError, match="or choose a provider that needs none"):
+            await store.search("docs", "nothing is indexed")
+        assert await store.search("docs", "words need no key", mode="text") == []
+
+
+async def test_a_missing_extra_is_named_by_a_search_of_an_empty_index(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "headwater.retrieval.embeddings.remote", None)
+    store = FeatureStore(settings=settings)
+    Index(store, "docs", embedder="openai")
+    async with store:
+        with pytest.raises(MissingExtraError, match=r"headwater\[openai\]"):
+            await store.search("docs", "nothing is indexed")
+    assert "needs the extra 'openai'" in capsys.readouterr().err

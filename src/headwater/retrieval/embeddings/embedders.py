@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from headwater.core.clock import Clock
+from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
 from headwater.declarations.indexes import EmbedFunction, IndexDef
-from headwater.errors import ConfigError, DeclarationError
+from headwater.errors import ConfigError, DeclarationError, MissingExtraError
 from headwater.ports import Cache
 from headwater.retrieval.embeddings.embedder import Embedder
 from headwater.settings.schema import Settings
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from headwater.retrieval.embeddings.providers import Providers
 
 _FUNCTION = "function"
+_FREE = ("auto", "lexical")
+"""Providers that can always be used."""
 _Key = tuple[str | int, str | None, int | None]
 """The provider or the identity of a function, the model and the dimensions."""
 
@@ -36,7 +39,8 @@ class Embedders:
     def of(self, definition: IndexDef) -> Embedder:
         """Return the embedder that an index declares, or that of the settings.
 
-        Raise DeclarationError if there is none, or if its dimensions are unknown.
+        Raise DeclarationError if there is none, or if its dimensions are unknown, and
+        MissingExtraError if its HTTP client is not installed.
         """
         declared = definition.embedder
         try:
@@ -44,9 +48,32 @@ class Embedders:
                 return self._of_function(definition, declared)
             provider, model, dimensions = self._chosen(declared, definition)
             return self._get(provider, model or None, dimensions or None)
+        except MissingExtraError:
+            raise
         except ConfigError as error:
             problem = f"index {definition.name!r}: {error}"
             raise DeclarationError(problem, definition.location) from error
+
+    def check(self, definition: IndexDef) -> None:
+        """Raise ConfigError or DeclarationError if the embedder of an index cannot be used here."""
+        declared = definition.embedder
+        if not isinstance(declared, str | None) or (declared or self._settings.provider) in _FREE:
+            return
+        embedder = self.of(definition)
+        with self._lock:
+            self._loaded().check(embedder)
+
+    def advise(self, definitions: Iterable[IndexDef]) -> None:
+        """Log a warning for each index whose embedder cannot be used here."""
+        for definition in definitions:
+            try:
+                self.check(definition)
+            except (ConfigError, DeclarationError) as error:
+                log.advise(
+                    "embedder of an index cannot be used",
+                    index=definition.name,
+                    problem=str(error),
+                )
 
     def named(self, name: str, dimensions: int) -> Embedder | None:
         """Return the embedder of a stored generation.

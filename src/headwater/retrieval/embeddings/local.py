@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -78,10 +79,15 @@ def _windows(model: MiniLM, text: str) -> Iterator[Sequence[int]]:
 @cache
 def local_model() -> MiniLM:
     """Return the model, which is loaded once for each process."""
+    return MiniLM(check_model_files())
+
+
+def check_model_files() -> Path:
+    """Return the folder with the files of the model; raise ConfigError if there is none."""
     folder = model_folder()
     if folder is None:
         raise ConfigError(
             "the files of the local embedding model are not installed: "
             f"`{INSTALL_LOCAL_MODEL}`, or choose another provider"
         )
-    return MiniLM(folder)
+    return folder

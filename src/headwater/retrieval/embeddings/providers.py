@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
+from headwater.declarations.embedding_models import dimensions_problem
 from headwater.declarations.indexes import EmbedFunction
-from headwater.errors import ConfigError, MissingExtraError
+from headwater.errors import ConfigError, MissingApiKeyError, MissingExtraError
 from headwater.errors.hints import nearest
 from headwater.ports import Cache
 from headwater.retrieval.embeddings.batched import BatchedEmbedder
@@ -22,7 +23,7 @@ from headwater.retrieval.embeddings.embedder import (
 )
 from headwater.retrieval.embeddings.function import FunctionModel
 from headwater.retrieval.embeddings.lexical import LexicalEmbedder
-from headwater.retrieval.embeddings.local import LocalModel
+from headwater.retrieval.embeddings.local import LocalModel, check_model_files
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat
 from headwater.settings.kinds import rates_of
@@ -69,6 +70,18 @@ class Providers:
         endpoint = self._endpoint(provider, FORMATS[provider])
         return bool(endpoint.key) or not endpoint.needs_key
 
+    def check(self, embedder: Embedder) -> None:
+        """Raise ConfigError if an embedder lacks a key or files, or if its dimensions are wrong."""
+        provider, _, model = embedder.name.partition("/")
+        if provider == "local":
+            check_model_files()
+        if not self.has_key(provider):
+            endpoint = self._endpoint(provider, FORMATS[provider])
+            raise MissingApiKeyError(embedder.name, endpoint.variables)
+        problem = dimensions_problem(provider, model, embedder.dimensions)
+        if problem is not None:
+            raise ConfigError(problem)
+
     def function(
         self, function: EmbedFunction, name: str, dimensions: int, *, is_cached: bool
     ) -> Embedder:
@@ -112,7 +125,7 @@ class Providers:
         except ImportError as error:
             raise MissingExtraError(f"the provider {provider!r}", wire.extra) from error
         model = model or wire.default_model
-        dimensions = dimensions or wire.models.get(model)
+        dimensions = dimensions or wire.models.get(model, (None,))[0]
         if dimensions is None:
             raise ConfigError(
                 f"the dimensions of {provider}/{model} are unknown; set them with "
@@ -153,7 +166,10 @@ class Providers:
         }
         # Another server must not get the key of the provider.
         key = (is_chosen and settings.api_key) or (keys[provider] if is_own else "")
-        return ProviderEndpoint(base_url, key.strip(), is_own)
+        variables = f"HEADWATER_EMBEDDINGS_API_KEY or {wire.variable}"
+        return ProviderEndpoint(
+            base_url, key.strip(), is_own, variables if is_chosen else wire.variable
+        )
 
     def _batched(
         self, model: EmbeddingModel, lifetimes: dict[TextKind, timedelta], scope: str = ""

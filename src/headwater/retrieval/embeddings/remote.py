@@ -111,8 +111,8 @@ class RemoteModel:
         self._clock = clock
         self._rates = rates
         # Only models of which we know that they offer other dimensions are asked for them.
-        own = wire.models.get(self._model, dimensions)
-        self._reduced_to = None if dimensions == own else dimensions
+        (usual, *_) = wire.models.get(self._model, (dimensions,))
+        self._reduced_to = None if dimensions == usual else dimensions
 
     def batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
         """Split texts by the provider's limits; a token is hardly less than two bytes."""
@@ -173,9 +173,8 @@ class RemoteModel:
 
     async def _attempt(self, client: httpx.AsyncClient, content: bytes) -> bytes | RequestFailure:
         wire, endpoint, seconds = self._wire, self._endpoint, self._settings.timeout
-        variables = f"HEADWATER_EMBEDDINGS_API_KEY or {wire.variable}"
         if endpoint.needs_key and not endpoint.key:
-            raise MissingApiKeyError(self.name, variables)
+            raise MissingApiKeyError(self.name, endpoint.variables)
         url = wire.url(endpoint.base_url, self._model)
         headers = wire.headers(endpoint.key) if endpoint.key else {}
         try:
@@ -193,7 +192,9 @@ class RemoteModel:
         answer = response.content
         if endpoint.key:
             answer = answer.replace(endpoint.key.encode(), b"***")
-        return refused(response.status_code, response.headers, answer, self._clock.now(), variables)
+        return refused(
+            response.status_code, response.headers, answer, self._clock.now(), endpoint.variables
+        )
 
     def _error(self, failure: RequestFailure, attempt: int, pause: float) -> EmbeddingError:
         problem = f"{failure.problem}{': ' if failure.message else ''}{failure.message}"

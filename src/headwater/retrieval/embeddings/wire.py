@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import msgspec
 import numpy as np
 
+from headwater.declarations.embedding_models import MODELS
 from headwater.retrieval.embeddings.embedder import TextKind
 
 
@@ -30,11 +31,15 @@ class EmbeddingAnswer(NamedTuple):
 
 
 class ProviderEndpoint(NamedTuple):
-    """A provider's address; without a key, none is sent."""
+    """A provider's address; without a key, none is sent.
+
+    ``variables`` are the names of the variables for the key.
+    """
 
     base_url: str
     key: str
     needs_key: bool
+    variables: str
 
 
 class WireFormat(Protocol):
@@ -47,8 +52,8 @@ class WireFormat(Protocol):
     variable: ClassVar[str]
     """The variable in which users of the provider keep their key."""
     default_model: ClassVar[str]
-    models: ClassVar[Mapping[str, int]]
-    """The dimensions of the vectors of the provider's models."""
+    models: ClassVar[Mapping[str, Sequence[int]]]
+    """The dimensions that the provider's models offer, the usual ones first."""
     max_texts: ClassVar[int]
     max_tokens: ClassVar[int]
     """Limits of one request."""
@@ -90,11 +95,7 @@ class OpenAIFormat(WireFormat):
     path = "/embeddings"
     variable = "OPENAI_API_KEY"
     default_model = "text-embedding-3-small"
-    models: ClassVar[Mapping[str, int]] = {
-        "text-embedding-3-small": 1536,
-        "text-embedding-3-large": 3072,
-        "text-embedding-ada-002": 1536,
-    }
+    models: ClassVar = MODELS["openai"]
     max_texts = 2048
     max_tokens = 300_000
 
@@ -142,17 +143,7 @@ class VoyageFormat(OpenAIFormat):
     base_url = "https://api.voyageai.com/v1"
     variable = "VOYAGE_API_KEY"
     default_model = "voyage-3.5"
-    models: ClassVar[Mapping[str, int]] = {
-        "voyage-4": 1024,
-        "voyage-4-large": 1024,
-        "voyage-4-lite": 1024,
-        "voyage-3.5": 1024,
-        "voyage-3.5-lite": 1024,
-        "voyage-3-large": 1024,
-        "voyage-code-3": 1024,
-        "voyage-finance-2": 1024,
-        "voyage-law-2": 1024,
-    }
+    models: ClassVar = MODELS["voyage"]
     max_texts = 1000
     max_tokens = 120_000
 
@@ -193,13 +184,7 @@ class CohereFormat(WireFormat):
     path = "/embed"
     variable = "COHERE_API_KEY"
     default_model = "embed-v4.0"
-    models: ClassVar[Mapping[str, int]] = {
-        "embed-v4.0": 1536,
-        "embed-english-v3.0": 1024,
-        "embed-multilingual-v3.0": 1024,
-        "embed-english-light-v3.0": 384,
-        "embed-multilingual-light-v3.0": 384,
-    }
+    models: ClassVar = MODELS["cohere"]
     max_texts = 96
     max_tokens = 300_000
 
