@@ -100,7 +100,16 @@ def test_metadata_does_not_meet_a_filter(filters: dict[str, Any]) -> None:
         ("lang=en", "filters must be a mapping such as {'lang': 'en'}, not 'lang=en'"),
         ({"year": {"$gtt": 5}}, "unknown operator '$gtt' in the filter of 'year'; did you mean"),
         ({"author": {"name": "Ada"}}, "unknown operator 'name' in the filter of 'author'"),
-        ({"$xor": []}, "unknown operator '$xor' in filters; did you mean '$or'?"),
+        ({"$xor": []}, "unknown operator '$xor' in filters; did you mean '$or'? Write operators"),
+        ({"$gte": 5}, "choose one of $and, $or, $not. Write operators such as '$gte' inside"),
+        (
+            {"tags": {"$contains": "a"}},
+            "choose one of $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte, $not",
+        ),
+        (
+            {"year": {"gte": 5}},
+            "unknown operator 'gte' in the filter of 'year'; did you mean '$gte'",
+        ),
         ({"$gte": 5}, "Write operators such as '$gte' inside of a field"),
         ({"$or": {"a": 1}}, "$or takes a list of filters"),
         ({"$or": ["a"]}, "an element of $or must be a mapping"),

@@ -231,7 +231,7 @@ async def test_every_route_of_an_index_needs_a_key(
         ({"query": 7}, "query"),
         ({"query": "refund", "top_k": 0}, "top_k"),
         ({"query": "refund", "top_k": 1_001}, "top_k"),
-        ({"query": "refund", "mode": "magic"}, "mode"),
+        ({"query": "refund", "mode": "magic"}, "choose one of hybrid, text, vector"),
         ({"query": "refund", "diversity": 2}, "diversity"),
         ({"query": "refund", "topk": 3}, "top_k"),
         ({"query": "refund", "as_of": "2026-01-01T00:00:00"}, "as_of"),

@@ -135,12 +135,22 @@ def test_a_function_with_a_body_cannot_be_wired(store: FeatureStore) -> None:
         retriever(store, index="docs")(find)
 
 
+async def test_the_id_of_an_entity_is_not_the_query(store: FeatureStore, user: type) -> None:
+    declare_docs(store)
+
+    @retriever(store, index="docs", top_k=1)
+    def search_docs(user_id: str, question: str) -> list[Chunk]: ...  # type: ignore[empty-body]
+
+    await index_all(store)
+    assert documents(await search_docs("ada", "When do parcels arrive?")) == ["parcels"]
+
+
 def test_the_parameter_for_the_query_must_be_clear(store: FeatureStore) -> None:
     def several(user_id: str, question: str) -> list[Chunk]: ...  # type: ignore[empty-body]
 
     def none(count: int) -> list[Chunk]: ...  # type: ignore[empty-body]
 
-    with pytest.raises(DeclarationError, match=r"several .* \(user_id, question\).*query='{user_"):
+    with pytest.raises(DeclarationError, match=r"several .* \(user_id, question\).*query='{quest"):
         retriever(store, index="docs")(several)
     with pytest.raises(DeclarationError, match=r"none is a text; .*query='{question}'"):
         retriever(store, index="docs")(none)

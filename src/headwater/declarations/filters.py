@@ -10,13 +10,16 @@ from typing import Any
 
 from headwater.core.values import is_utf8
 from headwater.errors import InvalidInputError
-from headwater.errors.hints import nearest
+from headwater.errors.hints import closest
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 from headwater.ports.vectors import Scalar
 
 _COMBINING = ("$and", "$or", "$not")
 _ORDERING: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *(f"${name}" for name in _ORDERING), "$not")
+_INSIDE_OF_A_FIELD = (
+    "Write operators such as '$gte' inside of a field, as in {'year': {'$gte': 2020}}"
+)
 _MAX_DEPTH = 16
 _MAX_VALUES = 1_000
 _LARGEST = 2**63
@@ -60,11 +63,8 @@ def _parse_entry(key: object, value: object, depth: int) -> Filter:
         conditions = [_parse_all(each, f"an element of {key}", depth + 1) for each in value]
         return _all(conditions) if key == "$and" else AnyOf(conditions)
     if key.startswith("$"):
-        hint = nearest(key, _COMBINING)
-        raise InvalidInputError(
-            f"unknown operator {key!r} in filters; {hint} Write operators such as '$gte' inside "
-            "of a field, as in {'year': {'$gte': 2020}}"
-        )
+        hint = _nearest(key, _COMBINING, _INSIDE_OF_A_FIELD)
+        raise InvalidInputError(f"unknown operator {key!r} in filters; {hint}")
     _check_text(key, key)
     if isinstance(value, Mapping):
         return _all([_parse_operator(key, name, each, depth) for name, each in value.items()])
@@ -75,7 +75,7 @@ def _parse_operator(field: str, name: object, value: object, depth: int) -> Filt
     if name not in _OPERATORS:
         raise InvalidInputError(
             f"unknown operator {name!r} in the filter of {field!r}; "
-            f"{nearest(str(name), _OPERATORS)}"
+            f"{_nearest(str(name), _OPERATORS)}"
         )
     if name == "$not":
         if not isinstance(value, Mapping) or depth >= _MAX_DEPTH:
@@ -96,6 +96,14 @@ def _parse_operator(field: str, name: object, value: object, depth: int) -> Filt
             f"{name} in the filter of {field!r} compares with a number or a text, not {scalar!r}"
         )
     return Compare(field, name[1:], scalar)  # type: ignore[arg-type]  # one of _ORDERING
+
+
+def _nearest(name: str, operators: Sequence[str], more: str = "") -> str:
+    """Return a hint for an unknown operator, whose ``$`` resembles none."""
+    close = closest(name.removeprefix("$"), [each[1:] for each in operators])
+    if close is not None:
+        return f"did you mean '${close}'? {more}".rstrip()
+    return f"choose one of {', '.join(operators)}" + (f". {more}" if more else "")
 
 
 def _all(conditions: Sequence[Filter]) -> Filter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from hashlib import sha256
 from typing import Any, Never, get_args
 
@@ -95,7 +95,9 @@ def retriever(
         checks.check_option("on_error", on_error, get_args(OnError))
         signature = checks.checked_signature(function)
         given = {option: value for option, value in searching.items() if value is not None}
-        search = checks.search(function, index, top_k, given)
+        registry = runtime_of(store).registry
+        ids = {entity.id_field for entity in registry.entities.values()}
+        search = checks.search(function, index, top_k, given, ids)
         definition = RetrieverDef(
             name=checks.name,
             function=function,
@@ -111,7 +113,6 @@ def retriever(
             on_error=on_error,
             search=search,
         )
-        registry = runtime_of(store).registry
         registry.add_retriever(definition)
         if search is not None:
             registry.imply_index(search.index, checks.location)
@@ -143,8 +144,12 @@ class _Checks(FunctionChecks):
         index: IndexRef | None,
         top_k: int | None,
         given: Mapping[str, Any],
+        ids: Set[str],
     ) -> IndexSearch | None:
-        """Return the search that an empty function stands for; None if it is a search itself."""
+        """Return the search that an empty function stands for; None if it is a search itself.
+
+        ``ids`` are the id fields of the entities, which are not searched for.
+        """
         if index is None:
             for option in given:
                 raise self.error(f"{option} {_NEEDS_INDEX}")
@@ -168,7 +173,7 @@ class _Checks(FunctionChecks):
             raise self.error(str(error)) from error
         return IndexSearch(
             index=named,
-            query=self._query(function, query),
+            query=self._query(function, query, ids),
             filters=templates,
             options=checked,
         )
@@ -190,7 +195,7 @@ class _Checks(FunctionChecks):
             raise self.error(str(error)) from error
         return f"sha256:{sha256(canonical(form)).hexdigest()}"
 
-    def _query(self, function: Callable[..., Any], query: str | None) -> Template:
+    def _query(self, function: Callable[..., Any], query: str | None, ids: Set[str]) -> Template:
         """Return the template of the query: the given one, or the parameter for the query."""
         if query is not None:
             self.check("query", "a text such as '{question}'", holds=type(query) is str)
@@ -200,13 +205,14 @@ class _Checks(FunctionChecks):
         hints, parameters = annotations_of(function), inspect.signature(function).parameters
         if "query" in parameters:
             return Template(("", ""), ("query",))
-        texts = [name for name in parameters if hints.get(name) is str]
+        texts = [name for name in parameters if hints.get(name) is str and name not in ids]
         if len(texts) == 1:
             return Template(("", ""), (texts[0],))
         given = f"several parameters are texts ({', '.join(texts)})" if texts else "none is a text"
+        example = next((name for name in texts if not name.endswith("_id")), "question")
         raise self.error(
             f"no parameter is named 'query', and {given}; say what to search for, for example "
-            f"query='{{{texts[0] if texts else 'question'}}}'"
+            f"query='{{{example}}}'"
         )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.types import Receive, Scope
 
 from headwater.errors import FieldError
+from headwater.errors.hints import nearest
 from headwater.http.request_errors import (
     MalformedError,
     MediaTypeError,
@@ -19,6 +20,7 @@ from headwater.http.request_errors import (
 )
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
+_INVALID_CHOICE = re.compile(r"Invalid enum value '(.*)'")
 _FIELD = re.compile(r"(?:required field|unknown field) `(.*?)`|at `\$\.?(.*?)`$")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -121,8 +123,22 @@ def _field_error(problem: str, kind: type[msgspec.Struct]) -> FieldError:
     if unknown:
         known = [field.encode_name for field in msgspec.structs.fields(kind)]
         return FieldError.unknown("unknown field", unknown[1], known)
-    field = _FIELD.search(problem)
-    return FieldError(problem, (field[1] or field[2] or "") if field else "")
+    found = _FIELD.search(problem)
+    field = (found[1] or found[2] or "") if found else ""
+    value = _INVALID_CHOICE.match(problem)
+    if value:
+        choices = _choices(kind, field)
+        if choices:
+            hint = nearest(value[1], choices)
+            return FieldError(f"unknown {field} {value[1]!r}; {hint}", field)
+    return FieldError(problem, field)
+
+
+def _choices(kind: type[msgspec.Struct], field: str) -> list[str]:
+    """Return the values of a field that takes some texts only."""
+    hint = get_type_hints(kind).get(field)
+    one_of = (each for each in (hint, *get_args(hint)) if get_origin(each) is Literal)
+    return [choice for each in one_of for choice in get_args(each)]
 
 
 def convert_parameter(text: str, kind: Any, name: str) -> Any:

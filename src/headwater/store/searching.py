@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Never
 
 from headwater.declarations import Chunk
 from headwater.declarations.indexes import IndexRef
 from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
+from headwater.errors import InvalidInputError
+from headwater.errors.hints import nearest
 from headwater.features.frame import check_not_replaying
 from headwater.store.runtime import Runtime
+
+_OPTIONS = (*SearchOptions.__struct_fields__, "as_of")
 
 
 class SearchVerbs:
@@ -56,6 +60,7 @@ class SearchVerbs:
 
     async def search(
         self,
+        /,
         index: IndexRef,
         query: str,
         *,
@@ -66,6 +71,7 @@ class SearchVerbs:
         diversity: float = 0.0,
         rerank: Rerank | None = None,
         as_of: datetime | str | None = None,
+        **unknown: Never,
     ) -> list[Chunk]:
         """Return the chunks of an index that match a query best.
 
@@ -83,6 +89,9 @@ class SearchVerbs:
         >>> chunk.text
         'Parcels arrive within 3 days.'
         """
+        for option in unknown:
+            hint = nearest(option, _OPTIONS)
+            raise InvalidInputError(f"unknown option {option!r} of a search; {hint}")
         definition = self._runtime.registry.index(index)
         options = SearchOptions(
             top_k=top_k,
