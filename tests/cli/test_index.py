@@ -85,13 +85,45 @@ def test_a_folder_is_built_searched_and_dropped(docs: Path, run: Run, environmen
         assert chunk["document"] == "returns.md"
 
     (docs / "giraffes.txt").unlink()
-    again = run("index", "build", "docs", "docs", "--delete-missing", "--json").json
+    again = run("index", "build", "docs", "docs", "--delete-missing", "--yes", "--json").json
     assert (again["documents"], again["unchanged"], again["removed"]) == (0, 2, 1)
     (status,) = run("index", "status", "docs", "--json").json
     assert (status["documents"], status["chunks"], status["outdated"]) == (2, 2, 0)
     dropped = run("index", "drop", "docs", "--yes")
     assert dropped.out == "Dropped index docs, which had 2 documents.\n"
     assert run("index", "search", "docs", "parcels").out == "No chunks were found.\n"
+
+
+def test_documents_are_shown_and_deleted(docs: Path, run: Run) -> None:
+    run("index", "build", "docs", str(docs))
+
+    shown = run("index", "show", "docs", "returns.md")
+    assert [line.split()[-1] for line in shown.out.splitlines()[:2]] == ["returns.md", "1"]
+    assert '"year":2024' in shown.out
+    assert shown.out.endswith("\n\n# Returns\n\nFree returns.\n")
+    stored = run("index", "show", "docs", "returns.md", "--json").json
+    assert (stored["document"], stored["version"]) == ("returns.md", 1)
+    assert stored["metadata"]["year"] == 2024
+
+    refused = run("index", "delete", "docs", "returns.md", "return.md")
+    assert (refused.code, "index 'docs' has no document 'return.md'" in refused.err) == (1, True)
+    assert run("index", "show", "docs", "returns.md").code == 0
+    deleted = run("index", "delete", "docs", "returns.md", "giraffes.txt")
+    assert deleted.out == "Removed 2 documents from docs.\n"
+    assert run("index", "show", "docs", "returns.md").code == 1
+    assert run("index", "status", "docs", "--json").json[0]["documents"] == 1
+
+
+def test_similar_chunks_are_avoided(folder: Path, docs: Path, run: Run) -> None:
+    for copy in "abc":
+        (docs / f"{copy}.txt").write_text("Giraffes are tall animals.")
+    (docs / "leaves.txt").write_text("Giraffes eat leaves of trees.")
+    run("index", "build", "docs", str(docs))
+
+    search = ("index", "search", "docs", "giraffes tall animals", "--top-k", "2", "--json")
+    assert "leaves.txt" not in {chunk["document"] for chunk in run(*search).json}
+    diverse = run(*search, "--diversity", "0.9").json
+    assert len({chunk["text"] for chunk in diverse}) == 2
 
 
 def test_an_edited_file_is_indexed_again(docs: Path, run: Run) -> None:
@@ -101,6 +133,8 @@ def test_an_edited_file_is_indexed_again(docs: Path, run: Run) -> None:
     report = run("index", "build", "docs", "docs", "--json").json
 
     assert (report["documents"], report["unchanged"], report["ignored"]) == (1, 2, 1)
+    unchanged = "No new or changed documents for docs; 3 unchanged; 1 other file ignored.\n"
+    assert run("index", "build", "docs", "docs").out == unchanged
     (status,) = run("index", "status", "--json").json
     giraffes = ("index", "search", "docs", "giraffes", "--top-k", "1", "--json")
     (now,), (before,) = run(*giraffes).json, run(*giraffes, "--as-of", "0.001s").json
@@ -142,7 +176,9 @@ def test_an_invalid_line_stops_the_build_and_can_be_skipped(folder: Path, run: R
     before = run("index", "status", "docs", "--json").json[0]["documents"]
     assert 0 < before <= 500
 
-    skipped = run("index", "build", "docs", "a.jsonl", "--skip-invalid", "--delete-missing")
+    skipped = run(
+        "index", "build", "docs", "a.jsonl", "--skip-invalid", "--delete-missing", "--yes"
+    )
     assert skipped.code == 0
     assert f"; {before} unchanged; 1 invalid, skipped." in skipped.out
     assert skipped.err.startswith("skipped a.jsonl:501: not JSON")
@@ -154,7 +190,9 @@ def test_delete_missing_does_not_empty_an_index(folder: Path, docs: Path, run: R
     run("index", "build", "docs", "docs")
     (folder / "none").mkdir()
 
-    refused = run("index", "build", "docs", "none", "--delete-missing")
+    unasked = run("index", "build", "docs", "docs", "--delete-missing")
+    assert (unasked.code, "pass --yes to remove documents" in unasked.err) == (2, True)
+    refused = run("index", "build", "docs", "none", "--delete-missing", "--yes")
 
     assert refused.code == 1
     assert "no documents were found, so --delete-missing would remove all of docs" in refused.err
@@ -194,7 +232,8 @@ def test_a_changed_declaration_is_reindexed(folder: Path, docs: Path, run: Run) 
     (folder / "features.py").write_text(FEATURES.replace("64, overlap=8", "32, overlap=0"))
 
     status = run("index", "status")
-    assert "docs: it is declared in another way than it was built; `headwater" in status.err
+    different = "(chunk_tokens: declared 32, built 64; overlap: declared 0, built 8)"
+    assert f"docs: it is declared in another way than it was built {different}; " in status.err
     assert run("index", "reindex", "docs").out == "Reindexed 3 documents of docs.\n"
     assert run("index", "reindex", "docs").out == "docs is up to date.\n"
     assert run("index", "reindex", "docs", "--json").json == {"index": "docs", "documents": 0}
@@ -203,8 +242,8 @@ def test_a_changed_declaration_is_reindexed(folder: Path, docs: Path, run: Run) 
         ["1", "retired"],
         ["2", "active"],
     ]
-    assert "chunk tokens  32" in detailed.out
-    assert "keep versions 30d" in detailed.out
+    assert "chunk tokens   32" in detailed.out
+    assert "keep versions  30d" in detailed.out
     assert "lexical" not in detailed.err
 
 
@@ -245,6 +284,8 @@ def test_an_index_that_is_no_longer_declared_is_shown_and_dropped(
         (("drop", "dosc", "--yes"), "unknown index 'dosc'; did you mean 'docs'?"),
         (("reindex", "dosc"), "unknown index 'dosc'; did you mean 'docs'?"),
         (("search", "docs", "x", "--filter", "y"), "'y' is not a filter; write key=value pairs"),
+        (("search", "docs", "x", "--filter", "y==z"), "'y==z' is not a filter; write y=value"),
+        (("search", "docs", "x", "--filter", "y>=1"), "'y>=1' is not a filter; write y=value"),
         (("search", "docs", "x", "--as-of", "soon"), "'soon' is neither a duration such as '2h'"),
     ],
 )

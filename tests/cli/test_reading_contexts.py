@@ -50,8 +50,8 @@ def test_search_results_are_shown_with_rank_and_score(run: Run, made: Context) -
     shown = run("context", "show", made.context_id).out
     assert rows(shown, "Found") == [
         ["SEARCH", "RANK", "ID", "SCORE", "DOCUMENT", "TEXT"],
-        ["0", "1", "page-1", "1.0", "pages", "parcels:", "see", "page", "1"],
-        ["0", "2", "page-2", "0.5", "pages", "parcels:", "see", "page", "2"],
+        ["0", "1", "page-1", "1.000", "pages", "parcels:", "see", "page", "1"],
+        ["0", "2", "page-2", "0.500", "pages", "parcels:", "see", "page", "2"],
     ]
     assert rows(shown, "Retrievers")[1][:2] == ["0", "search_docs"]
 

@@ -135,6 +135,14 @@ def test_an_index_is_built_with_a_bar_and_dropped_after_a_question(
     code, shown = terminal("index", "build", "docs", "a.txt").rest()
     assert (code, "100%" in shown, "1 document (" in shown) == (0, True, True)
     assert "Indexed 1 document in docs: 1 chunk." in shown
+    (folder / "b.txt").write_text("Returns are free.")
+    run("index", "build", "docs", "b.txt")
+    for answer, documents in ((b"n\n", 2), (b"y\n", 1)):
+        asked = terminal("index", "build", "docs", "a.txt", "--delete-missing")
+        asked.until("Remove 1 document of docs? [y/N]: ")
+        asked.press(answer)
+        assert asked.rest()[0] == 0
+        assert run("index", "status", "--json").json[0]["documents"] == documents
     for answer, code in ((b"n\n", 1), (b"y\n", 0)):
         asked = terminal("index", "drop", "docs")
         asked.until("Drop index docs, which has 1 document? [y/N]: ")

@@ -369,6 +369,8 @@ async def test_an_index_built_with_an_available_embedder_keeps_it_until_it_is_re
         assert not words.texts
         (status,) = await store.indexes.list()
         assert status.needs_reindex
-    (warning,) = records(capfd.readouterr().err, "index was built with another embedder")
+    (warning,) = records(
+        capfd.readouterr().err, "index was built in another way than it is declared"
+    )
     assert warning["remedy"] == "headwater index reindex docs"
-    assert warning["declared"] == "function/Words (64 dimensions)"
+    assert warning["differences"][0].startswith("embedder: declared function/Words, built lexical/")

@@ -6,7 +6,14 @@ from decimal import Decimal
 
 import typer
 
-from headwater.cli.output import cell_text, pluralize, print_facts, print_table, span_text
+from headwater.cli.output import (
+    cell_text,
+    pluralize,
+    print_facts,
+    print_table,
+    score_text,
+    span_text,
+)
 from headwater.http.json_values import plain
 from headwater.ports import RecordSummary
 from headwater.records.diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
@@ -174,7 +181,7 @@ def _print_found(trace: ContextTrace) -> None:
             search,
             rank,
             found.id,
-            found.score,
+            score_text(found.score),
             found.document,
             found.position,
             None if found.age_ms is None else span_text(found.age_ms),
@@ -285,7 +292,7 @@ def _feature(side: FeatureSide | None) -> str | None:
 def _result(side: ResultSide | None) -> str | None:
     if side is None:
         return None
-    return f"rank {side.rank}, score {cell_text(side.score)}"
+    return f"rank {side.rank}, score {cell_text(score_text(side.score))}"
 
 
 def _print_values(title: str, values: Mapping[str, object]) -> None:

@@ -1,8 +1,8 @@
-"""`headwater index`: load, describe, search, rebuild and drop indexes."""
+"""`headwater index`: load, describe, search, rebuild and drop indexes, and their documents."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,26 +20,30 @@ from headwater.cli.options import (
 from headwater.cli.output import (
     is_interactive,
     pluralize,
+    print_facts,
     print_json,
     print_table,
     progress_bar,
+    score_text,
 )
 from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import Chunk
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchMode
-from headwater.errors import UnknownNameError
+from headwater.errors import UnknownDocumentError, UnknownNameError
+from headwater.ports import StoredDocument
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
 from headwater.retrieval.reindexing import IndexStatus
 from headwater.store.feature_store import FeatureStore
 
-app = command_group("Load, search, rebuild and drop indexes of documents.")
+app = command_group("Load, search, rebuild and drop indexes, and show and delete documents.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.")]
 
 _EXCERPT = 200
+_OPERATORS = ("!", "<", ">", "~")
 
 
 @app.command()
@@ -64,9 +68,11 @@ def build(
     delete_missing: Annotated[
         bool,
         typer.Option(
-            "--delete-missing", help="Remove the documents of the index that no PATH contains."
+            "--delete-missing",
+            help="Remove the documents of the index that no PATH contains, after asking.",
         ),
     ] = False,
+    yes: Yes = False,
     file: FileOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,17 +82,21 @@ def build(
     command is run again, and nothing is embedded twice.
     """
     check_utf8([name, id_field, text_field], "nothing was indexed")
+    if delete_missing and not yes:
+        _check_terminal("remove documents")
     store = _store(name, file)
     files = DocumentFiles(paths, Fields(id_field, text_field), store.settings.indexes)
     job = Build(name, files, skips_invalid=skip_invalid)
     with job.interruptible():
-        report = run(
-            store, lambda store: job.run(store, deletes_missing=delete_missing), create=True
-        )
+        run(store, job.load, create=True)
+        missing = run(store, job.count_missing) if delete_missing else 0
+        documents = pluralize(missing, "document")
+        if missing > 0 and (yes or typer.confirm(f"Remove {documents} of {name}?", err=True)):
+            run(store, job.remove_missing)
     if as_json:
-        print_json(report)
+        print_json(job.report())
     else:
-        typer.echo(summary(report))
+        typer.echo(summary(job.report()))
 
 
 @app.command()
@@ -131,6 +141,10 @@ def search(
     min_score: Annotated[
         float | None, typer.Option(help="Smallest similarity, from -1 to 1.")
     ] = None,
+    diversity: Annotated[
+        float,
+        typer.Option(help="From 0 to 1: how much chunks that resemble a better one are avoided."),
+    ] = 0.0,
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -144,7 +158,7 @@ def search(
 ) -> None:
     """Search an index, best chunk first."""
     check_utf8([name, query, *(filters or [])], "nothing was searched")
-    conditions = parse_values(filters or [], "filter")
+    conditions = _conditions(filters or [])
     store = _store(name, file)
     chunks = run(
         store,
@@ -155,6 +169,7 @@ def search(
             mode=mode,
             filters=conditions,
             min_score=min_score,
+            diversity=diversity,
             as_of=as_of,
         ),
     )
@@ -164,6 +179,57 @@ def search(
         print_table(("score", "document", "position", "text"), [_row(chunk) for chunk in chunks])
     else:
         typer.echo("No chunks were found.")
+
+
+@app.command()
+def show(
+    name: Name,
+    document: Annotated[
+        str, typer.Argument(metavar="DOCUMENT", help="Id of the document, as searches show it.")
+    ],
+    *,
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a document: its version, its metadata and its text."""
+    check_utf8([name, document], "nothing was read")
+    found = run(_store(name, file), lambda store: _document(store, name, document))
+    if as_json:
+        print_json(found)
+        return
+    facts = {"document": found.document, "document version": found.version}
+    print_facts(facts | {"indexed at": found.indexed_at, "metadata": dict(found.metadata)})
+    typer.echo(f"\n{found.text.rstrip()}")
+
+
+@app.command()
+def delete(
+    name: Name,
+    documents: Annotated[
+        list[str], typer.Argument(metavar="DOCUMENT...", help="Ids of the documents.")
+    ],
+    *,
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove documents from an index.
+
+    If one of them does not exist, none is removed.
+    """
+    check_utf8([name, *documents], "nothing was removed")
+    chosen = list(dict.fromkeys(documents))
+
+    async def remove(store: FeatureStore) -> None:
+        for document in chosen:
+            await _document(store, name, document)
+        for document in chosen:
+            await store.unindex(name, document)
+
+    run(_store(name, file), remove)
+    if as_json:
+        print_json({"index": name, "deleted": chosen})
+    else:
+        typer.echo(f"Removed {pluralize(len(chosen), 'document')} from {name}.")
 
 
 @app.command()
@@ -192,16 +258,41 @@ def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJs
         found = _find(run(store, lambda store: store.indexes.list()), name)
     documents = pluralize(found.documents, "document")
     if not yes:
-        if not is_interactive():
-            raise typer.BadParameter(
-                "cannot ask for confirmation without a terminal; pass --yes to drop the index"
-            )
+        _check_terminal("drop the index")
         typer.confirm(f"Drop index {name}, which has {documents}?", abort=True)
     removed = run(store, lambda store: store.indexes.drop(name))
     if as_json:
         print_json({"dropped": name, "documents": removed})
     else:
         typer.echo(f"Dropped index {name}, which had {pluralize(removed, 'document')}.")
+
+
+async def _document(store: FeatureStore, index: str, document: str) -> StoredDocument:
+    found = await store.indexes.get_document(index, document)
+    if found is None:
+        raise UnknownDocumentError(index, document)
+    return found
+
+
+def _check_terminal(verb: str) -> None:
+    """Raise BadParameter if there is no terminal to ask for confirmation on."""
+    if not is_interactive():
+        raise typer.BadParameter(
+            f"cannot ask for confirmation without a terminal; pass --yes to {verb}"
+        )
+
+
+def _conditions(filters: Sequence[str]) -> dict[str, Any]:
+    """Return a filter of --filter options."""
+    for text in filters:
+        key, _, value = text.partition("=")
+        if not key.startswith("{") and (key.endswith(_OPERATORS) or value.startswith("=")):
+            name = key.rstrip("".join(_OPERATORS))
+            raise typer.BadParameter(
+                f"{text!r} is not a filter; write {name}=value, or a comparison as JSON: "
+                f"'{name}={{\"$gte\": 2020}}'"
+            )
+    return parse_values(filters, "filter")
 
 
 def _store(name: str, file: Path | None) -> FeatureStore:
@@ -220,5 +311,9 @@ def _find(indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
 
 
 def _row(chunk: Chunk) -> tuple[object, ...]:
-    score = "" if chunk.score is None else f"{chunk.score:.3f}"
-    return score, chunk.document, chunk.position, " ".join(chunk.text.split())[:_EXCERPT]
+    return (
+        score_text(chunk.score),
+        chunk.document,
+        chunk.position,
+        " ".join(chunk.text.split())[:_EXCERPT],
+    )

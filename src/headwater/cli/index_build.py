@@ -39,11 +39,12 @@ class Build:
         self._files = files
         self._skips_invalid = skips_invalid
         self._loaded = LoadReport()
+        self._removed = 0
         self._invalid = 0
         self._ignored: list[Skipped] = []
 
-    async def run(self, store: FeatureStore, *, deletes_missing: bool) -> BuildReport:
-        """Load all documents; then remove the documents that are gone, if requested."""
+    async def load(self, store: FeatureStore) -> None:
+        """Load all documents."""
         with load_progress(self._files) as show:
 
             def update(report: LoadReport) -> None:
@@ -51,13 +52,15 @@ class Build:
                 show(report)
 
             await store.indexes.load(self._index, self._documents(), progress=update)
-        removed = await self._remove_missing(store) if deletes_missing else 0
+
+    def report(self) -> BuildReport:
+        """Return the numbers of the run."""
         return BuildReport(
             self._index,
             self._loaded.documents,
             self._loaded.chunks,
             self._loaded.unchanged,
-            removed,
+            self._removed,
             self._invalid,
             len(self._ignored),
         )
@@ -83,7 +86,8 @@ class Build:
         elif self._invalid == _SHOWN + 1:
             note("more invalid documents are skipped and counted")
 
-    async def _remove_missing(self, store: FeatureStore) -> int:
+    async def count_missing(self, store: FeatureStore) -> int:
+        """Return how many documents of the index the files do not have."""
         if self._invalid:
             note(
                 "No documents were removed, because the skipped ones may be among them; "
@@ -95,7 +99,12 @@ class Build:
                 f"no documents were found, so --delete-missing would remove all of {self._index}; "
                 f"check the paths, or run `headwater index drop {self._index}`"
             )
-        return await store.indexes.retain(self._index, self._files.ids)
+        stored = {index.name: index.documents for index in await store.indexes.list()}
+        return stored[self._index] - len(self._files.ids)
+
+    async def remove_missing(self, store: FeatureStore) -> None:
+        """Remove the documents that the files do not have."""
+        self._removed = await store.indexes.retain(self._index, self._files.ids)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -113,8 +122,10 @@ class Build:
 
 def summary(report: BuildReport) -> str:
     """Return the result of a build in words."""
-    documents = pluralize(report.documents, "document")
-    parts = [f"Indexed {documents} in {report.index}: {pluralize(report.chunks, 'chunk')}"]
+    parts = [f"No new or changed documents for {report.index}"]
+    if report.documents:
+        documents = pluralize(report.documents, "document")
+        parts = [f"Indexed {documents} in {report.index}: {pluralize(report.chunks, 'chunk')}"]
     if report.unchanged:
         parts.append(f"{report.unchanged} unchanged")
     if report.removed:

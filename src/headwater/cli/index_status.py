@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from headwater.cli.output import note, print_facts, print_table, span_text
+from headwater.cli.output import note, print_facts, print_table, second_text, span_text
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.indexes import IndexDef
+from headwater.ports import Generation
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.reindexing import IndexStatus
 
@@ -21,16 +22,16 @@ def print_status(
     if is_detailed:
         _print_details(indexes[0], declared.get(indexes[0].name))
     else:
-        columns = ("index", "documents", "chunks", "embedder", "dimensions", "last change")
-        print_table(columns, [_row(index) for index in indexes])
+        columns = ("index", "documents", "chunks", "last change", "embedder")
+        print_table(columns, [_row(index) for index in indexes], unwrapped=4)
     for remark in (r for index in indexes for r in _remarks(index, declared.get(index.name))):
         note(f"\n{remark}")
 
 
 def _row(index: IndexStatus) -> tuple[object, ...]:
     spec = index.spec or index.declared_spec
-    embedder, dimensions = (spec.embedder, spec.dimensions) if spec else (None, None)
-    return index.name, index.documents, index.chunks, embedder, dimensions, index.changed_at
+    changed = second_text(index.changed_at)
+    return index.name, index.documents, index.chunks, changed, spec and spec.embedder
 
 
 def _print_details(index: IndexStatus, declared: IndexDef | None) -> None:
@@ -39,7 +40,7 @@ def _print_details(index: IndexStatus, declared: IndexDef | None) -> None:
     print_facts(
         {
             "index": index.name,
-            "version": index.version,
+            "index version": index.version,
             "last change": index.changed_at,
             "documents": index.documents,
             "chunks": index.chunks,
@@ -52,13 +53,22 @@ def _print_details(index: IndexStatus, declared: IndexDef | None) -> None:
         }
     )
     if index.generations:
-        columns = ("generation", "state", "embedder", "documents", "chunks", "outdated", "created")
-        rows = [
-            (g.number, g.state, g.spec.embedder, g.documents, g.chunks, g.outdated, g.created_at)
-            for g in index.generations
-        ]
+        # In 80 columns with the name of the local model, and only a longer name is folded.
+        columns = ("#", "state", "documents", "chunks", "created", "embedder")
         typer.echo()
-        print_table(columns, rows)
+        print_table(columns, [_generation(each) for each in index.generations], unwrapped=5)
+
+
+def _generation(generation: Generation) -> tuple[object, ...]:
+    outdated = f", {generation.outdated} outdated" if generation.outdated else ""
+    return (
+        generation.number,
+        generation.state,
+        f"{generation.documents}{outdated}",
+        generation.chunks,
+        second_text(generation.created_at),
+        generation.spec.embedder,
+    )
 
 
 def _remarks(index: IndexStatus, declared: IndexDef | None) -> list[str]:
@@ -71,10 +81,11 @@ def _remarks(index: IndexStatus, declared: IndexDef | None) -> list[str]:
             f"with similar meaning. `{INSTALL_LOCAL_MODEL}` installs a local model, and the "
             "setting embeddings.provider selects another provider."
         )
-    if index.needs_reindex:
+    if index.differences:
         remarks.append(
-            f"{index.name}: it is declared in another way than it was built; `headwater index "
-            f"reindex {index.name}` builds it again."
+            f"{index.name}: it is declared in another way than it was built "
+            f"({'; '.join(index.differences)}); `headwater index reindex {index.name}` builds it "
+            "again."
         )
     if index.is_declared and index.declared_spec is None:
         remarks.append(

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -74,8 +75,9 @@ def fitted_table(
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print named values, one for each line."""
+    width = max(12, *map(len, facts))
     for name, value in facts.items():
-        typer.echo(f"{name:<13} {cell_text(value)}")
+        typer.echo(f"{name:<{width}}  {cell_text(value)}")
 
 
 @contextmanager
@@ -133,6 +135,16 @@ def cell_text(value: object) -> str:
 def span_text(milliseconds: int | None) -> str:
     """Return a duration for people."""
     return EMPTY if milliseconds is None else format_duration(milliseconds)
+
+
+def score_text(score: float | str | None) -> str | None:
+    """Return the score of a chunk for people."""
+    return None if score is None else f"{float(score):.3f}"
+
+
+def second_text(moment: datetime | None) -> str | None:
+    """Return a time without the fractions of a second, for tables."""
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def pluralize(number: int, singular: str, plural: str = "") -> str:

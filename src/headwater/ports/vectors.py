@@ -31,6 +31,14 @@ class IndexSpec(msgspec.Struct, frozen=True, kw_only=True):
     chunk_tokens: int
     overlap: int
 
+    def differences(self, declared: IndexSpec) -> list[str]:
+        """Return how a declaration differs, such as ``overlap: declared 0, built 40``."""
+        return [
+            f"{name}: declared {wanted}, built {built}"
+            for name, built in msgspec.structs.asdict(self).items()
+            if (wanted := getattr(declared, name)) != built
+        ]
+
 
 class IndexVersion(msgspec.Struct, frozen=True):
     """The contents of an index at one moment.

@@ -16,7 +16,7 @@ class Generations:
     def __init__(self, services: Services, embedders: Embedders) -> None:
         self._vectors = services.backends.vectors
         self._embedders = embedders
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, IndexSpec]] = set()
 
     def check(self, index: IndexDef) -> None:
         """Raise ConfigError or DeclarationError if the declared embedder cannot be used here."""
@@ -44,6 +44,7 @@ class Generations:
             if created.state == "building":
                 await self._vectors.activate(index.name, created.number)
             version = await self._vectors.version(index.name)
+        self._warn(index, version.spec, declared)
         return version
 
     async def _is_empty(self, index: IndexDef) -> bool:
@@ -63,23 +64,22 @@ class Generations:
             embedder = self._embedders.named(built.embedder, built.dimensions)
         except ConfigError:
             embedder = None
-        described = _described(declared.name, declared.dimensions)
         if embedder is None or embedder.dimensions != built.dimensions:
             built_with = _described(built.embedder, built.dimensions)
+            described = _described(declared.name, declared.dimensions)
             raise IndexMismatchError(index.name, built_with, described)
         if is_active:
-            self._warn(index, built, described)
+            self._warn(index, built, self.declared(index))
         return embedder
 
-    def _warn(self, index: IndexDef, built: IndexSpec, declared: str) -> None:
-        if (index.name, built.embedder) in self._warned:
+    def _warn(self, index: IndexDef, built: IndexSpec, declared: IndexSpec) -> None:
+        if built == declared or (index.name, built) in self._warned:
             return
-        self._warned.add((index.name, built.embedder))
+        self._warned.add((index.name, built))
         log.warning(
-            "index was built with another embedder",
+            "index was built in another way than it is declared",
             index=index.name,
-            built_with=_described(built.embedder, built.dimensions),
-            declared=declared,
+            differences=built.differences(declared),
             remedy=f"headwater index reindex {index.name}",
         )
 

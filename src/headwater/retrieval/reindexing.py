@@ -55,7 +55,14 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_reindex(self) -> bool:
         """Whether the index was built in another way than it is declared."""
-        return None not in (self.spec, self.declared_spec) and self.spec != self.declared_spec
+        return bool(self.differences)
+
+    @property
+    def differences(self) -> list[str]:
+        """How the declaration differs, such as ``overlap: declared 0, built 40``."""
+        if self.spec is None or self.declared_spec is None:
+            return []
+        return self.spec.differences(self.declared_spec)
 
 
 class Reindexer:
