@@ -46,7 +46,7 @@ async def test_arguments_of_a_call_replace_those_of_the_retriever(
 ) -> None:
     await index_articles()
     searching = LangChainRetriever(store=store, search="articles", arguments={"top_k": 1})
-    assert len(await searching.ainvoke("refund", top_k=3)) == 3
+    assert len(await searching.ainvoke("a refund", top_k=3)) == 3
     found = await searching.ainvoke("warranty", mode="text", filters={"lang": "en"})
     assert [each.metadata["headwater"]["document"] for each in found] == ["warranty"]
     assert await searching.ainvoke("warranty", filters={"lang": "de"}) == []
@@ -57,13 +57,13 @@ async def test_a_declared_retriever_gets_its_further_arguments(
 ) -> None:
     await index_articles()
     searching = LangChainRetriever(store=store, search=search_articles)
-    found = await searching.ainvoke("refund")
+    found = await searching.ainvoke("a refund")
     assert len(found) == 2
     assert found[0].metadata["headwater"]["document"] == "refunds"
     assert found[0].metadata["headwater"]["index_version"]
     assert await searching.ainvoke("refund", lang="de") == []
     # From the cache, with the version of the index that was searched.
-    assert await searching.ainvoke("refund") == found
+    assert await searching.ainvoke("a refund") == found
 
 
 async def test_the_query_goes_to_the_parameter_that_the_retriever_searches_for(
@@ -141,14 +141,14 @@ async def test_options_have_the_names_of_langchain(
     await index_articles()
     kwargs = {"k": 2, "filter": {"lang": "en"}}
     searching = LangChainRetriever(store=store, search="articles", search_kwargs=kwargs)
-    assert len(await searching.ainvoke("refund")) == 2
-    assert len(await searching.ainvoke("refund", top_k=3)) == 3
+    assert len(await searching.ainvoke("a refund")) == 2
+    assert len(await searching.ainvoke("a refund", top_k=3)) == 3
     assert await searching.ainvoke("refund", filter={"lang": "de"}) == []
     named = LangChainRetriever(
         store=store, search="articles", search_kwargs=kwargs, arguments={"top_k": 1}
     )
-    assert len(await named.ainvoke("refund")) == 1
-    assert len(await named.ainvoke("refund", k=3)) == 3
+    assert len(await named.ainvoke("a refund")) == 1
+    assert len(await named.ainvoke("a refund", k=3)) == 3
 
 
 async def test_the_source_of_a_document_is_its_id_unless_it_has_one(
@@ -188,7 +188,7 @@ async def test_a_search_inside_a_context_is_part_of_its_lineage(
     async def answer(question: str) -> list[ContextItem]:
         return [ContextItem(each.page_content) for each in await searching.ainvoke(question)]
 
-    made = await answer("refund")
+    made = await answer("a refund")
     (search,) = made.lineage.retrievers
     assert (search.retriever, search.count) == ("search_articles", 2)
     assert len((await store.records.find(document="refunds")).contexts) == 1

@@ -53,7 +53,7 @@ async def test_a_declared_retriever_gets_its_further_arguments(
     store: FeatureStore, index_articles: IndexArticles, search_articles: SearchArticles
 ) -> None:
     await index_articles()
-    found = await LlamaIndexRetriever(store, search_articles).aretrieve("refund")
+    found = await LlamaIndexRetriever(store, search_articles).aretrieve("a refund")
     assert found[0].node.ref_doc_id == "refunds"
     assert len(found) == 2
     german = LlamaIndexRetriever(store, search_articles, {"lang": "de"})
@@ -78,9 +78,9 @@ async def test_options_have_the_names_of_llamaindex(
 ) -> None:
     await index_articles()
     searching = LlamaIndexRetriever(store, "articles", {"mode": "hybrid"}, similarity_top_k=2)
-    assert len(await searching.aretrieve("refund")) == 2
+    assert len(await searching.aretrieve("a refund")) == 2
     named = LlamaIndexRetriever(store, "articles", {"similarity_top_k": 1})
-    assert len(await named.aretrieve("refund")) == 1
+    assert len(await named.aretrieve("a refund")) == 1
     with pytest.raises(InvalidInputError, match=r"unknown option 'topk' .* mean 'top_k'"):
         await LlamaIndexRetriever(store, "articles", {"topk": 1}).aretrieve("refund")
 
