@@ -356,6 +356,25 @@ async def test_an_index_with_another_function_is_refused_with_the_remedy(
         await store.unindex("docs", "parcels")
 
 
+async def test_a_write_with_another_chunk_size_than_declared_is_logged_once(
+    settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with FeatureStore(settings=settings) as store:
+        Index(store, "docs", embedder="lexical", overlap=0)
+        await store.index("docs", "parcels", PARCELS)
+    async with FeatureStore(settings=settings) as store:
+        Index(store, "docs", embedder="lexical", overlap=0, chunk_tokens=64)
+        await store.index("docs", "returns", RETURNS)
+        await store.unindex("docs", "parcels")
+        await store.index("docs", "parcels", PARCELS)
+        (status,) = await store.indexes.list()
+        assert status.differences == ["chunk_tokens: declared 64, built 400"]
+    (warning,) = records(
+        capfd.readouterr().err, "index was built in another way than it is declared"
+    )
+    assert warning["differences"] == status.differences
+
+
 async def test_an_index_built_with_an_available_embedder_keeps_it_until_it_is_rebuilt(
     settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
