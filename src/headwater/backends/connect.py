@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import datetime
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, get_args
 
@@ -18,12 +20,15 @@ from headwater.errors import BackendError, BackendUnavailableError, MissingExtra
 from headwater.ports import (
     Backends,
     Change,
+    FrameQuery,
     Health,
     HealthCheck,
+    HistoryRow,
     LogKind,
     OfflineStore,
     PastValue,
     Point,
+    Pruned,
     Rows,
 )
 from headwater.settings.environments import on_servers
@@ -203,6 +208,47 @@ class LazyOfflineStore:
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
         return await (await self._loaded()).latest(entity, after=after, limit=limit)
+
+    async def rows(
+        self,
+        series: str,
+        entity_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int,
+    ) -> list[HistoryRow]:
+        store = await self._loaded()
+        return await store.rows(series, entity_id, start=start, end=end, limit=limit)
+
+    async def export_history(self, file: Path, *, after: int) -> int:
+        return await (await self._loaded()).export_history(file, after=after)
+
+    async def export_events(
+        self,
+        folder: Path,
+        event_types: Collection[str],
+        upto: Mapping[int, str],
+        *,
+        since: datetime | None = None,
+        files: int,
+    ) -> list[Path]:
+        store = await self._loaded()
+        return await store.export_events(folder, event_types, upto, since=since, files=files)
+
+    async def prune(
+        self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
+    ) -> Pruned:
+        store = await self._loaded()
+        return await store.prune(history=history, events=events, dry_run=dry_run)
+
+    async def drop(self, series: str) -> int:
+        return await (await self._loaded()).drop(series)
+
+    async def read_frame(
+        self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
+    ) -> None:
+        await (await self._loaded()).read_frame(query, answer, progress)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         return await (await self._loaded()).query(sql, sources)

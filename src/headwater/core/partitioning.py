@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
+BUCKETS = 1024
+"""The number of buckets of entities, which never changes: stored files are divided by them."""
+
+
+def bucket_of(entity_id: str) -> int:
+    """Return the bucket of an entity: the same in every process and version."""
+    return zlib.crc32(entity_id.encode()) % BUCKETS
+
 
 def partition_of(entity_id: str, partitions: int) -> int:
-    """Return the partition of an entity: the same in every process and version."""
-    return zlib.crc32(entity_id.encode()) % partitions
+    """Return the partition of an entity; all entities of a bucket are in one."""
+    return zlib.crc32(entity_id.encode()) % BUCKETS % partitions
 
 
 def assigned_partitions(worker: str, workers: Sequence[str], partitions: int) -> frozenset[int]:

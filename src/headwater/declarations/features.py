@@ -93,10 +93,16 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "stream"
     freshness: FreshnessBy = "age"
     freshness_sla: timedelta | None = None
+    series: str = ""
+    """The name that values are stored under; that of the feature, unless the catalog names one."""
     mode: Mode
     """When the value is computed."""
     stored: bool
     """Whether a read only looks the value up and never computes it."""
+
+    def __post_init__(self) -> None:
+        if not self.series:
+            msgspec.structs.force_setattr(self, "series", self.name)
 
     def fallback(self) -> Any:
         """Return the default, as a copy if it is mutable."""

@@ -8,6 +8,9 @@ values       OnlineStore     the current values of every entity
 history      OfflineStore    the history of every value, and the log of every event
              RecentHistory   the newest rows of history in an embedded home, and its segment files
              Outbox          the newest history in Redis, until Postgres has stored it
+             FrameReader     point-in-time reads of many rows: the offline store, or exported files
+catalog      Catalog         the versions of every feature, and which of them is served
+runner       Runner          where independent tasks run
 vectors      VectorIndex     the documents of indexes, with chunks and embeddings
 records      RecordLog       the immutable records of all contexts
              Cache           values that may be lost at any time
@@ -17,6 +20,14 @@ environment  Lifecycle       health and shutdown of all backends of a store (``B
 batches; a single item is a batch of one.
 """
 
+from headwater.ports.catalog import (
+    BackfillState,
+    Catalog,
+    CatalogEntry,
+    CatalogState,
+    FeatureVersion,
+    Horizons,
+)
 from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
 from headwater.ports.events import (
     Batch,
@@ -39,6 +50,10 @@ from headwater.ports.events import (
     publish_result,
 )
 from headwater.ports.history import (
+    FrameColumn,
+    FrameQuery,
+    FrameReader,
+    HistoryRow,
     LogKind,
     OfflineStore,
     Outbox,
@@ -47,6 +62,7 @@ from headwater.ports.history import (
     PastValue,
     Point,
     Positions,
+    Pruned,
     RecentHistory,
     Rows,
     Segment,
@@ -62,6 +78,7 @@ from headwater.ports.records import (
     StoredRecord,
     is_storable,
 )
+from headwater.ports.runner import Runner, Task
 from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, history_rows, newest
 from headwater.ports.vectors import (
     AllOf,
@@ -86,10 +103,14 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "Backends",
+    "BackfillState",
     "Batch",
     "Bus",
     "Cache",
     "Cached",
+    "Catalog",
+    "CatalogEntry",
+    "CatalogState",
     "Change",
     "Compare",
     "ConsumerGroup",
@@ -103,13 +124,19 @@ __all__ = [
     "Embedding",
     "EntityState",
     "Failure",
+    "FeatureVersion",
     "Filter",
+    "FrameColumn",
+    "FrameQuery",
+    "FrameReader",
     "Generation",
     "Handled",
     "Health",
     "HealthCheck",
+    "HistoryRow",
     "Hit",
     "Hits",
+    "Horizons",
     "IndexSpec",
     "IndexVersion",
     "IndexedChunk",
@@ -128,17 +155,20 @@ __all__ = [
     "PastValue",
     "Point",
     "Positions",
+    "Pruned",
     "PublishResult",
     "RecentHistory",
     "RecordLog",
     "RecordQuery",
     "RecordSummary",
     "Rows",
+    "Runner",
     "Segment",
     "Snapshot",
     "StoreIdentity",
     "StoredDocument",
     "StoredRecord",
+    "Task",
     "Tick",
     "VectorIndex",
     "VectorQuery",

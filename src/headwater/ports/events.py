@@ -287,6 +287,16 @@ class ConsumerGroups(Protocol):
     async def groups(self) -> list[ConsumerGroup]:
         """Return all groups by name, also those without live workers."""
 
+    async def create(self, name: str, like: str) -> dict[int, str]:
+        """Create a group at the positions of another; return them, by partition.
+
+        A group that exists keeps its positions, which are returned. "0" is the position before
+        the first event; the partition of ticks is left out.
+        """
+
+    async def positions(self, name: str) -> dict[int, str]:
+        """Return the last committed position of a group in each partition, "0" for none."""
+
     async def drop(self, name: str) -> None:
         """Forget a group and its position, so that it holds back no event.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from headwater.core.codec import Kind
+from headwater.core.partitioning import BUCKETS
 from headwater.errors import InvalidInputError
 from headwater.ports.values import Change
 from headwater.ports.vectors import DocumentWrite
@@ -43,8 +45,72 @@ class Rows(msgspec.Struct, frozen=True):
     rows: Sequence[Sequence[Any]]
 
 
-class OfflineStore(Protocol):
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A value of one entity in history, and its cause: an event id, ``set``, ``computed``…"""
+
+    value: bytes
+    as_of: datetime
+    written_at: datetime
+    cause: str
+
+
+class FrameColumn(msgspec.Struct, frozen=True):
+    """A column of a point-in-time read: the series it is read from, and the kind of its values.
+
+    A value counts for less than ``ttl`` after it was true or, of the values known at a moment,
+    after it was written.
+    """
+
+    series: str
+    kind: Kind
+    ttl: timedelta | None = None
+
+
+class FrameQuery(msgspec.Struct, frozen=True):
+    """A point-in-time read of many rows.
+
+    ``points`` is a Parquet file with the columns ``row`` (0, 1, 2… in any order), ``entity_id``
+    (VARCHAR) and ``at`` (microseconds, BIGINT). ``extra`` holds, by series, a Parquet file with
+    values that are not in history, such as the rows of a query: ``entity_id``, ``value`` (JSON
+    text) and ``as_of`` (microseconds). They count as written before every value of history.
+    """
+
+    points: Path
+    columns: Sequence[FrameColumn]
+    known: bool = False
+    extra: Mapping[str, Path] = {}
+
+
+class FrameReader(Protocol):
+    """A history that answers frames: the offline store, or files exported from it."""
+
+    async def read_frame(
+        self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Write, for each row of the points, the last value of each column, never a later one.
+
+        The answer is a Parquet file in the order of ``row``, with the columns ``row`` and, for the
+        n-th column, ``v<n>``, the value in the type of its kind (int BIGINT, float DOUBLE, bool
+        BOOLEAN, text VARCHAR, time TIMESTAMPTZ, json VARCHAR with JSON text), and ``a<n>``, its
+        ``as_of`` in microseconds; both are NULL if nothing was known, and a stored JSON null has
+        only the second. ``known`` means the same as for ``as_of``. All rows see one state of
+        history. ``progress`` is called with the number of rows answered so far.
+
+        Raises FeatureValueError if a value does not fit its column's kind.
+        """
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """The number of rows that were removed, or would be."""
+
+    history: int = 0
+    events: int = 0
+
+
+class OfflineStore(FrameReader, Protocol):
     """The history of every value and the log of every event.
+
+    Here a feature is named by its series, the name that its values are stored under.
 
     A value is in history as soon as the commit or put that wrote it has returned. Appending the
     same changes again changes nothing.
@@ -72,6 +138,55 @@ class OfflineStore(Protocol):
         The last value is the one that ``as_of`` would return for the latest possible moment.
         """
 
+    async def rows(
+        self,
+        series: str,
+        entity_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int,
+    ) -> list[HistoryRow]:
+        """Return one entity's values with ``start <= as_of < end``, the newest first."""
+
+    async def export_history(self, file: Path, *, after: int) -> int:
+        """Write all rows with a sequence number above ``after`` to a Parquet file; return the last.
+
+        The columns are those of a segment. No row that is committed later has a number up to the
+        one returned. If there are no rows, no file is written and ``after`` is returned.
+        """
+
+    async def export_events(
+        self,
+        folder: Path,
+        event_types: Collection[str],
+        upto: Mapping[int, str],
+        *,
+        since: datetime | None = None,
+        files: int,
+    ) -> list[Path]:
+        """Write the accepted events up to a position of each partition to Parquet files.
+
+        Each of the files holds a range of buckets (``events-0000-0127.parquet``), sorted by
+        bucket and ``n``, with the columns ``bucket``, ``n`` (the order of a partition's events),
+        ``position``, ``event_id``, ``event_type``, ``entity_id``, ``timestamp``, ``received_at``
+        (microseconds) and ``payload`` (JSON text). Only events with ``timestamp >= since`` are
+        written. Events that were redriven for a single feature are left out.
+        """
+
+    async def prune(
+        self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
+    ) -> Pruned:
+        """Remove rows of history and events from before the given moments.
+
+        Reads at or after the moment, true or known, give the same answers as before: the values
+        that count at that moment stay, so also the last value of every entity. Events stay until
+        every consumer group has committed them.
+        """
+
+    async def drop(self, series: str) -> int:
+        """Remove all values of a series; return their number."""
+
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         """Run a query over sources, the event log (``events``) and ``feature_history``.
 
@@ -95,6 +210,8 @@ class Segment(msgspec.Struct, frozen=True):
     name: str
     kind: LogKind
     rows: int
+    buckets: tuple[int, int] = (0, BUCKETS - 1)
+    """The first and the last bucket whose entities may be in it."""
     retired_at: datetime | None = None
 
 

@@ -115,6 +115,9 @@ class RecordLog(Protocol):
         when the replaced bytes are gone from its files.
         """
 
+    async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove the records created before a moment, with their keys; return their number."""
+
 
 class Cached(msgspec.Struct, frozen=True):
     """A cached value and the time it was stored, in microseconds since the epoch."""

@@ -125,3 +125,9 @@ class OnlineStore(Protocol):
         having: str | None = None,
     ) -> list[str]:
         """Return the next ids in sorted order, of one partition or with one feature."""
+
+    async def drop(self, entity: str, series: str) -> int:
+        """Remove the values of a series from all entities; return their number.
+
+        Entities that are written to meanwhile keep their other values.
+        """

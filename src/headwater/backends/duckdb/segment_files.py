@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.backends.duckdb.engine import Session, scalar, text
 from headwater.backends.duckdb.segment_schema import SegmentLog
+from headwater.core.duckdb_session import Session, scalar, text
 from headwater.core.values import new_id
 from headwater.ports import Segment
 

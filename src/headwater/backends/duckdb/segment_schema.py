@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.backends.duckdb.engine import Session, parquet
+from headwater.core.duckdb_session import Session, parquet
 from headwater.ports import LogKind, Snapshot
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.backends.duckdb.engine import parquet, scalar, session, sweep, texts
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
 from headwater.backends.duckdb.segment_schema import (
     HISTORY,
@@ -20,6 +19,7 @@ from headwater.backends.duckdb.segment_schema import (
     open_log,
 )
 from headwater.core.clock import Clock
+from headwater.core.duckdb_session import parquet, scalar, session, sweep, texts
 from headwater.core.logging import log as logger
 from headwater.ports import Change, RecentHistory, history_rows
 from headwater.settings.groups import OfflineSettings

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import msgspec
 
-from headwater.backends.duckdb.engine import Session, headline, session, text, texts
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
 from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.duckdb_session import Session, headline, session, text, texts
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
-from headwater.ports import Change, PastValue, Point, RecentHistory, Rows
+from headwater.ports import (
+    Change,
+    FrameQuery,
+    HistoryRow,
+    PastValue,
+    Point,
+    Pruned,
+    RecentHistory,
+    Rows,
+)
 from headwater.settings.groups import OfflineSettings
 
 T = TypeVar("T")
@@ -156,6 +166,44 @@ class DuckdbOfflineStore:
             return duck.run(sql).fetchall()
 
         return await asyncio.to_thread(self._translate, work)
+
+    async def rows(
+        self,
+        series: str,
+        entity_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int,
+    ) -> list[HistoryRow]:
+        raise NotImplementedError
+
+    async def export_history(self, file: Path, *, after: int) -> int:
+        raise NotImplementedError
+
+    async def export_events(
+        self,
+        folder: Path,
+        event_types: Collection[str],
+        upto: Mapping[int, str],
+        *,
+        since: datetime | None = None,
+        files: int,
+    ) -> list[Path]:
+        raise NotImplementedError
+
+    async def prune(
+        self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
+    ) -> Pruned:
+        raise NotImplementedError
+
+    async def drop(self, series: str) -> int:
+        raise NotImplementedError
+
+    async def read_frame(
+        self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
+    ) -> None:
+        raise NotImplementedError
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         def work() -> Rows:

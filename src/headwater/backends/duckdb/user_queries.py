@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from headwater.backends.duckdb.engine import Session, headline
+from headwater.core.duckdb_session import Session, headline
 from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS
 from headwater.errors import QueryError
 from headwater.ports import Rows

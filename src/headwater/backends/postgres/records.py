@@ -240,6 +240,9 @@ class PostgresRecordLog:
 
         return await self._postgres.run(update)
 
+    async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
+        raise NotImplementedError
+
 
 def records_where(tests: Iterable[str]) -> str:
     """Return the query for a list of records that pass tests such as ``name =``."""

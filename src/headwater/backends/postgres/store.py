@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
@@ -17,7 +19,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
 from headwater.core.clock import Clock
-from headwater.ports import Change, PastValue, Point, Rows
+from headwater.ports import Change, FrameQuery, HistoryRow, PastValue, Point, Pruned, Rows
 
 # In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
@@ -121,6 +123,44 @@ class PostgresOfflineStore:
             past = PastValue(value.encode(), as_of, written_at)
             found.setdefault(entity_id, {})[feature] = past
         return list(found.items())
+
+    async def rows(
+        self,
+        series: str,
+        entity_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int,
+    ) -> list[HistoryRow]:
+        raise NotImplementedError
+
+    async def export_history(self, file: Path, *, after: int) -> int:
+        raise NotImplementedError
+
+    async def export_events(
+        self,
+        folder: Path,
+        event_types: Collection[str],
+        upto: Mapping[int, str],
+        *,
+        since: datetime | None = None,
+        files: int,
+    ) -> list[Path]:
+        raise NotImplementedError
+
+    async def prune(
+        self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
+    ) -> Pruned:
+        raise NotImplementedError
+
+    async def drop(self, series: str) -> int:
+        raise NotImplementedError
+
+    async def read_frame(
+        self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
+    ) -> None:
+        raise NotImplementedError
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         await self._consumer.catch_up()

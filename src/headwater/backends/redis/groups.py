@@ -77,6 +77,12 @@ class RedisGroups:
             ]
         )
 
+    async def create(self, name: str, like: str) -> dict[int, str]:
+        raise NotImplementedError
+
+    async def positions(self, name: str) -> dict[int, str]:
+        raise NotImplementedError
+
 
 def _group(name: str, workers: list[str], positions: list[_Position]) -> ConsumerGroup:
     oldest = min((each.oldest for each in positions if each.oldest), default=None)

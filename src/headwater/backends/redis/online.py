@@ -184,6 +184,9 @@ class RedisOnlineStore:
             entity_id for entity_id, each in zip(entity_ids, cells, strict=True) if feature in each
         ]
 
+    async def drop(self, entity: str, series: str) -> int:
+        raise NotImplementedError
+
 
 def _put_call(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _Combine) -> Call:
     arguments: list[Any] = []

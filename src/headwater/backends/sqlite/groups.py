@@ -91,6 +91,12 @@ class SqliteGroups:
     def _members(self, name: str) -> GroupMembers:
         return GroupMembers(self._home.workers, name, self._ttl)
 
+    async def create(self, name: str, like: str) -> dict[int, str]:
+        raise NotImplementedError
+
+    async def positions(self, name: str) -> dict[int, str]:
+        raise NotImplementedError
+
 
 def _time(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)

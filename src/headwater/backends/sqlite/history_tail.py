@@ -202,7 +202,9 @@ class SqliteRecentHistory:
 def _manifest(db: sqlite3.Connection) -> list[Segment]:
     rows = db.execute("SELECT name, kind, rows, retired_at FROM segments ORDER BY name")
     return [
-        Segment(name, kind, count, None if retired_at is None else from_micros(retired_at))
+        Segment(
+            name, kind, count, retired_at=None if retired_at is None else from_micros(retired_at)
+        )
         for name, kind, count, retired_at in rows
     ]
 

@@ -134,6 +134,9 @@ class SqliteOnlineStore:
         rows = self._home.read(f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit))
         return [entity_id for (entity_id,) in rows]
 
+    async def drop(self, entity: str, series: str) -> int:
+        raise NotImplementedError
+
 
 @cache
 def _select(count: int) -> str:

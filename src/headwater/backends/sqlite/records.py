@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 
@@ -152,6 +153,9 @@ class SqliteRecordLog:
                 db.execute("PRAGMA secure_delete = OFF")
 
         return await self._writer.run(job, erases=True)
+
+    async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
+        raise NotImplementedError
 
 
 def _append(items: Sequence[_Append], db: sqlite3.Connection) -> None:

@@ -117,6 +117,7 @@ class _ScratchLog:
         self.appended: dict[str, StoredRecord] = {}
         self.get, self.ids_beginning, self.records = inner.get, inner.ids_beginning, inner.records
         self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
+        self.prune = inner.prune
 
     async def append(self, record: StoredRecord, keys: object) -> None:
         self.appended[record.context_id] = record

@@ -1,0 +1,1 @@
+"""History: point-in-time reads, versions of features, backfill, import, export and retention."""

@@ -1,0 +1,89 @@
+"""The catalog: the versions of every feature, and which of them is served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal, Protocol
+
+import msgspec
+
+VersionState = Literal["building", "joining", "ready", "active", "retired"]
+"""How far a version is.
+
+``building``: a backfill replays past events into it. ``joining``: workers begin to run it, one
+partition after the other. ``ready``: every worker keeps it fresh, next to the version that is
+served. ``active``: it is served. ``retired``: another version is served in its place.
+"""
+
+
+class BackfillState(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill: the events that it replays, and the partitions in which workers have joined."""
+
+    id: str
+    since: datetime | None = None
+    group: str
+    """The consumer group that keeps the events after ``start`` until a worker has joined."""
+    start: Mapping[int, str] = {}
+    """The position of each partition up to which stored events are replayed."""
+    joined: Mapping[int, str] = {}
+    """The position of each partition after which workers run the new version."""
+
+
+class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a feature: the series that its values are stored under, and its type."""
+
+    number: int
+    series: str
+    state: VersionState
+    type: str
+    structure: str
+    """A hash of the type, to notice that it has changed."""
+    created_at: datetime
+    activated_at: datetime | None = None
+    retired_at: datetime | None = None
+    backfill: BackfillState | None = None
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature and its versions, oldest first."""
+
+    feature: str
+    entity: str
+    versions: Sequence[FeatureVersion]
+
+    @property
+    def active(self) -> FeatureVersion | None:
+        """The version that is served, or None if the feature was dropped."""
+        return next((each for each in self.versions if each.state == "active"), None)
+
+
+class Horizons(msgspec.Struct, frozen=True):
+    """The moments before which history and events were pruned; None if they never were."""
+
+    history: datetime | None = None
+    events: datetime | None = None
+
+
+class CatalogState(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole catalog, by feature."""
+
+    revision: int = 0
+    features: Mapping[str, CatalogEntry] = {}
+    pruned: Horizons = Horizons()
+
+
+class Catalog(Protocol):
+    """One small document that all processes of a store share; every change is one replacement."""
+
+    async def load(self) -> CatalogState:
+        """Return the catalog; an empty one if there is none yet."""
+
+    async def revision(self) -> int:
+        """Return the revision of the catalog, which every change raises by one."""
+
+    async def replace(self, state: CatalogState) -> bool:
+        """Store a catalog durably if its revision is the next one; return whether it was.
+
+        If not, another process was faster: load the catalog and decide again.
+        """

@@ -1,0 +1,1 @@
+"""Tests of history: point-in-time reads, backfill, retention."""
