@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from headwater.backends.redis.client import Redis, script_call
+from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.stream_codec import received_at
 from headwater.core.clock import from_micros
@@ -78,10 +78,28 @@ class RedisGroups:
         )
 
     async def create(self, name: str, like: str) -> dict[int, str]:
-        raise NotImplementedError
+        created, model = self._keys.named(name), self._keys.named(like)
+        parts = zip(created.entity_parts, model.entity_parts, strict=True)
+        answers = await self._redis.calls(
+            [
+                script_call("create_group", [own.group, other.group, own.events], name, like)
+                for own, other in parts
+            ]
+        )
+        return dict(enumerate(map(_position_text, answers)))
 
     async def positions(self, name: str) -> dict[int, str]:
-        raise NotImplementedError
+        answers = await self._redis.calls(
+            [
+                command(part.group, "HGET", part.group, "cursor")
+                for part in self._keys.named(name).entity_parts
+            ]
+        )
+        return dict(enumerate(map(_position_text, answers)))
+
+
+def _position_text(cursor: bytes | None) -> str:
+    return "0" if cursor in (None, b"0-0") else cursor.decode()
 
 
 def _group(name: str, workers: list[str], positions: list[_Position]) -> ConsumerGroup:

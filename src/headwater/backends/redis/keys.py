@@ -61,6 +61,11 @@ class Keys:
             for partition in range(self.partitions + 1)
         ]
 
+    @property
+    def entity_parts(self) -> list[PartitionKeys]:
+        """The keys of the partitions of entities."""
+        return self.parts[: self.partitions]
+
     def named(self, group: str) -> Keys:
         """Return the keys as another consumer group uses them."""
         return Keys(self._prefix, self.partitions, group)

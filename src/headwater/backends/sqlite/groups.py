@@ -20,6 +20,7 @@ WITH RECURSIVE parts(partition) AS (
     SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq FROM parts
     LEFT JOIN cursors c ON c.partition = parts.partition AND c.consumer_group = ?
 )"""
+_AFTER_ALL = 2**63 - 1
 _NAMES = "SELECT consumer_group FROM cursors UNION SELECT consumer_group FROM workers ORDER BY 1"
 
 
@@ -92,10 +93,22 @@ class SqliteGroups:
         return GroupMembers(self._home.workers, name, self._ttl)
 
     async def create(self, name: str, like: str) -> dict[int, str]:
-        raise NotImplementedError
+        ticks = self._home.partitions
+        await self._writer.run(
+            lambda db: db.execute(
+                f"{_POSITIONS} INSERT OR IGNORE INTO cursors (consumer_group, partition, seq)"
+                # The group holds back no tick.
+                " SELECT ?, partition, iif(partition = ?, ?, seq) FROM positions",
+                (ticks, like, name, ticks, _AFTER_ALL),
+            )
+        )
+        return await self.positions(name)
 
     async def positions(self, name: str) -> dict[int, str]:
-        raise NotImplementedError
+        rows = self._home.read(
+            f"{_POSITIONS} SELECT partition, seq FROM positions", (self._home.partitions - 1, name)
+        )
+        return {partition: str(seq) for partition, seq in rows}
 
 
 def _time(micros: int | None) -> datetime | None:

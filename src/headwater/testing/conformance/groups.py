@@ -113,6 +113,47 @@ class ConsumerGroupsConformance(Suite):
         with pytest.raises(UnknownGroupError, match="did you mean 'a'"):
             await store.groups.drop("aa")
 
+    async def test_a_group_is_created_at_the_positions_of_another(self, connect: Connect) -> None:
+        store = await Opened.by(connect, "a")
+        await store.publish(clicks(_EVENTS))
+        batch = await store.only_batch(await store.hold())
+        last = batch.deliveries[-1].position
+        await store.bus.commit(outcome(batch))
+        created = await store.groups.create("new", like="a")
+        partition = batch.lease.partition
+        assert created == dict.fromkeys(range(store.bus.partitions), "0") | {partition: last}
+        assert created == await store.groups.positions("a")
+        await store.publish(clicks(2 * _EVENTS)[_EVENTS:])
+        new = await Opened.by(connect, "new")
+        first = await new.only_batch(await new.hold("w2"))
+        numbers = [delivery.event.payload["number"] for delivery in first.deliveries]
+        assert numbers == list(range(_EVENTS, 2 * _EVENTS))
+
+    async def test_a_group_that_exists_keeps_its_positions(self, connect: Connect) -> None:
+        store, new = await Opened.by(connect, "a"), await Opened.by(connect, "new")
+        before = await store.groups.create("new", like="a")
+        assert set(before.values()) == {"0"}
+        await store.publish(clicks(_EVENTS))
+        leases = await store.hold()
+        await store.bus.commit(outcome(await store.only_batch(leases)))
+        assert await store.groups.create("new", like="a") == before
+        batch = await new.only_batch(await new.hold("w2"))
+        await new.bus.commit(outcome(batch))
+        after = before | {batch.lease.partition: batch.deliveries[-1].position}
+        assert await store.groups.create("new", like="a") == after
+        assert await store.groups.positions("new") == after
+
+    async def test_a_created_group_keeps_the_events_that_follow(self, connect: Connect) -> None:
+        store, unused = await Opened.by(connect, "a"), await Opened.by(connect, "unused")
+        await store.groups.create("new", like="a")
+        await store.publish(clicks(_EVENTS))
+        await store.bus.commit(outcome(await store.only_batch(await store.hold())))
+        await store.offline.maintain()
+        assert await unused.bus.backlog() == _EVENTS
+        assert [group.waiting for group in await store.groups.groups()] == [0, _EVENTS]
+        await store.groups.drop("new")
+        assert set((await store.groups.positions("new")).values()) == {"0"}
+
 
 async def _named(store: Opened, name: str) -> ConsumerGroup:
     """Return the group of this name."""

@@ -4,6 +4,7 @@
 -- ARGV: worker, time to live of the lease in milliseconds, name of the group, generation
 -- Returns the epoch, and 1 if the partition is suspect; false if another worker holds it, or a
 -- worker of a later generation has fenced it.
+-- shared: cursor
 if tonumber(redis.call('HGET', KEYS[1], 'generation') or 0) > tonumber(ARGV[4]) then
   return false
 end
@@ -16,26 +17,9 @@ if holder and holder ~= ARGV[1] then
   return false
 end
 if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
-  -- A new group starts at the oldest entry; a group whose state was lost continues at the position
-  -- that the stream has for it.
-  redis.pcall('XGROUP', 'CREATE', KEYS[3], ARGV[3], '0', 'MKSTREAM')
-  local cursor, lag = '0-0', false
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
-    local known = {}
-    for i = 1, #group, 2 do
-      known[group[i]] = group[i + 1]
-    end
-    if known['name'] == ARGV[3] then
-      cursor, lag = known['last-delivered-id'], known['lag']
-    end
-  end
-  local info = redis.call('XINFO', 'STREAM', KEYS[3])
-  for i = 1, #info, 2 do
-    if info[i] == 'entries-added' then
-      local read = info[i + 1] - (lag or redis.call('XLEN', KEYS[3]))
-      redis.call('HSET', KEYS[1], 'cursor', cursor, 'read', read)
-    end
-  end
+  -- A group whose state was lost continues at the position that the stream has for it.
+  local cursor, read = stream_cursor(KEYS[3], ARGV[3])
+  redis.call('HSET', KEYS[1], 'cursor', cursor, 'read', read)
 end
 -- The list of dead owners survives the worker that inherited it: it ends with an orderly release,
 -- or when all workers on it turn out to be alive.
