@@ -49,6 +49,8 @@ def feature(
     order: Order = "stream",
     freshness: FreshnessBy = "age",
     freshness_sla: Duration | None = None,
+    log: bool = False,
+    derived: bool = False,
     **unknown: Never,
 ) -> FeatureDecorator:
     """Declare the decorated function as a feature of an entity and return its handle.
@@ -61,6 +63,10 @@ def feature(
     In contexts a value is as old as its ``as_of``. With ``freshness="caught_up"`` a triggered value
     is as old as the oldest event that waits in its partition, and a scheduled one as its last run.
     ``freshness_sla`` replaces the SLA of the context for this feature.
+
+    History has the values that are stored. Of an on-demand feature that is not, ``log`` keeps
+    every value that was computed; ``derived`` declares that the function depends on nothing but
+    the features it reads, so that history computes past values again.
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
@@ -88,6 +94,8 @@ def feature(
             ttl=ttl,
             order=None if order == "stream" else order,
             freshness=None if freshness == "age" else freshness,
+            log=log or None,
+            derived=derived or None,
         )
         triggers = _triggers(checks, trigger)
         _check_arity(checks, function, 2 if triggers else 1, declared.entity)
@@ -112,6 +120,8 @@ def feature(
             order=order,
             freshness=freshness,
             freshness_sla=checks.span("freshness_sla", freshness_sla, sla_of),
+            log=log,
+            derived=derived,
             mode=_mode(trigger, refresh, template),
             stored=bool(triggers) or materialize or sql is not None,
         )
@@ -143,12 +153,22 @@ def _on_store(
 
 store_feature = _on_store(feature)
 
+_ONE_WAY = "a feature is computed in one way"
+_HAS_HISTORY = "values with a ttl are in history already"
 _EXCLUSIVE = (
-    ("sql", "trigger"),
-    ("refresh", "trigger"),
-    ("template", "trigger"),
-    ("refresh", "template"),
-    ("sql", "template"),
+    ("sql", "trigger", _ONE_WAY),
+    ("refresh", "trigger", _ONE_WAY),
+    ("template", "trigger", _ONE_WAY),
+    ("refresh", "template", _ONE_WAY),
+    ("sql", "template", _ONE_WAY),
+    *(
+        (option, other, f"{option} is for features that a function computes when they are read")
+        for option in ("log", "derived")
+        for other in ("trigger", "refresh", "template")
+    ),
+    ("log", "ttl", _HAS_HISTORY),
+    ("derived", "ttl", _HAS_HISTORY),
+    ("log", "derived", "choose whether history keeps the values or computes them again"),
 )
 _NEEDS = {
     "materialize": ("refresh", "the interval at which it is computed"),
@@ -170,9 +190,9 @@ def _check_combination(checks: Checks, **options: object) -> None:
 
 def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
     passed = {option for option, value in options.items() if value is not None}
-    for first, second in _EXCLUSIVE:
+    for first, second, why in _EXCLUSIVE:
         if {first, second} <= passed:
-            yield f"{first} and {second} cannot be combined; a feature is computed in one way"
+            yield f"{first} and {second} cannot be combined; {why}"
     for option, (needed, why) in _NEEDS.items():
         if option in passed and needed not in passed:
             yield f"{option} needs {needed}: {why}"

@@ -93,6 +93,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "stream"
     freshness: FreshnessBy = "age"
     freshness_sla: timedelta | None = None
+    log: bool = False
+    derived: bool = False
     series: str = ""
     """The name that values are stored under; that of the feature, unless the catalog names one."""
     mode: Mode
@@ -112,6 +114,11 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     def kept(self) -> bool:
         """Whether a computed value is stored for later reads."""
         return self.stored or self.ttl is not None or self.refresh is not None
+
+    @property
+    def has_history(self) -> bool:
+        """Whether its values are in history; all others are computed from those of others."""
+        return self.kept or self.log
 
 
 def unknown_reference(

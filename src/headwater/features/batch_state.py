@@ -142,6 +142,11 @@ class HandlerTransaction:
             name, kind, entity_id, feature.codec.kind, cell, self.cause, online
         )
 
+    async def add_to_history(self, change: Change) -> None:
+        """Stage a row of history that is not a current value."""
+        await self.cells(change.key)
+        self._staged[self._state.entities[change.key], change.feature] = change
+
     def stage_document(self, write: DocumentWrite) -> None:
         """Stage a version of a document, in place of an earlier one of this run."""
         if not self._is_open:

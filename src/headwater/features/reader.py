@@ -263,6 +263,8 @@ class Reader:
                 )
             change = make_change(feature, entity_id, cell, "computed", authoritative=False)
             await self._online.put([change])
+        if feature.log:
+            await self._log(feature, entity_id, value, now)
         return FeatureValue(
             cell.value,
             as_of,
@@ -273,6 +275,22 @@ class Reader:
             derivation.current_at,
             derivation.inputs,
         )
+
+    async def _log(self, feature: FeatureDef, entity_id: str, value: object, now: datetime) -> None:
+        """Write a value to history that was computed to be served, unless this is a replay.
+
+        It may depend on anything at the moment of its computation, so it is of that moment, and
+        not of its oldest input.
+        """
+        frame, moment = current_frame(), to_micros(now)
+        if frame.is_isolated:
+            return
+        cell = make_cell(feature, value, moment, moment)
+        change = make_change(feature, entity_id, cell, "served", online=False, authoritative=False)
+        if frame.transaction is None:
+            await self._online.put([change])
+        else:
+            await frame.transaction.add_to_history(change)
 
 
 def _derivation(feature: FeatureDef, reads: Reads, now: datetime) -> Derivation:

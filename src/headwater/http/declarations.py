@@ -45,6 +45,8 @@ class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     materialize: bool
     freshness: str
     freshness_sla_ms: int | None
+    log: bool
+    derived: bool
     sql: str | None
     template: str | None
     default: Any

@@ -21,7 +21,7 @@ class EntityState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A new value of a feature: a row of history, and the current value unless it is late."""
+    """A new value of a feature: a row of history, and the current value if ``online``."""
 
     feature: str
     entity: str
