@@ -182,6 +182,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(headwater.testing.conformance.__all__) == [
         "BusConformance",
         "CacheConformance",
+        "CatalogConformance",
         "Connect",
         "ConsumerGroupsConformance",
         "DeadLettersConformance",

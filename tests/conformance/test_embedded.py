@@ -14,6 +14,7 @@ from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     BusConformance,
     CacheConformance,
+    CatalogConformance,
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
@@ -63,6 +64,10 @@ class TestSqliteGroups(Embedded, ConsumerGroupsConformance):
 
 class TestSqliteDeadLetters(Embedded, DeadLettersConformance):
     """Dead letters in SQLite."""
+
+
+class TestSqliteCatalog(Embedded, CatalogConformance):
+    """One row in SQLite."""
 
 
 class TestSqliteOnlineStore(Embedded, OnlineStoreConformance):

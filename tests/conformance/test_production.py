@@ -16,6 +16,7 @@ from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     BusConformance,
     CacheConformance,
+    CatalogConformance,
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
@@ -64,6 +65,10 @@ class TestRedisGroups(Production, ConsumerGroupsConformance):
 
 class TestRedisDeadLetters(Production, DeadLettersConformance):
     """Dead letters in a stream."""
+
+
+class TestRedisCatalog(Production, CatalogConformance):
+    """One key in Redis, with a copy in Postgres."""
 
 
 class TestRedisOnlineStore(Production, OnlineStoreConformance):

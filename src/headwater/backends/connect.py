@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
+from headwater.backends.copied_catalog import CopiedCatalog
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
@@ -73,6 +74,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
             settings, clock, redis.outbox
         )
         undo.pop_all()
+    catalog = CopiedCatalog(redis.catalog, postgres.catalog, redis.outbox)
     return Backends(
         bus=redis.bus,
         leases=redis.leases,
@@ -80,20 +82,24 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         dead_letters=redis.dead_letters,
         online=redis.online,
         offline=postgres.offline,
+        catalog=catalog,
         vectors=postgres.vectors,
         records=postgres.records,
         cache=redis.cache,
         declarations=redis.cache,
-        lifecycle=_ServerLifecycle(redis, postgres),
+        lifecycle=_ServerLifecycle(redis, postgres, catalog),
     )
 
 
 class _ServerLifecycle:
     """The lifecycle of Redis and Postgres together."""
 
-    def __init__(self, redis: RedisEnvironment, postgres: PostgresEnvironment) -> None:
+    def __init__(
+        self, redis: RedisEnvironment, postgres: PostgresEnvironment, catalog: CopiedCatalog
+    ) -> None:
         self._redis = redis
         self._postgres = postgres
+        self._catalog = catalog
 
     def checks(self) -> Sequence[HealthCheck]:
         return [
@@ -120,10 +126,13 @@ class _ServerLifecycle:
     async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
         await self._redis.create_store()
         async with self._postgres.store_check.restoring(adopt=adopt):
+            if adopt:
+                await self._catalog.restore()
             yield
 
     async def close(self) -> None:
         try:
+            await self._catalog.close()
             await self._postgres.close()
         finally:
             await self._redis.close()
@@ -151,6 +160,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         dead_letters=sqlite.dead_letters,
         online=sqlite.online,
         offline=LazyOfflineStore(load, has_full_segment, sqlite.cache.prune),
+        catalog=sqlite.catalog,
         vectors=sqlite.vectors,
         records=sqlite.records,
         cache=sqlite.cache,

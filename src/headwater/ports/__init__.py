@@ -27,6 +27,8 @@ from headwater.ports.catalog import (
     CatalogState,
     FeatureVersion,
     Horizons,
+    decode_catalog,
+    encode_catalog,
 )
 from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
 from headwater.ports.events import (
@@ -173,6 +175,8 @@ __all__ = [
     "VectorIndex",
     "VectorQuery",
     "by_entity",
+    "decode_catalog",
+    "encode_catalog",
     "history_rows",
     "is_storable",
     "newest",

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from headwater.errors import BackendError
+
 VersionState = Literal["building", "joining", "ready", "active", "retired"]
 """How far a version is.
 
@@ -17,7 +19,7 @@ served. ``active``: it is served. ``retired``: another version is served in its 
 """
 
 
-class BackfillState(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A backfill: the events that it replays, and the partitions in which workers have joined."""
 
     id: str
@@ -30,7 +32,7 @@ class BackfillState(msgspec.Struct, frozen=True, kw_only=True):
     """The position of each partition after which workers run the new version."""
 
 
-class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A version of a feature: the series that its values are stored under, and its type."""
 
     number: int
@@ -45,12 +47,14 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True):
     backfill: BackfillState | None = None
 
 
-class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A feature and its versions, oldest first."""
 
     feature: str
     entity: str
     versions: Sequence[FeatureVersion]
+    former_names: Sequence[str] = ()
+    """The names that it was renamed from, which mean it in processes that declare no other."""
 
     @property
     def active(self) -> FeatureVersion | None:
@@ -58,14 +62,14 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.versions if each.state == "active"), None)
 
 
-class Horizons(msgspec.Struct, frozen=True):
+class Horizons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The moments before which history and events were pruned; None if they never were."""
 
     history: datetime | None = None
     events: datetime | None = None
 
 
-class CatalogState(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole catalog, by feature."""
 
     revision: int = 0
@@ -73,11 +77,33 @@ class CatalogState(msgspec.Struct, frozen=True, kw_only=True):
     pruned: Horizons = Horizons()
 
 
+encode_catalog = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(CatalogState).decode
+
+
+def decode_catalog(text: bytes | str) -> CatalogState:
+    """Return a stored catalog.
+
+    Raise BackendError if it has fields that this version does not know: stored again, it would
+    be without them.
+    """
+    try:
+        return _decode(text)
+    except msgspec.ValidationError as error:
+        raise BackendError(
+            f"the catalog of features was written by a newer version of Headwater ({error}); "
+            "upgrade Headwater here"
+        ) from error
+
+
 class Catalog(Protocol):
     """One small document that all processes of a store share; every change is one replacement."""
 
     async def load(self) -> CatalogState:
-        """Return the catalog; an empty one if there is none yet."""
+        """Return the catalog; an empty one if there is none yet.
+
+        Raises BackendError if it was written by a newer version of Headwater.
+        """
 
     async def revision(self) -> int:
         """Return the revision of the catalog, which every change raises by one."""

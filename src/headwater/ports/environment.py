@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from headwater.core.short_repr import short_repr
+from headwater.ports.catalog import Catalog
 from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
@@ -73,6 +74,7 @@ class Backends(msgspec.Struct, frozen=True):
     dead_letters: DeadLetters
     online: OnlineStore
     offline: OfflineStore
+    catalog: Catalog
     vectors: VectorIndex
     records: RecordLog
     cache: Cache

@@ -52,6 +52,13 @@ CREATE TABLE _meta (
     index_key bytea
 );
 
+-- One row: a copy of the catalog of features, which outlives Redis.
+CREATE TABLE _catalog (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    revision bigint NOT NULL,
+    state    text NOT NULL
+);
+
 -- The last row taken from each partition of a store's outbox ('' for none). The lock on a row is
 -- the right to take more.
 CREATE TABLE _outbox (

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
+from headwater.backends.redis.catalog import RedisCatalog
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.cross_shard_writes import CrossShardWrites
 from headwater.backends.redis.dead_letters import RedisDeadLetters
@@ -55,6 +56,7 @@ class RedisEnvironment:
         self.groups = RedisGroups(redis, keys, settings.worker.lease_ttl)
         self.outbox = RedisOutbox(redis, keys, settings.redis.prefix)
         self.cache = RedisCache(redis, keys, clock)
+        self.catalog = RedisCatalog(redis, keys)
 
     async def health(self) -> Health:
         """Return whether Redis can be written, has a confirmed store, and keeps its events.

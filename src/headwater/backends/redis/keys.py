@@ -45,6 +45,7 @@ class Keys:
         self.partitions = partitions
         self.group = group
         self.meta = f"{prefix}:meta"
+        self.catalog = f"{prefix}:catalog"
         self.workers = f"{prefix}:workers:{group}"
         self.declared = f"{{{self.workers}}}:declared"
         self.dead = f"{prefix}:dlq"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
+from headwater.backends.sqlite.catalog import SqliteCatalog
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
 from headwater.backends.sqlite.groups import SqliteGroups
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
@@ -48,6 +49,7 @@ class SqliteEnvironment:
         self.records = SqliteRecordLog(self.home, self._writer)
         self.vectors = SqliteVectorIndex(self.home, self._writer, clock)
         self.cache = SqliteCache(self.home, self._writer, clock)
+        self.catalog = SqliteCatalog(self.home, self._writer)
         self.tail = SqliteRecentHistory(self.home)
 
     def checks(self) -> Sequence[HealthCheck]:

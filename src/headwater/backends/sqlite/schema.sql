@@ -108,6 +108,13 @@ CREATE TABLE ticks (
     due     INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- The versions of all features, as one JSON document.
+CREATE TABLE catalog (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    revision INTEGER NOT NULL,
+    state    BLOB NOT NULL
+);
+
 -- The Parquet files with the rows moved out of history and events. A retired segment was merged
 -- into another and is unlinked when no reader can be using it.
 CREATE TABLE segments (

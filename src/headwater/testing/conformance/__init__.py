@@ -11,6 +11,7 @@ in a conftest.py makes their failures readable.
 
 from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
+from headwater.testing.conformance.catalog import CatalogConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
 from headwater.testing.conformance.generations import GenerationsConformance
 from headwater.testing.conformance.groups import ConsumerGroupsConformance
@@ -26,6 +27,7 @@ from headwater.testing.conformance.vectors import VectorIndexConformance
 __all__ = [
     "BusConformance",
     "CacheConformance",
+    "CatalogConformance",
     "Connect",
     "ConsumerGroupsConformance",
     "DeadLettersConformance",

@@ -1,0 +1,118 @@
+"""The catalog of the production environment: kept in one server, with a copy in the other."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Protocol
+
+from headwater.core.logging import Outage
+from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
+from headwater.ports import Catalog, CatalogState, Outbox
+
+_PAUSE_SECONDS = 5.0
+
+
+class RestorableCatalog(Catalog, Protocol):
+    """A catalog that can be replaced by its copy."""
+
+    async def restore(self, state: CatalogState, before: int) -> bool: ...
+
+
+class SavedCatalog(Protocol):
+    """A copy of the catalog."""
+
+    async def save(self, state: CatalogState) -> None: ...
+
+    async def load(self) -> CatalogState: ...
+
+    async def load_own(self) -> CatalogState: ...
+
+
+class CopiedCatalog:
+    """A catalog that is copied after each change, and restored if it is lost.
+
+    While the copy cannot be written, changes are made without it, and every process that learns
+    of a change tries to copy it until it succeeds.
+    """
+
+    def __init__(self, catalog: RestorableCatalog, copy: SavedCatalog, outbox: Outbox) -> None:
+        self._catalog = catalog
+        self._copy = copy
+        self._outbox = outbox
+        self._known = 0
+        self._uncopied: CatalogState | None = None
+        self._copying: asyncio.Task[None] | None = None
+        self._outage = Outage("catalog")
+
+    async def load(self) -> CatalogState:
+        state = await self._catalog.load()
+        if state.revision == 0:
+            state = await self._restored(state)
+        elif 0 < self._known < state.revision:
+            # The process that changed it may have died before it made the copy.
+            self._uncopied = state
+            self._copy_in_background(0.0)
+        self._known = state.revision
+        return state
+
+    async def _restored(self, empty: CatalogState) -> CatalogState:
+        """Return the catalog from the copy if history has one and belongs to this store."""
+        try:
+            state = await self._copy.load_own()
+        except (BackendUnavailableError, StoreMismatchError):
+            return empty  # workers are given no partition before this is cleared up
+        if state.revision and not await self._catalog.restore(state, 0):
+            return await self._catalog.load()
+        return state
+
+    async def revision(self) -> int:
+        return await self._catalog.revision()
+
+    async def replace(self, state: CatalogState) -> bool:
+        if state.revision == 1 and not (await self._outbox.identity()).is_confirmed:
+            raise BackendUnavailableError(
+                "the catalog of features cannot be changed before Postgres has confirmed that it "
+                "holds the history of the store in Redis; if Redis lost its data, run "
+                "`headwater rebuild --adopt`"
+            )
+        if not await self._catalog.replace(state):
+            return False
+        self._known, self._uncopied = state.revision, state
+        if not await self._try_to_copy(state):
+            self._copy_in_background(_PAUSE_SECONDS)
+        return True
+
+    def _copy_in_background(self, pause: float) -> None:
+        if self._copying is None or self._copying.done():
+            self._copying = asyncio.create_task(self._copy_until_done(pause))
+
+    async def _copy_until_done(self, pause: float) -> None:
+        await asyncio.sleep(pause)
+        while (state := self._uncopied) is not None:
+            if not await self._try_to_copy(state):
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _try_to_copy(self, state: CatalogState) -> bool:
+        try:
+            await self._copy.save(state)
+        except BackendError as error:
+            self._outage.report("warning", "catalog not copied; retrying", error, "copy")
+            return False
+        self._outage.recovered("copy")
+        if self._uncopied is state:
+            self._uncopied = None
+        return True
+
+    async def restore(self) -> None:
+        """Take the copy if it is newer, as after a loss of the catalog."""
+        state, before = await self._copy.load(), await self._catalog.revision()
+        if state.revision > before:
+            await self._catalog.restore(state, before)
+
+    async def close(self) -> None:
+        """Stop copying."""
+        if self._copying is not None:
+            self._copying.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._copying

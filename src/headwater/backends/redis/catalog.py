@@ -1,0 +1,32 @@
+"""The catalog of features in Redis: one hash, replaced by a script."""
+
+from __future__ import annotations
+
+from headwater.backends.redis.client import Redis, command, script_call
+from headwater.backends.redis.keys import Keys
+from headwater.ports import CatalogState, decode_catalog, encode_catalog
+
+
+class RedisCatalog:
+    """One JSON document and its revision."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._key = keys.catalog
+
+    async def load(self) -> CatalogState:
+        state = await self._redis.call(command(self._key, "HGET", self._key, "state"))
+        return CatalogState() if state is None else decode_catalog(state)
+
+    async def revision(self) -> int:
+        return int(await self._redis.call(command(self._key, "HGET", self._key, "revision")) or 0)
+
+    async def replace(self, state: CatalogState) -> bool:
+        return await self.restore(state, state.revision - 1)
+
+    async def restore(self, state: CatalogState, before: int) -> bool:
+        """Store a catalog in place of the one with another revision; return whether it was."""
+        call = script_call(
+            "replace_catalog", [self._key], before, state.revision, encode_catalog(state)
+        )
+        return bool(await self._redis.call(call))
