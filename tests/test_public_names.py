@@ -192,6 +192,7 @@ def test_the_public_names_are_these() -> None:
         "OfflineStoreConformance",
         "OnlineStoreConformance",
         "RecordLogConformance",
+        "RetentionConformance",
         "VectorIndexConformance",
         "VectorSearchConformance",
     ]

@@ -24,6 +24,7 @@ from headwater.testing.conformance import (
     OfflineStoreConformance,
     OnlineStoreConformance,
     RecordLogConformance,
+    RetentionConformance,
     VectorIndexConformance,
     VectorSearchConformance,
 )
@@ -106,3 +107,7 @@ class TestSqliteVectorSearch(Embedded, VectorSearchConformance):
 
 class TestSqliteIndexSteps(Embedded, IndexStepsConformance):
     """Operations on an index in any order."""
+
+
+class TestEmbeddedRetention(Embedded, RetentionConformance):
+    """Old rows removed from segments, from SQLite's tail and from the record log."""

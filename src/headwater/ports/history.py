@@ -177,11 +177,11 @@ class OfflineStore(FrameReader, Protocol):
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
     ) -> Pruned:
-        """Remove rows of history and events from before the given moments.
+        """Remove old rows of history, and events that were received before a moment.
 
-        Reads at or after the moment, true or known, give the same answers as before: the values
-        that count at that moment stay, so also the last value of every entity. Events stay until
-        every consumer group has committed them.
+        Reads of history at or after the moment, true or known, give the same answers as before:
+        of the rows that are older by both times, the ones that count at that moment stay, so also
+        the last value of every entity. Events stay until every consumer group has committed them.
         """
 
     async def drop(self, series: str) -> int:
@@ -257,14 +257,23 @@ class RecentHistory(Protocol):
     def add(self, segment: Segment, *, upto: int = 0) -> None:
         """Add a segment and remove its rows from the tail, in one transaction."""
 
-    def replace(self, names: Sequence[str], merged: Segment, now: datetime) -> None:
-        """Add a segment and retire the segments merged into it, in one transaction."""
+    def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
+        """Add segments and retire those whose rows are in them, in one transaction."""
 
     def forget(self, names: Sequence[str]) -> None:
         """Remove segments whose files are deleted from the manifest."""
 
     def reserve(self, rows: int) -> int:
         """Reserve sequence numbers of history for an import; return the first."""
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove the rows of history with these sequence numbers from the tail."""
+
+    def remove_events(self, before: datetime, *, dry_run: bool) -> int:
+        """Remove the tail's events that were received before a moment; return their number.
+
+        Only events that every consumer group has committed are removed.
+        """
 
     def prune(self, now: datetime) -> None:
         """Delete event ids whose dedup window is over, a bounded number of them."""

@@ -240,7 +240,7 @@ class DyingTail(SqliteRecentHistory):
         super().add(segment, upto=upto)
         self._reach("after add")
 
-    def replace(self, names: Sequence[str], merged: Segment, now: datetime) -> None:
+    def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
         self._reach("before replace")
         super().replace(names, merged, now)
         self._reach("after replace")
@@ -331,7 +331,7 @@ class SlowReaderTail(SqliteRecentHistory):
                 file = self.parts.home.segments / segment.name
                 renamed = Segment(f"again-{segment.name}", "history", segment.rows)
                 file.rename(file.with_name(renamed.name))
-                self.replace([segment.name], renamed, self.parts.clock.now())
+                self.replace([segment.name], [renamed], self.parts.clock.now())
         return taken
 
 

@@ -100,7 +100,7 @@ class SegmentWriter:
         files = [self._folder.path / segment.name for segment in small]
         with session(self._scratch) as duck:
             merged = self._folder.write(duck, log, parquet(files))
-        self._tail.replace([s.name for s in small], merged, self._clock.now())
+        self._tail.replace([s.name for s in small], [merged], self._clock.now())
         logger.debug("segments merged", kind=log.kind, segments=len(small), rows=merged.rows)
 
     def add(self, changes: Sequence[Change]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 
+from headwater.backends.duckdb.retention import SegmentRetention
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
 from headwater.backends.duckdb.segment_writer import SegmentWriter
@@ -114,6 +115,7 @@ class DuckdbOfflineStore:
         self._folder = folder
         self._scratch = scratch
         self._writer = SegmentWriter(tail, SegmentFolder(folder), scratch, clock, settings)
+        self._retention = SegmentRetention(tail, SegmentFolder(folder), scratch, clock)
 
     async def append(self, changes: Sequence[Change]) -> None:
         if changes:
@@ -195,10 +197,13 @@ class DuckdbOfflineStore:
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
     ) -> Pruned:
-        raise NotImplementedError
+        def work() -> Pruned:
+            return self._retention.prune(history=history, events=events, dry_run=dry_run)
+
+        return await asyncio.to_thread(self._translate, work)
 
     async def drop(self, series: str) -> int:
-        raise NotImplementedError
+        return await asyncio.to_thread(self._translate, lambda: self._retention.drop(series))
 
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None

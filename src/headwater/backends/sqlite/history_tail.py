@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -32,9 +33,9 @@ FROM events
 WHERE only_feature IS NULL AND seq <= ?""",
 }
 
-# The first event that some consumer group has not committed. Partitions are numbered from 0 to
-# :system; a group without a cursor for a partition has committed nothing of it.
-_FIRST_UNCOMMITTED = """
+# The last event of each partition that every consumer group has committed. Partitions are numbered
+# from 0 to :system; a group without a cursor for a partition has committed nothing of it.
+_DONE = """
 WITH RECURSIVE
 partitions (partition) AS (
     SELECT 0 UNION ALL SELECT partition + 1 FROM partitions WHERE partition < :system
@@ -49,11 +50,17 @@ done AS (
     LEFT JOIN cursors c ON c.consumer_group = g.consumer_group AND c.partition = p.partition
     GROUP BY p.partition
 )
+"""
+_FIRST_UNCOMMITTED = f"""{_DONE}
 SELECT min((
     SELECT min(e.seq) FROM events e WHERE e.partition = done.partition AND e.seq > done.seq
 ))
 FROM done
 """
+
+_OLD_EVENTS = "FROM events WHERE partition = ? AND seq <= ? AND received_at < ?"
+# A redriven event is not part of the log.
+_COUNT_OLD_EVENTS = f"SELECT count(*) {_OLD_EVENTS} AND only_feature IS NULL"
 
 _NO_LIMIT = 2**63 - 1
 _PRUNE_ROWS = 5_000
@@ -127,9 +134,10 @@ class SqliteRecentHistory:
             _insert(db, segment)
             db.execute(f"DELETE FROM {segment.kind} WHERE seq <= ?", (upto,))
 
-    def replace(self, names: Sequence[str], merged: Segment, now: datetime) -> None:
+    def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
         with self._writing() as db:
-            _insert(db, merged)
+            for segment in merged:
+                _insert(db, segment)
             db.executemany(
                 "UPDATE segments SET retired_at = ? WHERE name = ?",
                 [(to_micros(now), name) for name in names],
@@ -148,6 +156,25 @@ class SqliteRecentHistory:
                 "SELECT seq FROM sqlite_sequence WHERE name = 'history'"
             ).fetchone()
             return int(last) - rows + 1
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            with self._writing() as db:
+                db.execute(
+                    "DELETE FROM history WHERE seq IN (SELECT value FROM json_each(?))",
+                    (json.dumps(numbers),),
+                )
+
+    def remove_events(self, before: datetime, *, dry_run: bool) -> int:
+        with self._reading() if dry_run else self._writing() as db:
+            done = db.execute(f"{_DONE} SELECT * FROM done", {"system": self._home.partitions})
+            count = 0
+            for partition, last in done.fetchall():
+                bounds = (partition, last, to_micros(before))
+                count += db.execute(_COUNT_OLD_EVENTS, bounds).fetchone()[0]
+                if not dry_run:
+                    db.execute(f"DELETE {_OLD_EVENTS}", bounds)
+            return count
 
     def prune(self, now: datetime) -> None:
         moment = to_micros(now)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +49,22 @@ SELECT {_SUMMARY} FROM (
 _REDACT = """
 UPDATE records SET disclosures = ?, redactions = ? WHERE context_id = ? AND redactions = ?
 """
+_COUNT_OLD = "SELECT count(*) FROM records WHERE created_at < ?"
+_REMOVE_OLD = """
+DELETE FROM records WHERE context_id IN (
+    SELECT context_id FROM records WHERE created_at < ? ORDER BY created_at LIMIT ?
+)
+"""
+_REMOVE_WAITING_KEYS = "DELETE FROM waiting_keys WHERE created_at < ?"
+# The keys are not sorted by time, so all of them are read, page by page.
+_NEXT_KEYS = """
+SELECT key, created_at, context_id FROM record_keys
+WHERE (key, created_at, context_id) > (?, ?, ?) ORDER BY key, created_at, context_id LIMIT ?
+"""
+_REMOVE_KEY = "DELETE FROM record_keys WHERE key = ? AND created_at = ? AND context_id = ?"
+# Small enough that other writers wait little.
+_PAGE = 1_000
+_RECORDS_PAGE = 200
 _INDEX_KEY = "SELECT value FROM meta WHERE key = 'index_key'"
 _MAKE_INDEX_KEY = "INSERT OR IGNORE INTO meta (key, value) VALUES ('index_key', ?)"
 _INDEX_KEY_BYTES = 32
@@ -144,18 +162,54 @@ class SqliteRecordLog:
             return False
 
         def job(db: sqlite3.Connection) -> bool:
-            # Overwrite the erased bytes; SQLite would only mark their pages as free.
-            db.execute("PRAGMA secure_delete = ON")
-            try:
+            with _erasing(db):
                 row = (disclosures, redactions, context_id, expected)
                 return db.execute(_REDACT, row).rowcount == 1
-            finally:
-                db.execute("PRAGMA secure_delete = OFF")
 
         return await self._writer.run(job, erases=True)
 
     async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
-        raise NotImplementedError
+        moment = to_micros(before)
+        if dry_run:
+            count: int = self._home.read(_COUNT_OLD, (moment,))[0][0]
+            return count
+        removed = 0
+        while page := await self._writer.run(partial(_remove_records, moment)):
+            removed += page
+        await self._remove_keys(moment)
+        return removed
+
+    async def _remove_keys(self, before: int) -> None:
+        """Remove the keys of removed records, which are never found without their record."""
+        await self._writer.run(
+            lambda db: db.execute(_REMOVE_WAITING_KEYS, (before,)).rowcount, erases=True
+        )
+        last: tuple[bytes, int, str] = (b"", 0, "")
+        while page := self._home.read(_NEXT_KEYS, (*last, _PAGE)):
+            last = page[-1]
+            old = [key for key in page if key[1] < before]
+            if old:
+                await self._writer.run(partial(_remove_keys, old))
+
+
+def _remove_records(before: int, db: sqlite3.Connection) -> int:
+    """Remove a page of the records from before a moment; return their number."""
+    with _erasing(db):
+        return db.execute(_REMOVE_OLD, (before, _RECORDS_PAGE)).rowcount
+
+
+def _remove_keys(keys: Sequence[tuple[bytes, int, str]], db: sqlite3.Connection) -> None:
+    db.executemany(_REMOVE_KEY, keys)
+
+
+@contextmanager
+def _erasing(db: sqlite3.Connection) -> Iterator[None]:
+    """Overwrite the bytes that are removed; SQLite would only mark their pages as free."""
+    db.execute("PRAGMA secure_delete = ON")
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA secure_delete = OFF")
 
 
 def _append(items: Sequence[_Append], db: sqlite3.Connection) -> None:

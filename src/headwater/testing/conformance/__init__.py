@@ -20,6 +20,7 @@ from headwater.testing.conformance.leases import LeasesConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
 from headwater.testing.conformance.records import RecordLogConformance
+from headwater.testing.conformance.retention import RetentionConformance
 from headwater.testing.conformance.suite import Connect
 from headwater.testing.conformance.vector_searches import VectorSearchConformance
 from headwater.testing.conformance.vectors import VectorIndexConformance
@@ -37,6 +38,7 @@ __all__ = [
     "OfflineStoreConformance",
     "OnlineStoreConformance",
     "RecordLogConformance",
+    "RetentionConformance",
     "VectorIndexConformance",
     "VectorSearchConformance",
 ]
