@@ -646,3 +646,62 @@ async def test_a_time_of_a_query_needs_a_time_zone(
     problems = records(capsys.readouterr().err, "refresh failed")
     (problem,) = [record["error"] for record in problems if record.get("entity_id") == "u1"]
     assert "returns 2026-01-05 12:00:00 as timestamp, without a time zone; name its zone" in problem
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+async def test_rows_that_a_query_returns_again_are_written_once(
+    store: FeatureStore, user: type, clock: ManualClock, home: Path, materialize: bool
+) -> None:
+    declare_seen(user)
+    await know(store, "u1")
+    # The first digit of an amount is its hour.
+    sql = """SELECT user_id, amount % 1000 AS value, TIMESTAMPTZ '2026-01-01 00:00:00+00'
+                 + (amount - amount % 1000) * INTERVAL '3.6 seconds' AS "timestamp" FROM orders"""
+
+    @feature(entity=user, refresh="5m", materialize=materialize, sql=sql)
+    def price(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    async def run(*amounts: int) -> list[tuple[int, int]]:
+        await orders(store, home, *(f"u1,{amount}" for amount in amounts))
+        clock.advance("5m")
+        await store.drain()
+        rows = await query(
+            store,
+            "SELECT as_of, value_int FROM feature_history WHERE feature = 'price'"
+            " AND entity_id = 'u1' ORDER BY as_of, written_at",
+        )
+        return [(as_of.astimezone(UTC).hour, value) for as_of, value in rows]
+
+    await orders(store, home)
+    await store.drain()
+    first = [(1, 5), (2, 6), (3, 7)]
+    assert await run(3007, 1005, 2006) == first
+    assert await run(3007, 1005, 2006) == first
+    # A correction of an old row, a late row and a new one.
+    changed = await run(3007, 1004, 2006, 3, 4008)
+    assert changed == [(0, 3), (1, 5), (1, 4), (2, 6), (3, 7), (4, 8)]
+    assert await run(3007, 1004, 2006, 3, 4008) == changed
+    # The current row corrected and undone: both changes count.
+    assert (await run(4009))[-2:] == [(4, 8), (4, 9)]
+    assert (await run(4008))[-3:] == [(4, 8), (4, 9), (4, 8)]
+    assert await store.get_feature("price", "u1") == 8
+
+
+async def test_a_row_that_a_query_returns_again_stays_valid_and_caught_up(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    sql = "SELECT 'u1' AS user_id, 1 AS value, TIMESTAMPTZ '2025-01-01 00:00:00+00' AS timestamp"
+
+    @feature(entity=user, refresh="5m", materialize=True, sql=sql, ttl="7m")
+    def lasting(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    @feature(entity=user, refresh="5m", materialize=True, sql=sql, freshness="caught_up")
+    def current(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    for _ in range(3):
+        clock.advance("5m")
+        await store.drain()
+    (row,) = await store.get_feature_values(["lasting", "current"], ["u1"])
+    assert (row["lasting"].value, row["current"].written_at) == (1, clock.now())
+    assert len(await past(store, "lasting")) > 1
+    assert await past(store, "current") == [1]

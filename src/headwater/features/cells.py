@@ -7,6 +7,7 @@ import msgspec
 from headwater.core.clock import MICROSECOND, to_micros
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
+from headwater.errors import FeatureValueError
 from headwater.ports import Change, PastValue
 
 
@@ -43,3 +44,19 @@ def make_change(
         online,
         authoritative,
     )
+
+
+def is_same_value(
+    feature: FeatureDef, one: bytes | msgspec.Raw, other: bytes | msgspec.Raw
+) -> bool:
+    """Return whether two stored values of a feature are equal.
+
+    History may store a value in a typed column, which loses its exact text.
+    """
+    if bytes(one) == bytes(other):
+        return True
+    try:
+        return bool(feature.codec.decode(one) == feature.codec.decode(other))
+    except FeatureValueError:
+        # The feature's type has changed since.
+        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))

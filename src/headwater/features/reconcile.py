@@ -15,8 +15,7 @@ from headwater.core.short_repr import short_repr
 from headwater.core.values import Cell, Cells
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
-from headwater.errors import FeatureValueError
-from headwater.features.cells import history_cell
+from headwater.features.cells import history_cell, is_same_value
 from headwater.ports import OfflineStore, OnlineStore, PastValue, Point
 
 Progress = Callable[[int, int], None]
@@ -313,11 +312,4 @@ def _is_same(feature: FeatureDef, cell: Cell, past: PastValue) -> bool:
     """Return whether both sides have the same value of the same moment."""
     if to_micros(past.as_of) != cell.as_of:
         return False
-    if past.value == bytes(cell.value):
-        return True
-    # History may store a value in a typed column, which loses its exact text.
-    try:
-        return bool(feature.codec.decode(past.value) == feature.codec.decode(cell.value))
-    except FeatureValueError:
-        # The feature's type has changed since.
-        return bool(msgspec.json.decode(past.value) == msgspec.json.decode(cell.value))
+    return is_same_value(feature, cell.value, past.value)

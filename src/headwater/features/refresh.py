@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from headwater.core.batching import batched
-from headwater.core.clock import to_micros
+from headwater.core.clock import from_micros
 from headwater.core.concurrency import run_concurrently
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
@@ -22,8 +21,6 @@ from headwater.errors import (
     BackendError,
     BackendUnavailableError,
     DeclarationError,
-    FeatureFailedError,
-    FeatureValueError,
     FunctionRaisedError,
     HeadwaterError,
     InvalidInputError,
@@ -31,9 +28,10 @@ from headwater.errors import (
 )
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction
-from headwater.features.cells import make_cell, make_change
+from headwater.features.cells import is_same_value
 from headwater.features.failure_texts import FailureTexts
 from headwater.features.frame import Frame
+from headwater.features.query_rows import query_columns, query_values
 from headwater.features.services import Services
 from headwater.ports import (
     Change,
@@ -41,10 +39,11 @@ from headwater.ports import (
     Failure,
     Handled,
     Lease,
-    Rows,
+    Point,
 )
 
 _PAGE = 500
+_POINTS = 20_000
 _MAX_REPORTED_ROWS = 10
 
 
@@ -188,16 +187,46 @@ class Refresh:
         rows = await self._offline.query(feature.sql or "", self._registry.sources)
         now = self._clock.now()
         # Encoding many rows takes long and would block the event loop.
-        changes, refused = await asyncio.to_thread(_changes, feature, rows, now, cause)
-        count = 0
+        found = await asyncio.to_thread(query_values, feature, rows, now, cause)
+        changes: Sequence[Change] = found.changes
+        if not feature.materialize or "timestamp" in rows.columns:
+            changes = await self._unwritten(feature, changes)
         for page in batched(changes, _PAGE):
-            written = page if feature.materialize else await self._already_online(page)
-            await self._online.put(written)
-            count += len(written)
-        for entity_id, error in refused[:_MAX_REPORTED_ROWS]:
+            await self._online.put(page)
+        for entity_id, error in found.refused[:_MAX_REPORTED_ROWS]:
             self._report(feature, entity_id, error)
-        total = len(changes) + len(refused)
-        return count, f"failed for {len(refused)} of {total} rows" if refused else ""
+        refused, total = len(found.refused), len(found.changes) + len(found.refused)
+        return len(changes), f"failed for {refused} of {total} rows" if refused else ""
+
+    async def _unwritten(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
+        """Return the changes to write: of known entities if need be, and not known already."""
+        entity = feature.entity.name
+        found: dict[str, list[Change]] = {"new": [], "older": [], "same": []}
+        for page in batched(changes, _PAGE):
+            states = await self._online.get(entity, [change.entity_id for change in page])
+            for change, cells in zip(page, states, strict=True):
+                if cells or feature.materialize:
+                    state = _compared(feature, change.cell, cells.get(change.feature))
+                    found[state].append(change)
+        if feature.freshness == "caught_up":
+            # History has these values; online, it counts that they are still current.
+            for page in batched(found["same"], _PAGE):
+                values = {each.entity_id: {each.feature: each.cell} for each in page}
+                await self._online.restore(entity, values)
+        for some in batched(found["older"], _POINTS):
+            found["new"] += await self._not_in_history(feature, some)
+        return found["new"]
+
+    async def _not_in_history(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
+        points = [Point(each.entity_id, from_micros(each.cell.as_of)) for each in changes]
+        found = await self._offline.as_of([changes[0].feature], points)
+        return [
+            change
+            for change, point, (past,) in zip(changes, points, found, strict=True)
+            if past is None
+            or past.as_of != point.at
+            or not is_same_value(feature, change.cell.value, past.value)
+        ]
 
     def _report(self, feature: FeatureDef, entity_id: str, error: Exception) -> None:
         problem = self._texts.message(error)
@@ -214,7 +243,7 @@ class Refresh:
                 continue
             try:
                 columns = await self._offline.prepare(feature.sql, self._registry.sources)
-                _columns(feature, columns)
+                query_columns(feature, columns)
             except QueryError as error:
                 problem = f"feature {feature.name!r}: {error}"
                 raise DeclarationError(problem, feature.location) from error
@@ -225,59 +254,15 @@ class Refresh:
             except (InvalidInputError, BackendError) as error:
                 log.error("query cannot be run", feature=feature.name, error=str(error))
 
-    async def _already_online(self, changes: Sequence[Change]) -> list[Change]:
-        cells = await self._online.get(changes[0].entity, [c.entity_id for c in changes])
-        return [change for change, values in zip(changes, cells, strict=True) if values]
 
-
-def _changes(
-    feature: FeatureDef, rows: Rows, now: datetime, cause: str
-) -> tuple[list[Change], list[tuple[str, HeadwaterError]]]:
-    """Return the changes of the query's rows, and the rows that cannot be stored."""
-    id_at, value_at, time_at = _columns(feature, rows.columns)
-    changes: list[Change] = []
-    refused: list[tuple[str, HeadwaterError]] = []
-    for row in rows.rows:
-        if row[id_at] is None:
-            continue
-        entity_id = str(row[id_at])
-        try:
-            moment = _moment(feature, entity_id, row[time_at]) if time_at is not None else now
-            cell = _cell(feature, row[value_at], min(moment, now), now)
-        except (FeatureValueError, FeatureFailedError) as error:
-            refused.append((entity_id, error))
-        else:
-            changes.append(make_change(feature, entity_id, cell, cause))
-    return changes, refused
-
-
-def _cell(feature: FeatureDef, value: object, moment: datetime, now: datetime) -> Cell:
-    if isinstance(value, Decimal) and feature.codec.kind == "float":
-        value = float(value)  # databases return averages of integers as decimals
-    return make_cell(feature, value, to_micros(moment), to_micros(now))
-
-
-def _columns(feature: FeatureDef, columns: Sequence[str]) -> tuple[int, int, int | None]:
-    """Return the places of entity id, value and, if there is one, timestamp."""
-    columns = list(columns)
-    value = next((name for name in ("value", feature.name) if name in columns), None)
-    if feature.entity.id_field not in columns or value is None:
-        raise InvalidInputError(
-            f"the query of feature {feature.name!r} returns the columns {', '.join(columns)}; "
-            f"it must return {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
-        )
-    time_at = columns.index("timestamp") if "timestamp" in columns else None
-    return columns.index(feature.entity.id_field), columns.index(value), time_at
-
-
-def _moment(feature: FeatureDef, entity_id: str, timestamp: object) -> datetime:
-    if not isinstance(timestamp, datetime):
-        problem = f"the query returns {timestamp!r} as timestamp, which is not a date and time"
-        raise FeatureFailedError(feature.name, entity_id, problem)
-    if timestamp.tzinfo is None:
-        problem = (
-            f"the query returns {timestamp} as timestamp, without a time zone; name its zone, for "
-            "example: ordered_at AT TIME ZONE 'UTC' AS timestamp"
-        )
-        raise FeatureFailedError(feature.name, entity_id, problem)
-    return timestamp
+def _compared(
+    feature: FeatureDef, cell: Cell, stored: Cell | None
+) -> Literal["new", "older", "same"]:
+    """Return whether a value is to be written, of an earlier moment, or stored already."""
+    if stored is None or cell.as_of > stored.as_of:
+        return "new"
+    if cell.as_of < stored.as_of:
+        return "older"
+    # With a ttl, each run makes the value valid for longer.
+    is_same = feature.ttl is None and is_same_value(feature, cell.value, stored.value)
+    return "same" if is_same else "new"
