@@ -46,7 +46,7 @@ class Session:
         file = self.folder / f"{table}.ndjson"
         lines = _encode_lines(rows)
         file.write_bytes(lines)
-        longest = max(map(len, lines.splitlines()))
+        longest = max(map(len, lines.splitlines()), default=0)
         self.load(table, file, columns, longest=longest)
 
 

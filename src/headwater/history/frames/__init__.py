@@ -1,0 +1,1 @@
+"""The kinds of tables that point-in-time reads take and return."""

@@ -1,0 +1,88 @@
+"""Frames in files: Parquet, or CSV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from headwater.core.duckdb_session import Session, glob_literal, headline, identifier, text
+from headwater.errors import InvalidInputError
+from headwater.history.frames.frame import Result, Spine, TimeRemedies
+
+_READERS = {
+    ".parquet": "read_parquet({}, hive_partitioning = false)",
+    ".csv": "read_csv({}, hive_partitioning = false)",
+}
+SUFFIXES = tuple(_READERS)
+
+
+class FileFrame:
+    """A file that may be larger than memory; the result is another file."""
+
+    remedies = TimeRemedies(
+        naive="write them with one, such as 2026-01-31T12:00:00Z",
+        other="write times with a time zone, such as 2026-01-31T12:00:00Z",
+    )
+
+    def __init__(self, file: Path, output: Path | None) -> None:
+        self._file = file
+        self.output = output or file.with_name(f"{file.stem}.features.parquet")
+        self._check(is_given=output is not None)
+
+    def _check(self, *, is_given: bool) -> None:
+        if not self._file.is_file():
+            raise InvalidInputError(f"there is no file {self._file}")
+        if self.output.exists() and (not is_given or self.output.samefile(self._file)):
+            raise InvalidInputError(
+                f"{self.output} exists already; remove it, or pass another output file"
+            )
+        if self.output.suffix not in _READERS:
+            raise InvalidInputError(
+                f"the output {self.output} must end with {' or '.join(_READERS)}"
+            )
+        if not self.output.parent.is_dir():
+            raise InvalidInputError(
+                f"the folder {self.output.parent} of the output does not exist; create it"
+            )
+
+    @property
+    def _rows(self) -> str:
+        return _READERS[self._file.suffix].format(glob_literal(self._file))
+
+    def columns(self) -> Sequence[str]:
+        try:
+            with duckdb.connect(":memory:") as connection:
+                return list(connection.sql(f"FROM {self._rows}").columns)
+        except duckdb.Error as error:
+            raise InvalidInputError(f"{self._file} cannot be read: {headline(error)}") from error
+
+    def load(self, duck: Session, spine: Spine) -> None:
+        selected = ", ".join(
+            f"{identifier(name)} AS {column}" for column, name in spine.columns.items()
+        )
+        duck.run(
+            f"CREATE VIEW frame AS SELECT row_number() OVER () - 1 AS row, {selected}"
+            f" FROM {self._rows}"
+        )
+
+    def attach(self, duck: Session, result: Result) -> Any:
+        added = ", ".join(
+            f"c{number} AS {identifier(column.name)}"
+            for number, column in enumerate(result.columns)
+        )
+        partial = self.output.with_name(f".{self.output.name}.{uuid4().hex}")
+        try:
+            duck.run(
+                f"COPY (SELECT given.*, {added} FROM {self._rows} AS given"
+                f" POSITIONAL JOIN ({result.query}) AS result) TO {text(partial)}"
+                f" (FORMAT {self.output.suffix[1:]})"
+            )
+            os.replace(partial, self.output)
+        finally:
+            partial.unlink(missing_ok=True)
+        return self.output

@@ -1,0 +1,83 @@
+"""Frame: a caller's table of entity ids and times, of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from headwater.core.duckdb_session import Session, parquet
+from headwater.declarations.features import EntityDef
+from headwater.history.columns import ResultColumn
+
+
+class TimeRemedies(NamedTuple):
+    """How times without a time zone, and values that are not times, are corrected in a frame.
+
+    ``{0}`` stands for the name of the column.
+    """
+
+    naive: str
+    other: str
+
+
+class Spine(msgspec.Struct, frozen=True):
+    """The columns that a point-in-time read needs: an id of each entity, and the times.
+
+    Times before ``earliest`` are refused, because history was pruned up to then.
+    """
+
+    entities: Sequence[EntityDef]
+    at: str
+    earliest: datetime | None = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the table ``frame``, each with its name in the caller's frame."""
+        ids = {f"id{number}": entity.id_field for number, entity in enumerate(self.entities)}
+        return {**ids, "moment": self.at}
+
+
+class Result(NamedTuple):
+    """The answers of a point-in-time read, each with all rows in order, and their columns."""
+
+    answers: Sequence[Path]
+    columns: Sequence[ResultColumn]
+
+    @property
+    def query(self) -> str:
+        """The SQL of the columns ``c0``, ``c1``… in the types of tables."""
+        return self._select(column.sql for column in self.columns)
+
+    @property
+    def plain_query(self) -> str:
+        """The SQL of the columns ``c0``, ``c1``… as ``ResultColumn.to_python`` reads them."""
+        return self._select(column.plain for column in self.columns)
+
+    def _select(self, expressions: Iterable[str]) -> str:
+        selected = ", ".join(f"{each} AS c{number}" for number, each in enumerate(expressions))
+        return f"SELECT {selected} FROM {joined(self.answers)}"
+
+
+def joined(answers: Sequence[Path]) -> str:
+    """Return the SQL of answers ``e0``, ``e1``… next to each other; their rows are in one order."""
+    tables = (f"({parquet([file])}) AS e{number}" for number, file in enumerate(answers))
+    return " POSITIONAL JOIN ".join(tables)
+
+
+class Frame(Protocol):
+    """A caller's table; its methods block and are called in a thread."""
+
+    remedies: TimeRemedies
+
+    def columns(self) -> Sequence[str]:
+        """Return the names of its columns."""
+
+    def load(self, duck: Session, spine: Spine) -> None:
+        """Create the table or view ``frame``: ``row`` (0, 1, 2…), ``id0``, ``id1``…, ``moment``."""
+
+    def attach(self, duck: Session, result: Result) -> Any:
+        """Return the caller's table with the columns of the result added."""

@@ -1,0 +1,107 @@
+"""Point-in-time reads: the values that features had at the times of a frame's rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import msgspec
+
+from headwater.core.duckdb_session import headline, session
+from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
+from headwater.errors.hints import nearest
+from headwater.history.columns import ResultColumn, plan_columns, result_columns
+from headwater.history.frames.frame import Frame, Result, Spine
+from headwater.history.points import write_points
+from headwater.ports import FrameQuery, FrameReader
+
+Progress = Callable[[int, int], None]
+"""Called with the number of rows that are answered, and of all."""
+
+
+class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The features to read for the rows of a frame, and how."""
+
+    features: Sequence[FeatureDef]
+    at: str = "timestamp"
+    known: bool = False
+    with_as_of: bool = False
+    earliest: datetime | None = None
+    """The moment up to which history was pruned."""
+    progress: Progress | None = None
+
+
+async def read_history(frame: Frame, request: HistoryRequest, reader: FrameReader) -> Any:
+    """Return the frame with a column for each feature, of the same kind as the caller's."""
+    plans = plan_columns(request.features)
+    order = [feature.name for feature in request.features]
+    columns = result_columns(plans, order, with_as_of=request.with_as_of)
+    spine = Spine([plan.entity for plan in plans], request.at, request.earliest)
+    with TemporaryDirectory(prefix="headwater-") as name:
+        folder = Path(name)
+        points = [folder / f"points{number}.parquet" for number in range(len(plans))]
+        rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
+        answers = []
+        for number, plan in enumerate(plans):
+            report = _reporter(request.progress, number, len(plans), rows)
+            answer = folder / f"answer{number}.parquet"
+            query = FrameQuery(points[number], plan.reads, request.known)
+            await reader.read_frame(query, answer, report)
+            answers.append(answer)
+        return await asyncio.to_thread(_attach, frame, Result(answers, columns), folder)
+
+
+def _prepare(
+    frame: Frame, spine: Spine, columns: Sequence[ResultColumn], points: Sequence[Path]
+) -> int:
+    """Check a frame and write its points; return the number of its rows."""
+    _check_columns(frame.columns(), spine, columns)
+    with session(points[0].parent) as duck:
+        try:
+            frame.load(duck, spine)
+            return write_points(duck, spine, frame.remedies, points)
+        except duckdb.Error as error:
+            raise InvalidInputError(f"the frame cannot be read: {headline(error)}") from error
+
+
+def _attach(frame: Frame, result: Result, folder: Path) -> Any:
+    with session(folder) as duck:
+        return frame.attach(duck, result)
+
+
+def _check_columns(given: Sequence[str], spine: Spine, columns: Sequence[ResultColumn]) -> None:
+    texts = [name for name in given if isinstance(name, str)]
+    if not texts:
+        return  # a list of no dicts has no columns
+    for entity in spine.entities:
+        _check_column(entity.id_field, texts, f"the ids of {entity.name}", "rename the column")
+    _check_column(spine.at, texts, "the times", "pass the name of the column as at=")
+    for column in columns:
+        if column.name in texts:
+            raise InvalidInputError(
+                f"the frame already has a column {column.name!r}; rename or drop it"
+            )
+
+
+def _check_column(name: str, given: Sequence[str], content: str, remedy: str) -> None:
+    if name not in given:
+        raise InvalidInputError(
+            f"the frame has no column {name!r} with {content}; {nearest(name, given, remedy)}"
+        )
+    if given.count(name) > 1:
+        raise InvalidInputError(f"the frame has several columns {name!r}; rename all but one")
+
+
+def _reporter(
+    progress: Progress | None, number: int, plans: int, rows: int
+) -> Callable[[int], None] | None:
+    """Return a function that reports the progress of one plan as a part of all."""
+    if progress is None:
+        return None
+    return lambda done: progress((number * rows + done) // plans, rows)

@@ -1,0 +1,127 @@
+"""The points of a frame: its ids and times, checked and written to Parquet."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from headwater.core.clock import from_micros, to_micros
+from headwater.core.duckdb_session import Session, scalar, text
+from headwater.core.values import LONGEST_ID
+from headwater.declarations.features import EntityDef
+from headwater.errors import InvalidInputError
+from headwater.history.frames.frame import Spine, TimeRemedies
+
+_AWARE = "TIMESTAMP WITH TIME ZONE"
+_TEXTS = ("VARCHAR", "ENUM", "UUID")
+_INTEGERS = frozenset(
+    {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"}
+    | {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"}
+)
+# The characters that str.isprintable refuses, except unassigned ones.
+_UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]|[^\P{Zs} ]"
+_INVALID_TEXT = (
+    f"length(value) NOT BETWEEN 1 AND {LONGEST_ID} OR regexp_matches(value, '{_UNPRINTABLE}')"
+)
+_INVALID_NUMBER = "NOT regexp_full_match(value, '0|-?[1-9][0-9]*')"
+
+
+def write_points(duck: Session, spine: Spine, remedies: TimeRemedies, files: Sequence[Path]) -> int:
+    """Check the table ``frame`` and write the points of each entity; return the number of rows."""
+    count: int = scalar(duck.run("SELECT count(*) FROM frame"))
+    if count:
+        _check_times(duck, spine, remedies)
+        for number, entity in enumerate(spine.entities):
+            _check_ids(duck, f"id{number}", entity)
+    for number, file in enumerate(files):
+        duck.run(
+            f"COPY (SELECT row, CAST(id{number} AS VARCHAR) AS entity_id,"
+            f" epoch_us(CAST(moment AS TIMESTAMPTZ)) AS at FROM frame) TO {text(file)}"
+            " (FORMAT parquet)"
+        )
+    return count
+
+
+def _check_times(duck: Session, spine: Spine, remedies: TimeRemedies) -> None:
+    _check_no_nulls(duck, "moment", spine.at)
+    kind = _type_of(duck, "moment")
+    if kind != _AWARE:
+        is_naive = kind.startswith("TIMESTAMP") or kind == "DATE"
+        problem, remedy = (
+            (f"the times in column {spine.at!r} have no time zone", remedies.naive)
+            if is_naive
+            else (f"column {spine.at!r} holds {_described(kind)}, not times", remedies.other)
+        )
+        raise InvalidInputError(f"{problem}; {remedy.format(spine.at)}")
+    endless = _first(duck, "CAST(moment AS VARCHAR)", "ends_with(value, 'infinity')")
+    if endless is not None:
+        raise InvalidInputError(f"row {endless[0]}: {endless[1]} in column {spine.at!r} is no time")
+    if spine.earliest is not None:
+        _check_not_pruned(duck, spine.earliest)
+
+
+def _check_not_pruned(duck: Session, earliest: datetime) -> None:
+    early = _first(duck, "epoch_us(moment)", f"value < {to_micros(earliest)}")
+    if early is not None:
+        raise InvalidInputError(
+            f"row {early[0]} is of {from_micros(early[1]).isoformat()}{_others(early)}, and the "
+            f"history before {earliest.isoformat()} was pruned; leave such rows out, or read from "
+            "an export that still has it, with source="
+        )
+
+
+def _check_ids(duck: Session, column: str, entity: EntityDef) -> None:
+    _check_no_nulls(duck, column, entity.id_field)
+    kind = _type_of(duck, column)
+    if entity.id_type is int and kind in _INTEGERS:
+        return
+    if not kind.startswith(_TEXTS):
+        wanted = "whole numbers" if entity.id_type is int else "text"
+        raise InvalidInputError(
+            f"column {entity.id_field!r} holds {_described(kind)}, but the ids of {entity.name} "
+            f"are {wanted}; convert the column"
+        )
+    check, wanted = (
+        (_INVALID_NUMBER, "a whole number such as 7")
+        if entity.id_type is int
+        else (_INVALID_TEXT, f"printable text of 1 to {LONGEST_ID} characters")
+    )
+    found = _first(duck, f"CAST({column} AS VARCHAR)", check)
+    if found is not None:
+        raise InvalidInputError(
+            f"row {found[0]}: {entity.id_field} must be {wanted}, not "
+            f"{reprlib.repr(found[1])}{_others(found)}; correct such rows, or leave them out"
+        )
+
+
+def _check_no_nulls(duck: Session, column: str, name: str) -> None:
+    missing = _first(duck, column, "value IS NULL")
+    if missing is not None:
+        raise InvalidInputError(
+            f"row {missing[0]} has no value in column {name!r}{_others(missing)}; fill it in, or "
+            "leave such rows out"
+        )
+
+
+def _type_of(duck: Session, column: str) -> str:
+    return str(duck.connection.table("frame").select(column).types[0])
+
+
+def _first(duck: Session, value: str, condition: str) -> tuple[int, Any, int] | None:
+    """Return row and value of the first row that fulfils a condition, and the number of others."""
+    row = duck.run(
+        "SELECT min(row), arg_min(value, row), count(*) - 1"
+        f" FROM (SELECT row, {value} AS value FROM frame) WHERE {condition}"
+    ).fetchone()
+    return None if row is None or row[0] is None else (row[0], row[1], row[2])
+
+
+def _others(found: tuple[int, Any, int]) -> str:
+    return f" (and {found[2]} more)" if found[2] else ""
+
+
+def _described(kind: str) -> str:
+    return {"VARCHAR": "text", "DOUBLE": "floats", "BIGINT": "integers"}.get(kind, kind)
