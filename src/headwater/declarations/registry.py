@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
 
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
+from headwater.declarations.versions import fresh_series, retired_series, served_series
 from headwater.errors import (
     DeclarationError,
     DuplicateNameError,
@@ -16,6 +20,7 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.errors.hints import Location, closest
+from headwater.ports import CatalogState
 
 
 class Registry:
@@ -33,6 +38,9 @@ class Registry:
         self.touches: dict[str, frozenset[str]] = {}
         """The names of the entities whose features an event type triggers."""
         self.revision = 0
+        self._catalog = CatalogState()
+        self._names: dict[str, str] = {}
+        """The names of the features that are stored under another one."""
 
     def add_entity(self, entity: EntityDef) -> None:
         self._check_unique("entity", entity.name, entity.location, self.entities)
@@ -42,11 +50,57 @@ class Registry:
     def add_feature(self, feature: FeatureDef) -> None:
         self._check_unique("feature", feature.name, feature.location, self.features)
         self.features[feature.name] = feature
+        if self._catalog.revision:
+            self.serve(self._catalog)
+            feature = self.features[feature.name]
         for event_type in feature.triggers:
             self.triggers[event_type] = (*self.triggers.get(event_type, ()), feature)
             touched = self.touches.get(event_type, frozenset())
             self.touches[event_type] = touched | {feature.entity.name}
         self.revision += 1
+
+    def serve(self, catalog: CatalogState) -> None:
+        """Store and read the values of each feature under the series that the catalog names.
+
+        Events trigger the same versions as before; ``run`` changes that.
+        """
+        self._catalog = catalog
+        for name, feature in self.features.items():
+            series = served_series(catalog, name, self.features)
+            if series != feature.series:
+                self.features[name] = msgspec.structs.replace(feature, series=series)
+                self.revision += 1
+        self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
+
+    def versions(self, name: str) -> tuple[FeatureDef, ...]:
+        """Return the version of a feature that is served, and the ones kept fresh next to it."""
+        feature = self.feature(name)
+        return (feature, *_variants(feature, fresh_series(self._catalog, name)))
+
+    def running(self, now: datetime) -> dict[str, tuple[FeatureDef, ...]]:
+        """Return the versions of each triggered feature that a worker has to run."""
+        found = {}
+        for name, feature in self.features.items():
+            if feature.triggers:
+                versions = self.versions(name)
+                retired = _variants(feature, retired_series(self._catalog, name, now))
+                present = {each.series for each in versions}
+                found[name] = (*versions, *(each for each in retired if each.series not in present))
+        return found
+
+    def run(self, versions: Mapping[str, Sequence[FeatureDef]]) -> None:
+        """Let events trigger these versions of features and no others."""
+        triggers: dict[str, tuple[FeatureDef, ...]] = {}
+        for feature in self.features.values():
+            for event_type in feature.triggers:
+                added = tuple(versions.get(feature.name, ()))
+                triggers[event_type] = (*triggers.get(event_type, ()), *added)
+        self.triggers = triggers
+
+    def names_of(self, series: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of features for some series; a version that is not served has none."""
+        names = self._names
+        return tuple([names.get(each, each) for each in series]) if names else tuple(series)
 
     def add_retriever(self, retriever: RetrieverDef) -> None:
         self._check_unique("retriever", retriever.name, retriever.location, self.retrievers)
@@ -130,7 +184,7 @@ class Registry:
         features = self.triggers.get(event_type, ())
         if only is None:
             return features
-        return tuple(feature for feature in features if feature.name == only)
+        return tuple(feature for feature in features if feature.series == only)
 
     def scheduled(self) -> list[FeatureDef]:
         """Return the features with a refresh interval."""
@@ -139,12 +193,12 @@ class Registry:
     def runs(self) -> frozenset[str]:
         """Return what a worker runs: each feature with each of its triggers, or its schedule."""
         triggered = [
-            f"{feature.name} on {event_type}"
+            f"{feature.series} on {event_type}"
             for event_type, features in self.triggers.items()
             for feature in features
         ]
         return frozenset(
-            triggered + [f"{feature.name} on schedule" for feature in self.scheduled()]
+            triggered + [f"{feature.series} on schedule" for feature in self.scheduled()]
         )
 
     @staticmethod
@@ -156,3 +210,9 @@ class Registry:
     ) -> None:
         if name in existing:
             raise DuplicateNameError(kind, name, location, existing[name].location)
+
+
+def _variants(feature: FeatureDef, series: Iterable[str]) -> tuple[FeatureDef, ...]:
+    return tuple(
+        msgspec.structs.replace(feature, series=each) for each in series if each != feature.series
+    )

@@ -117,7 +117,7 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
         names = [due_of(delivery.event).feature]
     else:
         features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
-        names = [feature.name for feature in features]
+        names = [feature.series for feature in features]
     problem = (
         f"the worker died {deaths} times while it ran this event; its log says how: killed, "
         "crashed, stopped before it was done, stuck for longer than worker.lease_ttl, or ended "

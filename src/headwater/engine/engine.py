@@ -16,6 +16,7 @@ from headwater.core.thread_offload import Offload
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
 from headwater.features.event_handlers import EventHandlers
+from headwater.features.followed_catalog import FollowedCatalog
 from headwater.features.reader import Reader
 from headwater.features.reconcile import Reconciler
 from headwater.features.refresh import Refresh
@@ -65,6 +66,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
         engine = _wire(registry, settings, clock, backends)
+        await engine.catalog.follow()
         engine.embedders.advise(registry.all_indexes().values())
         undo.pop_all()
     return engine
@@ -81,6 +83,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         offload,
         FeatureCalls(offload, settings.worker.handler_timeout),
         LimitedCalls(offload, settings.context.timeout),
+        FollowedCatalog(backends.catalog, registry),
     )
     embedders = Embedders(settings, offload, backends.cache, clock)
     generations = Generations(services, embedders)

@@ -24,7 +24,7 @@ class LoadedEntity:
 
 
 StagedChanges = dict[tuple[LoadedEntity, str], Change]
-"""The writes of one handler: the last change of each entity's feature."""
+"""The writes of one handler: the last change of each entity's series."""
 
 
 class BatchState:
@@ -45,9 +45,9 @@ class BatchState:
 
     def apply(self, staged: StagedChanges) -> None:
         """Apply the writes of a handler that has succeeded."""
-        for (entity, name), change in staged.items():
+        for (entity, series), change in staged.items():
             if change.online:
-                entity.cells = {**entity.cells, name: change.cell}
+                entity.cells = {**entity.cells, series: change.cell}
                 entity.is_written = True
             self.changes.append(change)
 
@@ -106,9 +106,9 @@ class HandlerTransaction:
         if not self._staged:
             return cells
         written = {
-            name: change.cell
+            series: change.cell
             # A copy: a sync handler reads in its thread, and other threads of its may write.
-            for (changed, name), change in tuple(self._staged.items())
+            for (changed, series), change in tuple(self._staged.items())
             if changed is entity and change.online
         }
         return {**cells, **written}
@@ -125,11 +125,11 @@ class HandlerTransaction:
                 f"a handler set {feature.name!r} after its run had ended; await the tasks that it "
                 "starts"
             )
-        name, kind = feature.name, feature.entity.name
+        series, kind = feature.series, feature.entity.name
         key = (kind, entity_id)
         entity = self._state.entities[key]
         cells = self.loaded(key) if self._staged else self._seen.setdefault(entity, entity.cells)
-        before = cells.get(name)
+        before = cells.get(series)
         as_of, now, online = self._moment, self.now, True
         if before is not None and before.as_of >= as_of:
             online = before.as_of == as_of or feature.order == "stream"
@@ -138,8 +138,8 @@ class HandlerTransaction:
                 # of the worker that wrote the other may be ahead.
                 as_of, now = before.as_of, max(now, before.written_at + 1)
         cell = make_cell(feature, value, as_of, now)
-        self._staged[entity, name] = Change(
-            name, kind, entity_id, feature.codec.kind, cell, self.cause, online
+        self._staged[entity, series] = Change(
+            series, kind, entity_id, feature.codec.kind, cell, self.cause, online
         )
 
     async def add_to_history(self, change: Change) -> None:

@@ -35,7 +35,7 @@ def make_change(
 ) -> Change:
     """Return the history row of a feature's new value."""
     return Change(
-        feature.name,
+        feature.series,
         feature.entity.name,
         entity_id,
         feature.codec.kind,

@@ -57,11 +57,12 @@ class EventHandlers:
                     continue
                 changes = result
             if self._breakers.failures:
-                self._breakers.record_success(feature.name)
-            for _, name in changes:
-                updated[name] = None
+                self._breakers.record_success(feature.series)
+            for _, series in changes:
+                updated[series] = None
         took = time.perf_counter() - began
-        return Handled(event, took, tuple(updated), failures, retries, bool(features))
+        names = self._registry.names_of(updated)
+        return Handled(event, took, names, failures, retries, bool(features))
 
     async def _retry(
         self,
@@ -86,9 +87,9 @@ class EventHandlers:
                 return attempts, result
             error = result
         if not is_permanent(error):
-            self._breakers.record_failure(feature.name)
+            self._breakers.record_failure(feature.series)
         return attempts, Failure(
-            feature.name,
+            feature.series,
             self._texts.message(error),
             self._texts.traceback(error),
             attempts,
@@ -96,7 +97,7 @@ class EventHandlers:
         )
 
     def _may_retry(self, feature: FeatureDef, error: Exception, retry_until: int) -> bool:
-        if is_permanent(error) or self._breakers.is_open(feature.name):
+        if is_permanent(error) or self._breakers.is_open(feature.series):
             return False
         return self._clock.monotonic() < retry_until
 
@@ -114,9 +115,11 @@ class EventHandlers:
 
         Return the changes that count from now on, or the handler's error.
         """
+        # In the handler of another version than the one served, the name means its own values.
+        variant = None if self._registry.features.get(feature.name) is feature else feature
         while True:
             transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
-            frame = Frame(transaction)
+            frame = Frame(transaction, variant=variant)
             try:
                 # Handlers may change the payload, also of a run that fails.
                 own = with_own_payload(event)

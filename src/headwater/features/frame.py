@@ -112,6 +112,8 @@ class Frame(msgspec.Struct, frozen=True):
     replay: ReplayRun | None = None
     call: RunningCall | None = None
     """The innermost call of a user's function."""
+    variant: FeatureDef | None = None
+    """The feature whose handler runs, if it is not the version of it that is served."""
 
     @property
     def is_isolated(self) -> bool:
@@ -145,12 +147,15 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     transaction = frame.transaction
     if transaction is None or frame.reads is not None or not feature.stored:
         return msgspec.UNSET
+    variant = frame.variant
+    if variant is not None and variant.name == feature.name:
+        feature = variant
     entity = feature.entity
     # The id of a loaded entity is valid, so that text needs no check.
     is_text = type(entity_id) is str and entity.id_type is str
     key: Any = (entity.name, entity_id if is_text else entity.text_id(entity_id))
     try:
-        cell = transaction.loaded(key).get(feature.name)
+        cell = transaction.loaded(key).get(feature.series)
     except KeyError:
         return msgspec.UNSET
     if cell is None or (cell.expires_at is not None and cell.expired(transaction.now)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -22,10 +22,12 @@ _CELL_FIELDS: list[tuple[str, Any] | tuple[str, Any, Any]] = [
 ]
 _MAX_PLANS = 1_000
 
+_PlanKey = tuple[int | FeatureRef | tuple[str], ...]
+
 
 def live_cell(feature: FeatureDef, cells: Cells, now: int) -> Cell | None:
     """Return the stored cell of a feature unless it has expired."""
-    cell = cells.get(feature.name)
+    cell = cells.get(feature.series)
     return None if cell is None or cell.expired(now) else cell
 
 
@@ -44,7 +46,7 @@ class View:
         fields = [
             (name, _typed_cell(f) | None, None) for name, f in zip(names, features, strict=True)
         ]
-        renamed = {name: f.name for name, f in zip(names, features, strict=True)}
+        renamed = {name: f.series for name, f in zip(names, features, strict=True)}
         view = msgspec.defstruct("View", fields, rename=renamed, gc=False)
         self._decode = msgspec.json.Decoder(view, dec_hook=decode_custom).decode
         # With a second name the getter returns a tuple even for a single feature.
@@ -98,21 +100,26 @@ class Plans:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._plans: dict[tuple[int | FeatureRef, ...], Plan] = {}
+        self._plans: dict[_PlanKey, Plan] = {}
 
-    def plan(self, names: Sequence[FeatureRef]) -> Plan:
-        """Return the plan for reading these features."""
-        key: tuple[int | FeatureRef, ...] = (self._registry.revision, *names)
+    def plan(self, names: Sequence[FeatureRef], variant: FeatureDef | None = None) -> Plan:
+        """Return the plan for reading these features, one of them perhaps in another version."""
+        key: _PlanKey = (self._registry.revision, *names)
+        if variant is not None:
+            key = (*key, (variant.series,))
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = self._make_plan([feature_name(name) for name in names])
+            named = [feature_name(name) for name in names]
+            plan = self._plans[key] = self._make_plan(named, variant)
         return plan
 
-    def _make_plan(self, names: Sequence[str]) -> Plan:
+    def _make_plan(self, names: Sequence[str], variant: FeatureDef | None) -> Plan:
         entity = self._registry.one_entity(names)
-        features = self._registry.features
+        features: Mapping[str, FeatureDef] = self._registry.features
+        if variant is not None:
+            features = {**features, variant.name: variant}
         levels = graph.levels(features, names)
         needed = [features[name] for level in levels for name in level]
         computed = [

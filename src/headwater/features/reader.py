@@ -59,6 +59,7 @@ class Reader:
         self._offline = services.backends.offline
         self._calls = services.feature_calls
         self._clock = services.clock
+        self._catalog = services.catalog
         self.loss = StoreLoss(services.backends.lifecycle, services.settings)
         self._derivations = DerivationCache(services.backends.cache, services.registry)
         self._plans = Plans(services.registry)
@@ -80,13 +81,14 @@ class Reader:
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
     ) -> list[dict[str, Any]]:
         """Return the bare values of features for each entity; stored ones without any detour."""
-        plan, frame = self._plans.plan(names), current_frame()
+        frame = current_frame()
+        if frame.transaction is None and self.loss.is_check_due:
+            await self.check(frame)
+        plan = self._plans.plan(names, frame.variant)
         if plan.computed or frame.reads is not None or frame.transaction is not None:
             rows = await self.read(names, entity_ids)
             return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
-        if self.loss.is_check_due:
-            await self.loss.check()
         now = self._clock.micros()
         packed = await self._online.get_packed(plan.entity.name, ids)
         try:
@@ -97,11 +99,23 @@ class Reader:
         rows = self._stored_rows(plan, ids, map(decode_cells, packed), now)
         return [{name: value.value for name, value in row.items()} for row in rows]
 
+    async def check(self, frame: Frame) -> None:
+        """Refuse a read of the present from a lost store, and follow the catalog.
+
+        It is called outside of handlers, whose worker does both, and does it once a second.
+        """
+        if frame.past is None and self.loss.is_check_due:
+            await self.loss.check()
+            await self._catalog.try_to_follow()
+
     async def read(
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
     ) -> list[FeatureRow]:
         """Return the values of features with age and source for each entity, in that order."""
-        plan, frame = self._plans.plan(names), current_frame()
+        frame = current_frame()
+        if frame.transaction is None and self.loss.is_check_due:
+            await self.check(frame)
+        plan = self._plans.plan(names, frame.variant)
         ids = list(map(plan.entity.text_id, entity_ids))
         past = frame.past
         cells, now, moments = await self._cells(plan, ids, frame)
@@ -127,8 +141,6 @@ class Reader:
             return await self._past_cells(plan, ids, frame.past), to_micros(frame.past.began), ()
         entity, transaction = plan.entity.name, frame.transaction
         moments: Sequence[datetime] = ()
-        if transaction is None and self.loss.is_check_due:
-            await self.loss.check()
         if plan.is_waited_for and frame.reads is not None:
             cells, moments = await self._with_moments(plan, ids)
         elif transaction is None:
@@ -151,12 +163,12 @@ class Reader:
         """Return the cells that a reader in the past would have got."""
         requested = [[Point(i, past.moment(f, i)) for f in plan.kept] for i in ids]
         points = list(dict.fromkeys(point for row in requested for point in row))
-        rows = await self._offline.as_of([f.name for f in plan.kept], points, known=True)
+        rows = await self._offline.as_of([f.series for f in plan.kept], points, known=True)
         found = dict(zip(points, rows, strict=True))
         values = ([found[point][place] for place, point in enumerate(row)] for row in requested)
         return [
             {
-                f.name: history_cell(f, value)
+                f.series: history_cell(f, value)
                 for f, value in zip(plan.kept, row, strict=True)
                 if value
             }
@@ -216,7 +228,7 @@ class Reader:
         # The reads behind a value without a ttl, which a schedule replaces, were not tracked.
         if frame.reads is None or feature.ttl is None or frame.past is not None:
             return value
-        derivation = await self._derivations.get(feature.name, entity_id, cell.written_at)
+        derivation = await self._derivations.get(feature.series, entity_id, cell.written_at)
         return value if derivation is UNKNOWN else derivation.of(value)
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
@@ -259,7 +271,7 @@ class Reader:
             # The derivation first: a cached value is never without it.
             if derivation.provenance and feature.ttl is not None:
                 await self._derivations.put(
-                    feature.name, entity_id, cell.written_at, derivation, feature.ttl
+                    feature.series, entity_id, cell.written_at, derivation, feature.ttl
                 )
             change = make_change(feature, entity_id, cell, "computed", authoritative=False)
             await self._online.put([change])

@@ -34,7 +34,7 @@ LastValues = Mapping[str, PastValue]
 """The last value in history of every feature of one entity."""
 
 Features = Mapping[str, FeatureDef]
-"""The features of one entity whose values are stored, by name."""
+"""The features of one entity whose values are stored, by series."""
 
 
 class RebuildReport(msgspec.Struct, frozen=True):
@@ -159,10 +159,10 @@ class Reconciler:
             counter.values,
             found[:limit],
             [
-                name
+                feature.name
                 for features in stored.values()
-                for name, f in features.items()
-                if f.mode == "on_demand"
+                for feature in features.values()
+                if feature.mode == "on_demand"
             ],
             complete=len(found) <= limit,
         )
@@ -171,7 +171,7 @@ class Reconciler:
         stored: dict[str, dict[str, FeatureDef]] = {}
         for feature in self._registry.features.values():
             if feature.kept:
-                stored.setdefault(feature.entity.name, {})[feature.name] = feature
+                stored.setdefault(feature.entity.name, {})[feature.series] = feature
         return dict(stored)
 
     async def _count(self, stored: Mapping[str, Features]) -> int:
@@ -187,10 +187,10 @@ class Reconciler:
         found: dict[str, Cells] = {}
         for entity_id, past in batch:
             cells = {
-                name: cell
-                for name, value in past.items()
-                if name in features
-                and not (cell := history_cell(features[name], value)).expired(now)
+                series: cell
+                for series, value in past.items()
+                if series in features
+                and not (cell := history_cell(features[series], value)).expired(now)
             }
             if cells:
                 found[entity_id] = cells
@@ -200,7 +200,7 @@ class Reconciler:
         self, stored: Mapping[str, Features], counter: _Counter
     ) -> AsyncGenerator[Difference]:
         for entity, features in stored.items():
-            compared = {name: f for name, f in features.items() if f.mode != "on_demand"}
+            compared = {key: f for key, f in features.items() if f.mode != "on_demand"}
             suspects: list[_Suspect] = []
             async for last_values in self._all_ids(entity):
                 suspects += await self._compare(entity, compared, last_values, counter)
@@ -234,9 +234,9 @@ class Reconciler:
         found = await self._online.get(entity, list(pasts))
         now = self._clock.micros()
         for (entity_id, past), cells in zip(pasts.items(), found, strict=True):
-            for name in features.keys() & {*past, *cells}:
+            for series in features.keys() & {*past, *cells}:
                 values += 1
-                feature, cell, value = features[name], cells.get(name), past.get(name)
+                feature, cell, value = features[series], cells.get(series), past.get(series)
                 if not (
                     _is_current(feature, cell, value, now) and _is_in_history(feature, cell, value)
                 ):
@@ -262,7 +262,7 @@ class Reconciler:
         ends = await self._past(suspects, [_END_OF_TIME] * len(suspects))
         found = await self._online.get(entity, [suspect.entity_id for suspect in suspects])
         cells = [
-            values.get(suspect.feature.name)
+            values.get(suspect.feature.series)
             for suspect, values in zip(suspects, found, strict=True)
         ]
         await self._clock.sleep(pause)
@@ -280,11 +280,11 @@ class Reconciler:
         self, suspects: Sequence[_Suspect], moments: Sequence[datetime]
     ) -> list[PastValue | None]:
         """Return the value of each suspect in history at a moment."""
-        names = sorted({suspect.feature.name for suspect in suspects})
+        series = sorted({suspect.feature.series for suspect in suspects})
         points = [Point(s.entity_id, at) for s, at in zip(suspects, moments, strict=True)]
-        rows = await self._offline.as_of(names, points)
+        rows = await self._offline.as_of(series, points)
         return [
-            row[names.index(suspect.feature.name)]
+            row[series.index(suspect.feature.series)]
             for suspect, row in zip(suspects, rows, strict=True)
         ]
 

@@ -139,7 +139,7 @@ class Refresh:
             after=tick.after,
             limit=_PAGE,
             partition=partition,
-            having=None if feature.materialize else feature.name,
+            having=None if feature.materialize else feature.series,
         )
         done: list[str] = []
         failed: list[str] = []

@@ -7,6 +7,7 @@ import msgspec
 from headwater.core.clock import Clock
 from headwater.core.thread_offload import Offload
 from headwater.declarations.registry import Registry
+from headwater.features.followed_catalog import FollowedCatalog
 from headwater.features.user_calls import FeatureCalls, LimitedCalls
 from headwater.ports import Backends
 from headwater.settings.schema import Settings
@@ -22,3 +23,4 @@ class Services(msgspec.Struct, frozen=True):
     offload: Offload
     feature_calls: FeatureCalls
     context_calls: LimitedCalls
+    catalog: FollowedCatalog

@@ -258,7 +258,10 @@ class Leases(Protocol):
     """
 
     async def register(self, worker: str, declared: Collection[str] = ()) -> None:
-        """List a worker with the features that it declares."""
+        """List a worker with the features that it declares, in place of those declared before.
+
+        A worker that registers again has released its leases.
+        """
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         """Extend the worker's leases; return the names of the live workers of the current set."""

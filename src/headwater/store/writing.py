@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from headwater.core.clock import to_micros
@@ -23,18 +24,34 @@ async def set_value(
     """Write a value; inside a handler as part of the handler's transaction."""
     _check_stored(feature)
     text_id = feature.entity.text_id(entity_id)
-    transaction = current_frame().transaction
-    if transaction is not None:
+    frame = current_frame()
+    if frame.transaction is not None:
         if as_of is not None:
             raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
-        await transaction.set(feature, text_id, value)
+        for version in _versions(runtime, feature, frame.variant):
+            await frame.transaction.set(version, text_id, value)
         return
     moment = None if as_of is None else _checked_micros(runtime, as_of)
-    online = (await runtime.open()).backends.online
+    engine = await runtime.open()
+    await engine.reader.check(frame)
+    online = engine.backends.online
     (cells,) = await online.get(feature.entity.name, [text_id])
-    at, written_at = _after_stored(cells.get(feature.name), moment, runtime.clock.micros())
-    cell = make_cell(feature, value, at, written_at)
-    await online.put([make_change(feature, text_id, cell, "set")])
+    changes = []
+    for version in _versions(runtime, feature, None):
+        stored = cells.get(version.series)
+        at, written_at = _after_stored(stored, moment, runtime.clock.micros())
+        cell = make_cell(version, value, at, written_at)
+        changes.append(make_change(version, text_id, cell, "set"))
+    await online.put(changes)
+
+
+def _versions(
+    runtime: Runtime, feature: FeatureDef, variant: FeatureDef | None
+) -> Sequence[FeatureDef]:
+    """Return the versions that a value counts for: all that are kept fresh, or the handler's."""
+    if variant is not None and variant.name == feature.name:
+        return (variant,)
+    return runtime.registry.versions(feature.name)
 
 
 def _check_stored(feature: FeatureDef) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
+from headwater.errors import BackendError
 from headwater.ports import CatalogState, decode_catalog, encode_catalog
+
+_PATIENCE_SECONDS = 0.5
 
 
 class RedisCatalog:
@@ -19,7 +22,12 @@ class RedisCatalog:
         return CatalogState() if state is None else decode_catalog(state)
 
     async def revision(self) -> int:
-        return int(await self._redis.call(command(self._key, "HGET", self._key, "revision")) or 0)
+        # Readers ask before they read, so a server that does not answer must not delay them.
+        call = command(self._key, "HGET", self._key, "revision")
+        (answer,) = await self._redis.calls_apart([call], _PATIENCE_SECONDS)
+        if isinstance(answer, BackendError):
+            raise answer
+        return int(answer or 0)
 
     async def replace(self, state: CatalogState) -> bool:
         return await self.restore(state, state.revision - 1)

@@ -73,9 +73,13 @@ class RedisLeases:
         self._outage = Outage("partitions")
 
     async def register(self, worker: str, declared: Collection[str] = ()) -> None:
-        self._members[worker] = _Member(declared)
-        self._notifications.join(worker)
+        before = self._members.get(worker)
+        member = self._members[worker] = _Member(declared)
+        if before is None:
+            self._notifications.join(worker)
         await self.heartbeat(worker, [])
+        if before is not None and before.declared_set != member.declared_set:
+            await self._unlist(worker, before)
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self._members[worker]
@@ -195,7 +199,10 @@ class RedisLeases:
 
     async def retire(self, worker: str) -> None:
         self._retired.add(worker)
-        listed = f"{self._members[worker].declared_set}{worker}"
+        await self._unlist(worker, self._members[worker])
+
+    async def _unlist(self, worker: str, member: _Member) -> None:
+        listed = f"{member.declared_set}{worker}"
         await self._redis.call(script_call("retire", [self._keys.workers], listed, self._keys.wake))
 
     async def deregister(self, worker: str) -> None:

@@ -25,7 +25,9 @@ class SqliteLeases:
         """The position of each partition of this process, as of its claim or last commit."""
 
     async def register(self, worker: str, declared: Collection[str] = ()) -> None:
-        if worker not in self._members:
+        if worker in self._members:
+            self._members[worker].declared = declared
+        else:
             with self._home.translated():
                 self._members[worker] = Member(self._home.workers, worker, declared)
         await self._writer.run(lambda db: self._group_members.join(db, worker, declared))

@@ -130,7 +130,7 @@ class SqliteOnlineStore:
             arguments.append(partition)
         if having is not None:
             sql += " AND json_type(CAST(state AS TEXT), ?) IS NOT NULL"
-            arguments.append(f"$.{having}")
+            arguments.append(f'$."{having}"')
         rows = self._home.read(f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit))
         return [entity_id for (entity_id,) in rows]
 

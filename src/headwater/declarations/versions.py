@@ -1,0 +1,55 @@
+"""Which series the values of a feature are stored under, according to the catalog. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+from headwater.ports import CatalogState
+
+RETIRED_FOR = timedelta(seconds=10)
+"""How long workers keep a retired version fresh, for readers that have not heard of the switch."""
+
+
+def served_series(state: CatalogState, name: str, declared: Collection[str]) -> str:
+    """Return the series of the version that is served.
+
+    A former name means the renamed feature in a process that does not declare the new name.
+    """
+    entry = state.features.get(name)
+    if entry is None:
+        renamed = (
+            each
+            for each in state.features.values()
+            if name in each.former_names and each.feature not in declared
+        )
+        entry = next(renamed, None)
+    if entry is not None and entry.active is not None:
+        return entry.active.series
+    return unused_series(state, name)
+
+
+def unused_series(state: CatalogState, name: str) -> str:
+    """Return the name, or the name with the first number that no version has as its series."""
+    used = {each.series for entry in state.features.values() for each in entry.versions}
+    number, series = 1, name
+    while series in used:
+        number += 1
+        series = f"{name}@{number}"
+    return series
+
+
+def fresh_series(state: CatalogState, name: str) -> Iterator[str]:
+    """Yield the series that are kept fresh next to the one that is served."""
+    entry = state.features.get(name)
+    for version in entry.versions if entry else ():
+        if version.state in ("joining", "ready"):
+            yield version.series
+
+
+def retired_series(state: CatalogState, name: str, now: datetime) -> Iterator[str]:
+    """Yield the series that were served until a moment ago."""
+    entry = state.features.get(name)
+    for version in entry.versions if entry else ():
+        if version.retired_at is not None and now < version.retired_at + RETIRED_FOR:
+            yield version.series
