@@ -70,6 +70,7 @@ from headwater.ports.history import (
     Segment,
     Snapshot,
     StoreIdentity,
+    misfit_error,
 )
 from headwater.ports.records import (
     Cache,
@@ -179,6 +180,7 @@ __all__ = [
     "encode_catalog",
     "history_rows",
     "is_storable",
+    "misfit_error",
     "newest",
     "publish_result",
 ]

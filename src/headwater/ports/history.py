@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.core.codec import Kind
 from headwater.core.partitioning import BUCKETS
-from headwater.errors import InvalidInputError
+from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.ports.values import Change
 from headwater.ports.vectors import DocumentWrite
 
@@ -72,13 +72,27 @@ class FrameQuery(msgspec.Struct, frozen=True):
     ``points`` is a Parquet file with the columns ``row`` (0, 1, 2… in any order), ``entity_id``
     (VARCHAR) and ``at`` (microseconds, BIGINT). ``extra`` holds, by series, a Parquet file with
     values that are not in history, such as the rows of a query: ``entity_id``, ``value`` (JSON
-    text) and ``as_of`` (microseconds). They count as written before every value of history.
+    text) and ``as_of`` (microseconds). They count as written before every value of history, and in
+    the order of the file; with ``known`` they are not read.
     """
 
     points: Path
     columns: Sequence[FrameColumn]
     known: bool = False
     extra: Mapping[str, Path] = {}
+
+
+def misfit_error(
+    column: FrameColumn, *, count: int, example: str, entity_id: str
+) -> FeatureValueError:
+    """Return the error about stored values that a frame found and that do not fit its column."""
+    values = "a value" if count == 1 else f"{count} values"
+    return FeatureValueError(
+        column.series,
+        f"has {values} in history that cannot be read as {column.kind}, for example {example[:60]} "
+        f"of {entity_id!r}; state a conversion, change the annotation back, or backfill the "
+        "feature",
+    )
 
 
 class FrameReader(Protocol):
@@ -96,7 +110,9 @@ class FrameReader(Protocol):
         only the second. ``known`` means the same as for ``as_of``. All rows see one state of
         history. ``progress`` is called with the number of rows answered so far.
 
-        Raises FeatureValueError if a value does not fit its column's kind.
+        Raises FeatureValueError if a value that was found does not fit its column's kind: an int
+        is a JSON number without a fraction, a float any number, text any string, a time a string
+        with a date, a time and an offset.
         """
 
 

@@ -1,4 +1,4 @@
-"""SQL that inserts rows into history."""
+"""SQL that inserts rows into history and finds the last value at a moment."""
 
 from __future__ import annotations
 
@@ -22,3 +22,42 @@ SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM in
 
 LIMIT makes each lookup of an existing series an index probe; a plain join would read all of them.
 """
+
+_LAST_OF = """
+    SELECT h.value, h.as_of, h.written_at FROM _history AS h
+    WHERE h.feature = {feature}
+      AND hashtextextended(h.entity_id, 0) = requested.hash AND h.entity_id = requested.entity_id
+      AND {visible}
+    ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
+"""
+_LAST_EXTRA = """
+    SELECT e.value, e.as_of, '-infinity'::timestamptz AS written_at FROM {table} AS e
+    WHERE e.hash = requested.hash AND e.entity_id = requested.entity_id
+      AND e.as_of <= requested.moment
+    ORDER BY e.as_of DESC, e.n DESC LIMIT 1
+"""
+_TRUE = "h.as_of <= requested.moment"
+# The values written by that moment, in two parts: values whose as_of is later than it, which
+# are few and have a separate index, and all others, of which the first one found is the last.
+_AHEAD = """h.as_of > h.written_at
+      AND h.as_of > requested.moment AND h.written_at <= requested.moment"""
+_BEHIND = "h.as_of <= requested.moment AND h.written_at <= requested.moment"
+
+
+def last_value(
+    feature: str, *, known: bool, has_ahead: bool = True, extra: str | None = None
+) -> str:
+    """Return the query for the last value of a feature for a row of ``requested``.
+
+    ``requested`` has the columns ``entity_id``, its ``hash``, and ``moment``. Without values ahead
+    of the clock, one search less is enough. ``extra`` is a table of values that count as written
+    before every value of history.
+    """
+    visible = [_AHEAD, _BEHIND] if known and has_ahead else [_BEHIND if known else _TRUE]
+    parts = [_LAST_OF.format(feature=feature, visible=each) for each in visible]
+    if extra is not None:
+        parts.append(_LAST_EXTRA.format(table=extra))
+    if len(parts) == 1:
+        return parts[0]
+    united = " UNION ALL ".join(f"({part})" for part in parts)
+    return f"{united} ORDER BY as_of DESC, written_at DESC LIMIT 1"

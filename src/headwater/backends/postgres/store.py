@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
+from headwater.backends.postgres.frames import read_frame
+from headwater.backends.postgres.history_sql import last_value
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.partition_tables import (
     MONTHS_AHEAD,
@@ -18,38 +20,22 @@ from headwater.backends.postgres.partition_tables import (
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
-from headwater.core.clock import Clock
+from headwater.core.clock import Clock, to_micros
 from headwater.ports import Change, FrameQuery, HistoryRow, PastValue, Point, Pruned, Rows
 
 # In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
 SELECT requested.n AS point, wanted.n AS place, last.value, last.as_of, last.written_at
 FROM (
-    SELECT entity_id, moment, n
+    SELECT entity_id, hashtextextended(entity_id, 0) AS hash, moment, n
     FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS points (entity_id, moment, n)
-    ORDER BY hashtextextended(entity_id, 0), moment
+    ORDER BY hash, moment
 ) AS requested
 CROSS JOIN unnest($3::text[]) WITH ORDINALITY AS wanted (feature, n)
 CROSS JOIN LATERAL ({last}) AS last
 """
-_LAST_OF = """
-    SELECT h.value, h.as_of, h.written_at FROM _history AS h
-    WHERE h.feature = wanted.feature
-      AND hashtextextended(h.entity_id, 0) = hashtextextended(requested.entity_id, 0)
-      AND h.entity_id = requested.entity_id
-      AND {visible}
-    ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
-"""
-LAST_TRUE = _LAST.format(last=_LAST_OF.format(visible="h.as_of <= requested.moment"))
-# The values written by that moment, in two parts: values whose as_of is later than it, which
-# are few and have a separate index, and all others, of which the first one found is the last.
-_AHEAD = """h.as_of > h.written_at
-      AND h.as_of > requested.moment AND h.written_at <= requested.moment"""
-_BEHIND = "h.as_of <= requested.moment AND h.written_at <= requested.moment"
-LAST_KNOWN = _LAST.format(
-    last=f"({_LAST_OF.format(visible=_AHEAD)}) UNION ALL ({_LAST_OF.format(visible=_BEHIND)}) "
-    "ORDER BY as_of DESC LIMIT 1"
-)
+LAST_TRUE = _LAST.format(last=last_value("wanted.feature", known=False))
+LAST_KNOWN = _LAST.format(last=last_value("wanted.feature", known=True))
 
 # The index holds the beginning of the id, which sorts as the whole id does.
 LATEST = """
@@ -70,6 +56,14 @@ CROSS JOIN LATERAL (
     ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
 ) AS last
 ORDER BY page.entity_id
+"""
+
+ROWS = """
+SELECT value, as_of, written_at, cause FROM _history
+WHERE feature = $1
+  AND hashtextextended(entity_id, 0) = hashtextextended($2, 0) AND entity_id = $2
+  AND as_of >= coalesce(_moment($3), '-infinity') AND as_of < coalesce(_moment($4), 'infinity')
+ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT $5
 """
 
 # Keeps one statement far below its timeout.
@@ -133,7 +127,15 @@ class PostgresOfflineStore:
         end: datetime | None = None,
         limit: int,
     ) -> list[HistoryRow]:
-        raise NotImplementedError
+        await self._consumer.catch_up()
+        bounds = [None if moment is None else to_micros(moment) for moment in (start, end)]
+        found = await self._postgres.run(
+            lambda connection: connection.fetch(ROWS, series, entity_id, *bounds, limit)
+        )
+        return [
+            HistoryRow(value.encode(), as_of, written_at, cause)
+            for value, as_of, written_at, cause in found
+        ]
 
     async def export_history(self, file: Path, *, after: int) -> int:
         raise NotImplementedError
@@ -160,7 +162,8 @@ class PostgresOfflineStore:
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
-        raise NotImplementedError
+        await self._consumer.catch_up()
+        await read_frame(self._postgres, query, answer, progress)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         await self._consumer.catch_up()
