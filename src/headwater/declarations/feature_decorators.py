@@ -51,6 +51,7 @@ def feature(
     freshness_sla: Duration | None = None,
     log: bool = False,
     derived: bool = False,
+    repeatable: bool = False,
     **unknown: Never,
 ) -> FeatureDecorator:
     """Declare the decorated function as a feature of an entity and return its handle.
@@ -67,6 +68,9 @@ def feature(
     History has the values that are stored. Of an on-demand feature that is not, ``log`` keeps
     every value that was computed; ``derived`` declares that the function depends on nothing but
     the features it reads, so that history computes past values again.
+
+    A backfill runs the function again for past events, and refuses verbs that change anything but
+    values, such as ``publish``, unless the feature is ``repeatable``.
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
@@ -96,6 +100,7 @@ def feature(
             freshness=None if freshness == "age" else freshness,
             log=log or None,
             derived=derived or None,
+            repeatable=repeatable or None,
         )
         triggers = _triggers(checks, trigger)
         _check_arity(checks, function, 2 if triggers else 1, declared.entity)
@@ -122,6 +127,7 @@ def feature(
             freshness_sla=checks.span("freshness_sla", freshness_sla, sla_of),
             log=log,
             derived=derived,
+            repeatable=repeatable,
             mode=_mode(trigger, refresh, template),
             stored=bool(triggers) or materialize or sql is not None,
         )
@@ -175,6 +181,7 @@ _NEEDS = {
     "sql": ("refresh", "the interval at which the query runs"),
     "max_retries": ("trigger", "only handlers of events are retried"),
     "order": ("trigger", "only events arrive out of order"),
+    "repeatable": ("trigger", "only handlers of events are run again by a backfill"),
 }
 
 

@@ -95,6 +95,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     freshness_sla: timedelta | None = None
     log: bool = False
     derived: bool = False
+    repeatable: bool = False
+    """Whether the handler may have its effects again for every past event."""
     series: str = ""
     """The name that values are stored under; that of the feature, unless the catalog names one."""
     mode: Mode

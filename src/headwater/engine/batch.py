@@ -31,7 +31,9 @@ class _Running:
     def __init__(self, engine: Engine, batch: Batch) -> None:
         self._engine = engine
         self._batch = batch
-        self._state = BatchState(engine.backends.online, batch)
+        self._state = BatchState(
+            batch.lease.partition, batch.states, engine.backends.online.get_state
+        )
         self._results: dict[str, Handled] = {}
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []

@@ -25,7 +25,8 @@ HeadwaterError
 │   ├── RedactionError          nothing to redact at this pointer
 │   ├── AmbiguousRefError       several contexts match this prefix of an id
 │   ├── ReplayError             record withholds values that a replay needs
-│   └── ReplayWriteError        replayed function tried to write
+│   ├── ReplayWriteError        replayed function tried to write
+│   └── BackfillRefusedError    feature cannot be computed from past events
 ├── NotFoundError               not found
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
@@ -37,6 +38,7 @@ HeadwaterError
 │   ├── FunctionRaisedError     … it raised an exception
 │   ├── HandlerTimeoutError     … it timed out
 │   └── HungHandlerError        … it was not called, because too many of its calls hang
+├── TaskFailedError             task failed in another process
 ├── TooManyHungThreadsError     worker ended because too many of its threads hang
 ├── RetrieverFailedError        retriever function failed
 │   └── RetrieverTimeoutError   … it timed out
@@ -88,9 +90,11 @@ from headwater.errors.functions import RecordingError as RecordingError
 from headwater.errors.functions import RerankFailedError as RerankFailedError
 from headwater.errors.functions import RetrieverFailedError as RetrieverFailedError
 from headwater.errors.functions import RetrieverTimeoutError as RetrieverTimeoutError
+from headwater.errors.functions import TaskFailedError as TaskFailedError
 from headwater.errors.functions import TokenBudgetError as TokenBudgetError
 from headwater.errors.functions import TooManyHungThreadsError as TooManyHungThreadsError
 from headwater.errors.inputs import AmbiguousRefError as AmbiguousRefError
+from headwater.errors.inputs import BackfillRefusedError as BackfillRefusedError
 from headwater.errors.inputs import DurationError as DurationError
 from headwater.errors.inputs import EventError as EventError
 from headwater.errors.inputs import FeatureValueError as FeatureValueError

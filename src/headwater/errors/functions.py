@@ -47,6 +47,14 @@ class HungHandlerError(FeatureFailedError):
         )
 
 
+class TaskFailedError(HeadwaterError):
+    """A task that failed in another process; ``trace`` is the traceback there."""
+
+    def __init__(self, problem: str, trace: str = "") -> None:
+        self.trace = trace
+        super().__init__(problem)
+
+
 class TooManyHungThreadsError(HeadwaterError):
     """A worker that ended because too many of its threads hang."""
 

@@ -138,12 +138,20 @@ class ReplayError(InvalidInputError):
 
 
 class ReplayWriteError(InvalidInputError):
-    """A write from a context function that is being replayed."""
+    """A write from a context function that is replayed, or from the handler of past events."""
 
-    def __init__(self, verb: str) -> None:
+    def __init__(self, verb: str, remedy: str = "call it outside the context function") -> None:
         self.verb = verb
         problem = f"{verb} is not allowed in a replay, which must not change anything"
-        super().__init__(f"{problem}; call it outside the context function")
+        super().__init__(f"{problem}; {remedy}")
+
+
+class BackfillRefusedError(InvalidInputError):
+    """A feature that cannot be computed from past events."""
+
+    def __init__(self, feature: str, problem: str) -> None:
+        self.feature = feature
+        super().__init__(f"feature {feature!r} cannot be backfilled: {problem}")
 
 
 class NotFoundError(HeadwaterError):

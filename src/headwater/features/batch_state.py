@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from headwater.core.values import Cells, EntityKey
+from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
-from headwater.ports import Batch, Change, DocumentWrite, EntityState, OnlineStore
+from headwater.ports import Change, Delivery, DocumentWrite, EntityState
 
 
 class LoadedEntity:
@@ -23,6 +23,8 @@ class LoadedEntity:
         self.is_written = False
 
 
+GetState = Callable[[EntityKey], Awaitable[EntityState]]
+
 StagedChanges = dict[tuple[LoadedEntity, str], Change]
 """The writes of one handler: the last change of each entity's series."""
 
@@ -30,16 +32,22 @@ StagedChanges = dict[tuple[LoadedEntity, str], Change]
 class BatchState:
     """The entities of a batch, with the writes of the handlers that have succeeded so far."""
 
-    def __init__(self, online: OnlineStore, batch: Batch) -> None:
-        self._online = online
-        self.partition = batch.lease.partition
-        self.entities = {key: LoadedEntity(state) for key, state in batch.states.items()}
+    def __init__(
+        self, partition: int, states: Mapping[EntityKey, EntityState], get_state: GetState
+    ) -> None:
+        self._get_state = get_state
+        self.partition = partition
+        self.entities = {key: LoadedEntity(state) for key, state in states.items()}
         self.changes: list[Change] = []
         self.documents: list[DocumentWrite] = []
 
+    def begin(self, delivery: Delivery, moment: int, now: int) -> HandlerTransaction:
+        """Return the transaction of one run of a handler."""
+        return HandlerTransaction(self, moment, now, delivery.event.event_id)
+
     async def load(self, key: EntityKey) -> None:
         """Load an entity that the batch was read without."""
-        state = await self._online.get_state(key)
+        state = await self._get_state(key)
         if key not in self.entities:
             self.entities[key] = LoadedEntity(state)
 
@@ -85,8 +93,10 @@ class HandlerTransaction:
         self._is_open = True
         self.now = now
 
-    async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
-        """Return the values of entities, with the writes of this run."""
+    async def get(
+        self, entity: str, entity_ids: Sequence[str], _features: Sequence[FeatureDef]
+    ) -> list[Cells]:
+        """Return at least these features of entities, with the writes of this run."""
         return [await self.cells((entity, entity_id)) for entity_id in entity_ids]
 
     async def cells(self, key: EntityKey) -> Cells:
@@ -112,6 +122,19 @@ class HandlerTransaction:
             if changed is entity and change.online
         }
         return {**cells, **written}
+
+    def cell(self, key: EntityKey, feature: FeatureDef) -> Cell | None:
+        """Return one value of an entity that is loaded; raise KeyError for any other entity."""
+        return self.loaded(key).get(feature.series)
+
+    def check_allowed(self, verb: str) -> None:
+        """Raise an error if handlers may not call a verb of the store, other than to read values.
+
+        All verbs are allowed, unless past events are replayed.
+        """
+
+    def check_computable(self, feature: FeatureDef) -> None:
+        """Raise an error if handlers may not read a feature that is computed at every read."""
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
         """Stage a value; it is as of the event, or as of the value it replaces if that is later."""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
-from headwater.core.values import ServiceEvent, with_own_payload
+from headwater.core.values import with_own_payload
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
@@ -16,7 +16,7 @@ from headwater.errors import (
     HeadwaterError,
     RecordingError,
 )
-from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
+from headwater.features.batch_state import BatchState, StagedChanges
 from headwater.features.failure_texts import FailureTexts
 from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
@@ -48,9 +48,11 @@ class EventHandlers:
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:
-            changes = await self._attempt(state, feature, event, moment, slot)
+            changes = await self._attempt(state, feature, delivery, moment, slot)
             if isinstance(changes, Exception):
-                attempts, result = await self._retry(state, feature, event, moment, slot, changes)
+                attempts, result = await self._retry(
+                    state, feature, delivery, moment, slot, changes
+                )
                 retries += attempts - 1
                 if isinstance(result, Failure):
                     failures.append(result)
@@ -68,7 +70,7 @@ class EventHandlers:
         self,
         state: BatchState,
         feature: FeatureDef,
-        event: ServiceEvent,
+        delivery: Delivery,
         moment: int,
         slot: Slot,
         error: Exception,
@@ -81,7 +83,7 @@ class EventHandlers:
         retry_until = self._clock.monotonic() + self._budget_micros
         while attempts <= feature.max_retries and self._may_retry(feature, error, retry_until):
             await self._wait(state.partition, attempts, retry_until)
-            result = await self._attempt(state, feature, event, moment, slot)
+            result = await self._attempt(state, feature, delivery, moment, slot)
             attempts += 1
             if not isinstance(result, Exception):
                 return attempts, result
@@ -109,7 +111,7 @@ class EventHandlers:
         await self._clock.sleep(micros / 1_000_000)
 
     async def _attempt(
-        self, state: BatchState, feature: FeatureDef, event: ServiceEvent, moment: int, slot: Slot
+        self, state: BatchState, feature: FeatureDef, delivery: Delivery, moment: int, slot: Slot
     ) -> StagedChanges | Exception:
         """Run the handler, again if another handler of the batch wrote to the same entity.
 
@@ -117,8 +119,9 @@ class EventHandlers:
         """
         # In the handler of another version than the one served, the name means its own values.
         variant = None if self._registry.features.get(feature.name) is feature else feature
+        event = delivery.event
         while True:
-            transaction = HandlerTransaction(state, moment, self._clock.micros(), event.event_id)
+            transaction = state.begin(delivery, moment, self._clock.micros())
             frame = Frame(transaction, variant=variant)
             try:
                 # Handlers may change the payload, also of a run that fails.

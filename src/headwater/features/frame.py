@@ -155,7 +155,7 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     is_text = type(entity_id) is str and entity.id_type is str
     key: Any = (entity.name, entity_id if is_text else entity.text_id(entity_id))
     try:
-        cell = transaction.loaded(key).get(feature.series)
+        cell = transaction.cell(key, feature)
     except KeyError:
         return msgspec.UNSET
     if cell is None or (cell.expires_at is not None and cell.expired(transaction.now)):
@@ -246,3 +246,11 @@ def check_not_replaying(verb: str) -> None:
     """Raise ReplayWriteError if this is a replay: the verb changes the store."""
     if current_replay() is not None:
         raise ReplayWriteError(verb)
+    check_allowed_in_handler(verb)
+
+
+def check_allowed_in_handler(verb: str) -> None:
+    """Raise an error if this is a handler that may not call the verb."""
+    transaction = current_frame().transaction
+    if transaction is not None:
+        transaction.check_allowed(verb)

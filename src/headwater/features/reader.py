@@ -146,7 +146,7 @@ class Reader:
         elif transaction is None:
             cells = await self._online.get(entity, ids)
         if transaction is not None:
-            return await transaction.get(entity, ids), transaction.now, moments
+            return await transaction.get(entity, ids, plan.kept), transaction.now, moments
         return cells, self._clock.micros(), moments
 
     async def _with_moments(
@@ -233,6 +233,9 @@ class Reader:
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Compute a value; concurrent readers of one missing value share the computation."""
+        transaction = current_frame().transaction
+        if transaction is not None:
+            transaction.check_computable(feature)
         call = UserCall(feature, {feature.entity.id_field: entity_id})
         compute = partial(self._call, feature, entity_id)
         failed = tracked_feature(feature, entity_id, _MISSING)

@@ -21,7 +21,7 @@ from headwater.declarations import (
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
-from headwater.features.frame import check_not_replaying, loaded_value
+from headwater.features.frame import check_allowed_in_handler, check_not_replaying, loaded_value
 from headwater.records.lineage import Context, PastContext
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
@@ -289,6 +289,7 @@ class FeatureStore(SearchVerbs):
         >>> (await store.get_context_at(recorded.context_id)).content
         'Hello Ada'
         """
+        check_allowed_in_handler("record_external")
         from headwater.contexts.recorded import ExternalContext  # noqa: PLC0415 - loaded with the engine
 
         recorded = (await self._runtime.open()).recorded

@@ -15,7 +15,7 @@ from headwater.declarations import (
 )
 from headwater.declarations.registry import Registry
 from headwater.engine.engines import Engines
-from headwater.features.frame import current_replay
+from headwater.features.frame import check_allowed_in_handler, current_replay
 from headwater.records.lineage import Context
 from headwater.settings.schema import Settings
 from headwater.store.sync import SyncLoop
@@ -59,6 +59,7 @@ class Runtime:
         overrides: Overrides,
     ) -> Context:
         """Assemble a declared context."""
+        check_allowed_in_handler("assemble")
         run = current_replay()
         if run is None:
             # A replay repeats the options of a call that was allowed at its time.
@@ -70,5 +71,6 @@ class Runtime:
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
         """Run a declared retriever."""
+        check_allowed_in_handler("retrieve")
         engine = await self.open()
         return await engine.retrievers.run(retriever, arguments, named)

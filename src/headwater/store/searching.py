@@ -11,7 +11,7 @@ from headwater.declarations.indexes import IndexRef
 from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.features.frame import check_not_replaying
+from headwater.features.frame import check_allowed_in_handler, check_not_replaying
 from headwater.store.runtime import Runtime
 
 _OPTIONS = (*SearchOptions.__struct_fields__, "as_of")
@@ -89,6 +89,7 @@ class SearchVerbs:
         >>> chunk.text
         'Parcels arrive within 3 days.'
         """
+        check_allowed_in_handler("search")
         for option in unknown:
             hint = nearest(option, _OPTIONS)
             raise InvalidInputError(f"unknown option {option!r} of a search; {hint}")

@@ -1,0 +1,63 @@
+"""The order of a replay and its report: plain values that any process can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from headwater.features.services import Services
+
+
+class StoreSource(Protocol):
+    """A way for any process to open the store; it is pickled."""
+
+    def open(self) -> AbstractAsyncContextManager[Services]:
+        """Load the declarations and open the store in the running event loop."""
+
+
+class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay of stored events through the present handler of one feature.
+
+    ``files`` are the files that `OfflineStore.export_events` wrote. All results are kept in
+    ``folder``: running the same order again, after a crash or at the same time in another process,
+    continues from there and gives the same result.
+    """
+
+    source: StoreSource
+    feature: str
+    series: str
+    """The name that the new values are stored under."""
+    folder: Path
+    files: Sequence[Path]
+    since: datetime | None = None
+    """With it, values start from those of the served version just before this moment."""
+    until: datetime | None = None
+    """With it, only values before the first one that each entity has in ``series`` are kept."""
+    snapshot_seconds: float = 30.0
+    """How often results are committed; a process that dies loses at most this much work."""
+
+
+class ReplayProgress(msgspec.Struct, frozen=True):
+    """How many of the events have been replayed, and the seconds left, if that can be told."""
+
+    events: int
+    total: int
+    seconds_left: float | None = None
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """The number of events, values and failed events of a replay.
+
+    ``unstored`` counts, by feature, the values that handlers set on other features: they were seen
+    by the handler that set them, and are not stored.
+    """
+
+    events: int = 0
+    values: int = 0
+    failures: int = 0
+    unstored: Mapping[str, int] = {}

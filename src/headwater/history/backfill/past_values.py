@@ -1,0 +1,156 @@
+"""Past values of other features, as the handler of a past event sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from headwater.core.clock import MICROSECOND, from_micros, to_micros
+from headwater.core.duckdb_session import text, texts
+from headwater.core.values import Cell
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.history.backfill.event_file import StoredEvent
+from headwater.ports import OfflineStore, PastValue, Point
+
+_MAX_SINGLE = 100_000
+_NOT_EVENTS = frozenset({"set", "computed", "served"})
+
+
+class _Row(msgspec.Struct, frozen=True, gc=False):
+    """A value of history, with the id of the event that caused it."""
+
+    cell: Cell
+    cause: str = ""
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """The entities and events of a page, and the span of time that they are about."""
+
+    order: Mapping[tuple[str, str], int] = {}
+    """The place of each event, by entity id and event id."""
+    ids: frozenset[str] = frozenset()
+    first: int = 0
+    last: int = 0
+
+
+class PastValues:
+    """Values of other features in the past.
+
+    The rows of a page's entities are loaded at once, when the first of its handlers reads a
+    feature; values of other entities one by one.
+    """
+
+    def __init__(self, offline: OfflineStore, registry: Registry, definition: FeatureDef) -> None:
+        self._offline = offline
+        self._places = {name: place for place, name in enumerate(registry.features)}
+        self._own_place = self._places[definition.name]
+        self._page = _Page()
+        self._rows: dict[str, dict[str, list[_Row]]] = {}
+        self._single: dict[tuple[str, str, int], Cell | None] = {}
+        self._loading = asyncio.Lock()
+
+    def begin_page(self, events: Sequence[StoredEvent], moments: Sequence[int]) -> None:
+        """Forget the rows of the page before.
+
+        ``moments`` are the times of the events, and of the values that their entities have.
+        """
+        order = {(e.event.entity_id, e.event.event_id): n for n, e in enumerate(events)}
+        ids = frozenset(e.event.entity_id for e in events)
+        self._page = _Page(order, ids, min(moments), max(moments))
+        self._rows = {}
+
+    def value(
+        self, feature: FeatureDef, entity_id: str, stored: StoredEvent, about: int
+    ) -> Cell | None:
+        """Return a value true at a moment that has been loaded; raise KeyError if it has not."""
+        if entity_id in self._page.ids:
+            rows = self._rows[feature.series].get(entity_id, ())
+            cell = self._last(feature, rows, stored, about)
+        else:
+            cell = self._single[feature.series, entity_id, about]
+        return None if cell is None or cell.expired(about) else cell
+
+    def _last(
+        self, feature: FeatureDef, rows: Sequence[_Row], stored: StoredEvent, about: int
+    ) -> Cell | None:
+        """Return the last value that the event's handler could have seen."""
+        place = bisect_right(rows, about, key=lambda row: row.cell.as_of)
+        while place:
+            row = rows[place - 1]
+            if row.cell.as_of < about or self._is_before(feature, row, stored):
+                return row.cell
+            place -= 1
+        return None
+
+    def _is_before(self, feature: FeatureDef, row: _Row, stored: StoredEvent) -> bool:
+        """Return whether a value of the same moment was there when the event was handled."""
+        event = stored.event
+        if row.cause == event.event_id:
+            return self._places[feature.name] < self._own_place
+        cause = self._page.order.get((event.entity_id, row.cause))
+        if cause is not None:
+            return cause < self._page.order[event.entity_id, event.event_id]
+        return row.cause in _NOT_EVENTS or row.cell.written_at <= stored.received_at
+
+    async def load(self, feature: FeatureDef, entity_id: str, about: int) -> None:
+        """Load the value of one entity or, of an entity of the page, the values of all of them."""
+        if entity_id in self._page.ids:
+            async with self._loading:
+                if feature.series not in self._rows:
+                    self._rows[feature.series] = await self._page_rows(feature)
+            return
+        points = [Point(entity_id, from_micros(about))]
+        ((found,),) = await self._offline.as_of([feature.series], points)
+        if len(self._single) >= _MAX_SINGLE:
+            self._single.clear()
+        self._single[feature.series, entity_id, about] = _cell(feature, found)
+
+    async def _page_rows(self, feature: FeatureDef) -> dict[str, list[_Row]]:
+        """Return the rows of the page's span, after the last one before it, for each entity."""
+        page = self._page
+        points = [Point(entity_id, from_micros(page.first - 1)) for entity_id in page.ids]
+        before = await self._offline.as_of([feature.series], points)
+        rows: dict[str, list[_Row]] = {entity_id: [] for entity_id in page.ids}
+        for point, (found,) in zip(points, before, strict=True):
+            cell = _cell(feature, found)
+            if cell is not None:
+                rows[point.entity_id].append(_Row(cell))
+        span = await self._offline.query(_span(feature.series, page), {})
+        for entity_id, value, as_of, written_at, cause in span.rows:
+            past = PastValue(value.encode(), as_of, written_at)
+            cell = _cell(feature, past)
+            if cell is not None:
+                rows[entity_id].append(_Row(cell, cause))
+        return rows
+
+
+def _span(series: str, page: _Page) -> str:
+    return (
+        "SELECT entity_id, CAST(value AS VARCHAR) AS value, as_of, written_at, cause"
+        f" FROM feature_history WHERE feature = {text(series)}"
+        f" AND as_of >= {_moment(page.first)} AND as_of <= {_moment(page.last)}"
+        f" AND entity_id IN ({texts(sorted(page.ids))})"
+        " ORDER BY entity_id, as_of, written_at"
+    )
+
+
+def _moment(micros: int) -> str:
+    return f"TIMESTAMPTZ {text(_iso(from_micros(micros)))}"
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="microseconds")
+
+
+def _cell(feature: FeatureDef, past: PastValue | None) -> Cell | None:
+    """Return a value as a cell that expires by the moment it is of."""
+    if past is None:
+        return None
+    as_of = to_micros(past.as_of)
+    expires_at = as_of + feature.ttl // MICROSECOND if feature.ttl else None
+    return Cell(msgspec.Raw(past.value), as_of, to_micros(past.written_at), expires_at)

@@ -1,0 +1,145 @@
+"""Replaying stored events through a feature's handler, and reading the results.
+
+>>> report = await replay(order, runner, print)
+>>> for changes in replayed_changes(order, definition):
+...     await offline.append(changes)
+>>> for cells in last_cells(order):
+...     await online.restore(definition.entity.name, cells)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+from headwater.core.batching import batched
+from headwater.core.partitioning import bucket_of
+from headwater.core.values import Cells
+from headwater.declarations.features import FeatureDef
+from headwater.errors import BackfillRefusedError
+from headwater.history.backfill.event_file import count_events
+from headwater.history.backfill.order import ReplayOrder, ReplayProgress, ReplayReport
+from headwater.history.backfill.task import ReplayTask
+from headwater.ports import Change, DeadLetter
+from headwater.ports.runner import Runner
+
+Progress = Callable[[ReplayProgress], None]
+
+_PAGE = 5_000
+_PROGRESS_SECONDS = 0.5
+
+
+def check_replayable(feature: FeatureDef) -> None:
+    """Raise BackfillRefusedError if a feature is not computed from events."""
+    if not feature.triggers:
+        raise BackfillRefusedError(
+            feature.name, "it has no trigger, so there are no events to compute it from"
+        )
+    if feature.codec.kind == "none":
+        raise BackfillRefusedError(
+            feature.name,
+            "its handler returns nothing and only sets other features; move each of them into a "
+            "feature with the same trigger, and backfill that one",
+        )
+
+
+async def replay(
+    order: ReplayOrder, runner: Runner, progress: Progress | None = None
+) -> ReplayReport:
+    """Replay the events of an order; what an earlier run of it has committed is not repeated.
+
+    Raises BackfillRefusedError or ReplayWriteError if the handler does something that cannot be
+    replayed.
+    """
+    order.folder.mkdir(parents=True, exist_ok=True)
+    tasks = _tasks(order)
+    async with _showing(tasks, progress):
+        reports = [report async for report in runner.map(tasks)]
+    unstored: Counter[str] = Counter()
+    for report in reports:
+        unstored.update(report.unstored)
+    return ReplayReport(
+        events=sum(report.events for report in reports),
+        values=sum(report.values for report in reports),
+        failures=sum(report.failures for report in reports),
+        unstored=dict(unstored),
+    )
+
+
+def replayed_changes(order: ReplayOrder, definition: FeatureDef) -> Iterator[list[Change]]:
+    """Yield the rows of history of the new series in pages; those of an entity in order."""
+    entity, kind = definition.entity.name, definition.codec.kind
+    for task in _tasks(order):
+        for values in task.commits().pages():
+            for page in batched(values, _PAGE):
+                yield [
+                    Change(order.series, entity, v.entity_id, kind, v.cell, v.cause, v.online)
+                    for v in page
+                ]
+
+
+def last_cells(order: ReplayOrder) -> Iterator[dict[str, Cells]]:
+    """Yield the last value of each entity under the new series, by entity id, in pages.
+
+    It has the time at which it expires, which may be over.
+    """
+    for task in _tasks(order):
+        cells: dict[str, Cells] = {}
+        for values in task.commits().pages():
+            # The values of a bucket follow each other, so all others are complete.
+            buckets = {bucket_of(each.entity_id) for each in values}
+            if len(cells) >= _PAGE:
+                done = {i: cells.pop(i) for i in list(cells) if bucket_of(i) not in buckets}
+                if done:
+                    yield done
+            cells |= {each.entity_id: {order.series: each.cell} for each in values if each.online}
+        if cells:
+            yield cells
+
+
+def replay_failures(order: ReplayOrder) -> Iterator[DeadLetter]:
+    """Yield the events that the handler could not handle, and why."""
+    for task in _tasks(order):
+        yield from task.commits().failures()
+
+
+def replay_progress(order: ReplayOrder) -> int:
+    """Return how many events have been replayed so far, by any process."""
+    return sum(task.commits().progress() for task in _tasks(order))
+
+
+def _tasks(order: ReplayOrder) -> list[ReplayTask]:
+    return [ReplayTask(order, file) for file in order.files]
+
+
+@asynccontextmanager
+async def _showing(tasks: list[ReplayTask], progress: Progress | None) -> AsyncIterator[None]:
+    """Show the progress of tasks while the code inside runs, and at its end."""
+    if progress is None:
+        yield
+        return
+    total = await asyncio.to_thread(
+        lambda: sum(count_events(task.file, task.order.folder) for task in tasks)
+    )
+
+    def done() -> int:
+        return sum(task.commits().progress() for task in tasks)
+
+    async def show() -> None:
+        began, before = time.monotonic(), done()
+        while True:
+            events = done()
+            seconds = time.monotonic() - began
+            left = seconds / (events - before) * (total - events) if events > before else None
+            progress(ReplayProgress(events, total, left))
+            await asyncio.sleep(_PROGRESS_SECONDS)
+
+    showing = asyncio.create_task(show())
+    try:
+        yield
+    finally:
+        showing.cancel()
+    progress(ReplayProgress(total, total, 0.0))
