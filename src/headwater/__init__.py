@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.features.reader import FeatureRow as FeatureRow
     from headwater.features.reconcile import AuditReport as AuditReport
     from headwater.features.reconcile import RebuildReport as RebuildReport
+    from headwater.history.one_value import HistoricalValue as HistoricalValue
     from headwater.http.app import create_app as create_app
     from headwater.ports import ConsumerGroup as ConsumerGroup
     from headwater.ports import ConsumerLag as ConsumerLag
@@ -72,6 +73,7 @@ _PUBLIC = {
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "features.reader": ("FeatureRow",),
     "features.reconcile": ("AuditReport", "RebuildReport"),
+    "history.one_value": ("HistoricalValue",),
     "http.app": ("create_app",),
     "ports": (
         "ConsumerGroup",

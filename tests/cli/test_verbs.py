@@ -50,6 +50,26 @@ def test_features_are_listed_with_when_they_are_recomputed(run: Run) -> None:
     assert (listed["shout"]["ttl_ms"], listed["shout"]["order"]) == (None, "stream")
 
 
+def test_values_over_time_are_shown_with_their_causes(folder: Path, run: Run) -> None:
+    for number in range(3):
+        run("events", "publish", "purchase", "u1", "amount=2.5", "--event-id", f"e{number}")
+    drain(folder)
+    shown = run("features", "history", "total_spend", "u1", "--limit", "2")
+    heading, *rows = shown.out.splitlines()
+    assert heading.split("  ")[0] == "AS OF"
+    for row, (value, cause) in zip(rows, [("7.5", "e2"), ("5.0", "e1")], strict=True):
+        assert f" {value} " in row
+        assert row.endswith(cause)
+    assert shown.err == "These are the newest 2 values; pass --limit or --until for more.\n"
+    values = run("features", "history", "total_spend", "u1", "--since", "1h", "--json").json
+    assert [value["value"] for value in values] == [7.5, 5.0, 2.5]
+    assert run("features", "history", "total_spend", "u1", "--until", "1h", "--json").json == []
+    assert run("features", "history", "total_spend", "u2").out == "No values.\n"
+    refused = run("features", "history", "blurb", "u1")
+    assert (refused.code, "is a template" in refused.err) == (1, True)
+    assert "did you mean 'total_spend'" in run("features", "history", "total_spent", "u1").err
+
+
 def test_a_value_is_shown_with_its_age_and_source(folder: Path, run: Run) -> None:
     run("events", "publish", "purchase", "u1", "amount=2.5")
     drain(folder)

@@ -11,7 +11,14 @@ import typer
 
 from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.dlq import NO_LIMIT
-from headwater.cli.options import AsJson, FileOption, command_group, declared_store, named_in
+from headwater.cli.options import (
+    AsJson,
+    FileOption,
+    command_group,
+    declared_store,
+    named_in,
+    parse_span,
+)
 from headwater.cli.output import note, pluralize, print_json, print_table, span_text
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
@@ -19,6 +26,7 @@ from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import FeatureValueError
+from headwater.history.one_value import MOST_ROWS
 from headwater.http.declarations import declared_feature
 from headwater.store.feature_store import FeatureStore
 
@@ -71,6 +79,47 @@ def get(
     print_table((feature.entity.id_field, name, "source", "age", "as of"), rows)
     if notes:
         note("\n" + "\n".join(notes))
+
+
+@app.command()
+def history(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the feature.")],
+    entity_id: Annotated[str, typer.Argument(metavar="ENTITY_ID", help="Id of the entity.")],
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only as of this or later: a duration ago, or a time."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only as of before: a duration ago, or a time."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Maximum number.")] = 100,
+    file: FileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the values of a feature for one entity over time, the newest first.
+
+    Each value is shown with the time it is about, the time it was written, and its cause.
+    """
+    store = declared_store(file)
+    with named_in(file):
+        runtime_of(store).registry.feature(name)
+    start, end = parse_span(since, until, store.clock.now())
+    values = run(
+        store,
+        lambda store: store.get_feature_history(name, entity_id, start=start, end=end, limit=limit),
+    )
+    if as_json:
+        print_json(values)
+        return
+    rows = [(each.as_of, each.value, each.written_at, each.cause) for each in values]
+    if rows:
+        print_table(("as of", name, "written at", "cause"), rows)
+    else:
+        typer.echo("No values.")
+    if len(rows) == limit:
+        note(f"These are the newest {pluralize(limit, 'value')}; pass --limit or --until for more.")
 
 
 @app.command("list")

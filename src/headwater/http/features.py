@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,11 +13,14 @@ from headwater.core.values import FeatureValue, Source
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.features.reader import FeatureRow
+from headwater.history.one_value import HistoricalValue
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
 # After so many entities, a large request yields to others.
 _ENTITIES_AT_ONCE = 200
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class OneFeature(msgspec.Struct, frozen=True):
@@ -55,6 +58,14 @@ class EntityRow(msgspec.Struct, frozen=True):
     values: dict[str, Value]
 
 
+class HistoryOfFeature(msgspec.Struct, frozen=True):
+    """A feature's values for one entity over time, the newest first."""
+
+    feature: str
+    entity_id: str
+    values: list[HistoricalValue]
+
+
 class ManyFeatures(msgspec.Struct, frozen=True):
     """The values of several entities, in the order of the request."""
 
@@ -71,6 +82,7 @@ class Features:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/features/{name}", self.read_feature),
+            Route("GET", "/v1/features/{name}/history", self.read_history),
             Route("POST", "/v1/features", self.read_features),
             Route("POST", "/api/features/get", self.get_features),
         ]
@@ -81,6 +93,20 @@ class Features:
         value = row[name]
         age = value.age_ms(self._store.clock.now())
         return OneFeature(name, entity_id, value.value, value.as_of, age, value.source)
+
+    async def read_history(
+        self,
+        name: str,
+        entity_id: str,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        limit: int = 100,
+    ) -> HistoryOfFeature:
+        """Read one feature of one entity over time, from ``start`` until before ``end``."""
+        values = await self._store.get_feature_history(
+            name, entity_id, start=start, end=end, limit=limit
+        )
+        return HistoryOfFeature(name, entity_id, values)
 
     async def read_features(self, body: FeaturesBody) -> ManyFeatures:
         """Read many features of many entities."""

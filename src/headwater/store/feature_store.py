@@ -36,6 +36,7 @@ from headwater.store.groups import (
     SyncRecordVerbs,
 )
 from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
+from headwater.store.past_values import PastValueVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
 from headwater.store.sync import Blocking, T, blocking
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore(SearchVerbs):
+class FeatureStore(SearchVerbs, PastValueVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -364,6 +365,7 @@ class SyncStore(Blocking[FeatureStore]):
     get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     get_features = blocking(FeatureStore.get_features)
     get_feature_values = blocking(FeatureStore.get_feature_values)
+    get_feature_history = blocking(FeatureStore.get_feature_history)
     set_feature = blocking(FeatureStore.set_feature)
     index = blocking(FeatureStore.index)
     unindex = blocking(FeatureStore.unindex)

@@ -93,6 +93,14 @@ QUALIFY row_number() OVER (
 ORDER BY entity_id
 """
 
+_ROWS = f"""
+SELECT encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at), cause
+FROM headwater.history
+WHERE feature = {{series}} AND entity_id = {{entity_id}}
+  AND as_of >= {{start}} AND as_of < {{end}}
+ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT {{limit}}
+"""
+
 
 class _PointRow(msgspec.Struct, frozen=True):
     number: int
@@ -178,7 +186,27 @@ class DuckdbOfflineStore:
         end: datetime | None = None,
         limit: int,
     ) -> list[HistoryRow]:
-        raise NotImplementedError
+        def select(duck: Session) -> list[tuple[Any, ...]]:
+            snapshot = self._tail.snapshot(
+                duck.folder, ["history"], features=[series], entity_ids=[entity_id]
+            )
+            open_log(duck, HISTORY, snapshot["history"], self._folder)
+            sql = _ROWS.format(
+                series=text(series),
+                entity_id=text(entity_id),
+                start=_moment(start, "-infinity"),
+                end=_moment(end, "infinity"),
+                limit=limit,
+            )
+            return duck.run(sql).fetchall()
+
+        def work() -> list[HistoryRow]:
+            return [
+                HistoryRow(value, from_micros(as_of), from_micros(written_at), cause)
+                for value, as_of, written_at, cause in self._read(select)
+            ]
+
+        return await asyncio.to_thread(self._translate, work)
 
     async def export_history(self, file: Path, *, after: int) -> int:
         raise NotImplementedError
@@ -278,6 +306,12 @@ class DuckdbOfflineStore:
 
 def _point_rows(points: Sequence[Point]) -> list[_PointRow]:
     return [_PointRow(n, point.entity_id, to_micros(point.at)) for n, point in enumerate(points)]
+
+
+def _moment(moment: datetime | None, otherwise: str) -> str:
+    if moment is None:
+        return f"TIMESTAMPTZ '{otherwise}'"
+    return f"make_timestamptz({to_micros(moment)})"
 
 
 def _grid(

@@ -1,0 +1,91 @@
+"""One value over time: the rows of history of one feature and one entity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headwater.core.short_repr import short_repr
+from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
+from headwater.ports import OfflineStore
+
+MOST_ROWS = 10_000
+
+
+class HistoricalValue(msgspec.Struct, frozen=True):
+    """A value that a feature had, and its cause: an event id, ``set``, ``computed``…"""
+
+    value: Any
+    as_of: datetime
+    written_at: datetime
+    cause: str
+
+    __repr__ = short_repr("value", "as_of", "cause")
+
+
+async def values_over_time(
+    offline: OfflineStore,
+    feature: FeatureDef,
+    entity_id: str,
+    start: datetime | None,
+    end: datetime | None,
+    limit: int,
+) -> list[HistoricalValue]:
+    """Return the values of one entity with ``start <= as_of < end``, the newest first."""
+    check_has_history(feature)
+    if type(limit) is not int or not 1 <= limit <= MOST_ROWS:
+        raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {MOST_ROWS}")
+    for name, moment in (("start", start), ("end", end)):
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidInputError(f"{name} needs a time zone, for example datetime.now(UTC)")
+    rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit)
+    return [
+        HistoricalValue(feature.codec.decode(row.value), row.as_of, row.written_at, row.cause)
+        for row in rows
+    ]
+
+
+def check_has_history(feature: FeatureDef) -> None:
+    """Raise InvalidInputError, with the reason, if no values of a feature are stored."""
+    check_has_values(feature)
+    if feature.template is not None:
+        inputs = tuple(dict.fromkeys(feature.template.references))
+        raise InvalidInputError(
+            f"feature {feature.name!r} is a template, which is composed at every read and has no "
+            f"history of its own; {_read_instead(inputs)}, or compute past values with "
+            "get_historical_features"
+        )
+    if feature.derived:
+        raise InvalidInputError(
+            f"feature {feature.name!r} is derived: it is computed at every read and has no history "
+            "of its own; read the history of the features that it reads, or compute past values "
+            "with get_historical_features"
+        )
+    check_has_past(feature)
+
+
+def check_has_values(feature: FeatureDef) -> None:
+    """Raise InvalidInputError if a feature never has a value."""
+    if feature.codec.kind == "none":
+        raise InvalidInputError(
+            f"feature {feature.name!r} is annotated `-> None`, so it never has a value; leave it "
+            "out"
+        )
+
+
+def check_has_past(feature: FeatureDef) -> None:
+    """Raise InvalidInputError if past values of a feature are neither stored nor computable."""
+    if not (feature.has_history or feature.derived or feature.template):
+        raise InvalidInputError(
+            f"feature {feature.name!r} has no history, because it is computed at every read; "
+            "declare it with log=True to keep the values that are served from now on, or with "
+            "derived=True if it depends on nothing but the features that it reads"
+        )
+
+
+def _read_instead(inputs: Sequence[str]) -> str:
+    return f"read that of {' and '.join(inputs)}" if inputs else "it never changes"
