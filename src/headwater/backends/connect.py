@@ -43,12 +43,26 @@ if TYPE_CHECKING:
 
 async def connect(settings: Settings, clock: Clock) -> Backends:
     """Open the backends of the chosen environment, with metrics and logs."""
+    return observed(await _connect(settings, clock))
+
+
+@asynccontextmanager
+async def connect_group(settings: Settings, clock: Clock) -> AsyncIterator[Backends]:
+    """Open the backends for the consumer group of a backfill, whose events count in no metric."""
+    backends = await _connect(settings, clock)
+    try:
+        yield backends
+    finally:
+        await backends.lifecycle.close()
+
+
+async def _connect(settings: Settings, clock: Clock) -> Backends:
     is_on_servers = on_servers(settings)
     backends = await _servers(settings, clock) if is_on_servers else _embedded(settings, clock)
     if not settings.record.include_content:
         # Retrieved content must not be stored, not even in a cache on disk.
         backends = msgspec.structs.replace(backends, cache=MemoryCache(clock))
-    return observed(backends)
+    return backends
 
 
 async def migrate(settings: Settings) -> list[int]:

@@ -49,6 +49,7 @@ from headwater.ports.events import (
     Outcome,
     PublishResult,
     Tick,
+    position_order,
     publish_result,
 )
 from headwater.ports.history import (
@@ -182,5 +183,6 @@ __all__ = [
     "is_storable",
     "misfit_error",
     "newest",
+    "position_order",
     "publish_result",
 ]

@@ -26,6 +26,8 @@ class BackfillState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     since: datetime | None = None
     group: str
     """The consumer group that keeps the events after ``start`` until a worker has joined."""
+    like: str
+    """The consumer group whose workers run the feature, and join."""
     start: Mapping[int, str] = {}
     """The position of each partition up to which stored events are replayed."""
     joined: Mapping[int, str] = {}

@@ -69,6 +69,11 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
 
 
+def position_order(position: str) -> tuple[int, ...]:
+    """Return a key by which positions of one partition are in order."""
+    return tuple(map(int, position.split("-")))
+
+
 class Batch(msgspec.Struct, frozen=True):
     """The next events of one partition and the state of every entity they touch."""
 

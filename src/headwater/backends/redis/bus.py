@@ -191,7 +191,7 @@ class RedisBus:
         )
 
     def _letter(self, letter: DeadLetter) -> bytes:
-        return _encode(msgspec.structs.replace(letter, group=self._keys.group))
+        return _encode(msgspec.structs.replace(letter, group=letter.group or self._keys.group))
 
     async def wait(self, worker: str, seconds: float) -> bool:
         return await self._notifications.wait(worker, seconds)

@@ -184,7 +184,7 @@ class SqliteBus:
         now = self._clock.micros()
         states = self._state_rows(outcome)
         history = history_rows(outcome.changes, bytes)
-        dead = [(*_dead_row(letter), self._group) for letter in outcome.dead]
+        dead = [(*_dead_row(letter), letter.group or self._group) for letter in outcome.dead]
         follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
 
         def job(db: sqlite3.Connection) -> None:

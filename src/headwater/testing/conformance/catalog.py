@@ -54,7 +54,12 @@ class CatalogConformance(Suite):
 def full_catalog(revision: int) -> CatalogState:
     """Return a catalog in which every field has a value."""
     backfill = BackfillState(
-        id="b1", since=START, group="backfill-b1", start={0: "7", 1: ""}, joined={0: "9"}
+        id="b1",
+        since=START,
+        group="backfill-b1",
+        like="workers",
+        start={0: "7", 1: ""},
+        joined={0: "9"},
     )
     first = FeatureVersion(
         number=1,

@@ -1,0 +1,149 @@
+"""The consumer group of a backfill: its events, run for the new version of the feature alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from msgspec.structs import replace
+
+from headwater.backends.connect import connect_group
+from headwater.core.values import INTERNAL, new_id
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.engine.batch import give_up, run_batch
+from headwater.engine.engine import Engine
+from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.features.event_handlers import EventHandlers
+from headwater.ports import BackfillState, Batch, Delivery, Lease, Outcome, position_order
+
+_MAX_HEARTBEAT_SECONDS = 0.5
+
+
+class CatchUp:
+    """A member of a backfill's group, which runs the group's events up to given positions."""
+
+    def __init__(self, engine: Engine, variant: FeatureDef, backfill: BackfillState) -> None:
+        self._engine = engine
+        self._variant = variant
+        self._group = backfill.group
+        self._like = backfill.like
+        self._worker = f"backfill-{new_id()[-12:]}"
+        self._held: dict[int, Lease] = {}
+        self._batch_size = self._size = engine.settings.worker.batch_size
+        self.events = 0
+        """How many events were run so far."""
+
+    @asynccontextmanager
+    async def registered(self) -> AsyncIterator[None]:
+        """Be a member of the group for the code inside."""
+        leases, registry = self._engine.backends.leases, self._engine.registry
+        await leases.register(self._worker, registry.runs())
+        await leases.heartbeat(self._worker, [])
+        heartbeats = asyncio.create_task(self._send_heartbeats())
+        try:
+            yield
+        finally:
+            heartbeats.cancel()
+            with suppress(BackendError):  # the leases expire
+                await leases.deregister(self._worker)
+
+    async def _send_heartbeats(self) -> None:
+        pause = min(_MAX_HEARTBEAT_SECONDS, self._engine.settings.worker.lease_ttl / 4)
+        while True:
+            await asyncio.sleep(pause)
+            with suppress(BackendError):  # a commit notices that a lease was lost
+                leases = [*self._held.values()]
+                await self._engine.backends.leases.heartbeat(self._worker, leases)
+
+    async def advance(self, partition: int, upto: str) -> bool:
+        """Run the events of a partition up to a position that the other group has committed.
+
+        Return False if another member holds the partition or has taken it over.
+        """
+        if await self._is_at(partition, upto):
+            return True
+        leases = self._engine.backends.leases
+        for lease in await leases.claim(self._worker, [partition]):
+            self._held[partition] = lease
+            # As many as the last member, which died, may have been running.
+            suspects = self._batch_size if lease.suspect else 0
+            try:
+                while (batch := await self._next(lease, upto, suspects)) is not None:
+                    await self._run(batch, is_suspect=suspects > 0)
+                    suspects -= 1
+            except LeaseLostError:
+                return False
+            finally:
+                del self._held[partition]
+                await leases.release([lease])
+        return await self._is_at(partition, upto)
+
+    async def _is_at(self, partition: int, upto: str) -> bool:
+        positions = await self._engine.backends.groups.positions(self._group)
+        return position_order(positions[partition]) >= position_order(upto)
+
+    async def _next(self, lease: Lease, upto: str, suspects: int) -> Batch | None:
+        """Return the next events up to a position; suspect ones alone."""
+        limit, last = 1 if suspects > 0 else self._size, position_order(upto)
+        touches = self._engine.registry.touches
+        for batch in await self._engine.backends.bus.read([lease], limit, touches):
+            due = [each for each in batch.deliveries if position_order(each.position) <= last]
+            return replace(batch, deliveries=due) if due else None
+        return None
+
+    async def _run(self, batch: Batch, *, is_suspect: bool) -> None:
+        """Run a batch and commit it; after a conflict it is read again."""
+        try:
+            outcome = await self._outcome(batch, is_suspect=is_suspect)
+            await self._engine.backends.bus.commit(outcome)
+        except VersionConflictError:
+            # The workers of the other group write to the same entities. A shorter batch is less
+            # likely to meet them.
+            self._size = max(1, self._size // 2)
+        else:
+            self._size = min(self._batch_size, 2 * self._size)
+            self.events += len(batch.deliveries)
+
+    async def _outcome(self, batch: Batch, *, is_suspect: bool) -> Outcome:
+        mine = [replace(each, group="") for each in batch.deliveries if self._concerns(each)]
+        own = replace(batch, deliveries=mine)
+        deaths = await self._deaths(own) if is_suspect and mine else 0
+        limit = self._engine.settings.worker.max_deliveries
+        if deaths < limit:
+            outcome = await run_batch(self._engine, own)
+        else:
+            outcome = give_up(self._engine, own, deaths)
+        # This group ends with the backfill; the other one runs redriven dead letters.
+        dead = [replace(letter, group=self._like) for letter in outcome.dead]
+        return replace(outcome, batch=batch, dead=dead)
+
+    def _concerns(self, delivery: Delivery) -> bool:
+        event_type, only = delivery.event.event_type, delivery.only
+        if event_type.startswith(INTERNAL) or event_type not in self._variant.triggers:
+            return False
+        return only is None or (only == self._variant.series and delivery.group == self._like)
+
+    async def _deaths(self, batch: Batch) -> int:
+        """Count an attempt at a suspect event; return how many members died during the others."""
+        (delivery,) = batch.deliveries
+        attempts = await self._engine.backends.bus.attempt(batch.lease, delivery.position)
+        return max(0, attempts - 1)
+
+
+@asynccontextmanager
+async def catching_up(
+    engine: Engine, variant: FeatureDef, backfill: BackfillState
+) -> AsyncIterator[CatchUp]:
+    """Join the consumer group of a backfill for the code inside."""
+    settings = engine.settings.replace(worker={"consumer_group": backfill.group})
+    registry = Registry()
+    registry.add_feature(engine.registry.feature(variant.name))
+    registry.run({variant.name: [variant]})
+    async with connect_group(settings, engine.clock) as backends:
+        own = replace(engine, registry=registry, settings=settings, backends=backends)
+        own = replace(own, handlers=EventHandlers(own))
+        member = CatchUp(own, variant, backfill)
+        async with member.registered():
+            yield member

@@ -1,0 +1,114 @@
+"""Joining: workers begin to run a new version of a feature, one partition after the other.
+
+A backfill's group has run the new version up to position B of a partition, and never further than
+M, up to which the main group has run the other features. The worker that holds the partition in
+the main group runs the group's events from B to M, marks the partition as joined in the catalog,
+and from then on runs the new version with all the others. So each event counts once:
+
+- Only the holder of the partition moves M, and it has no batch at work while it joins.
+- A worker reads the catalog after each claim and before its first batch, so a partition that has
+  joined is never run by a worker that has not noticed it; this needs no common set of features.
+- A worker that lost its lease without noticing may go on joining. It reads M first and the catalog
+  after that: if the partition had not joined by then, no worker had run the new version, and up
+  to M nothing of it. Leases of the backfill's group keep two from running its events at once.
+- A worker that dies before it marks the partition leaves B further on; the next one starts there.
+  If it dies after that, the mark tells the next one to run the new version at once.
+- Redriven events of the new version are run by the group that runs it at their position.
+- The partition of ticks has no events of features and does not join. Nor do workers of other
+  consumer groups: until the switch only the group that the backfill was started for runs it.
+- The group exists until all partitions have joined or the backfill is cancelled, which shows in
+  the catalog first. A worker reads that after it has become a member, and a group with members is
+  not dropped, so it cannot be created again by a late claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from headwater.declarations.features import FeatureDef
+from headwater.engine.catch_up import CatchUp, catching_up
+from headwater.engine.engine import Engine
+from headwater.history.backfill.steps import change_version, joined
+from headwater.ports import BackfillState, CatalogState
+
+
+class Joining(NamedTuple):
+    """A version that workers begin to run: its definition, and its backfill."""
+
+    variant: FeatureDef
+    backfill: BackfillState
+
+
+class Joiner:
+    """Joins the partitions of one worker."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._members: dict[str, CatchUp] = {}
+        self._opening = asyncio.Lock()
+        self._open = AsyncExitStack()
+        self.unjoined: frozenset[int] = frozenset()
+        """The partitions that must be joined before their next batch."""
+
+    def follow(self, state: CatalogState) -> None:
+        """Take over which partitions have not joined."""
+        partitions = frozenset(range(self._engine.backends.bus.partitions))
+        self.unjoined = frozenset[int]().union(
+            *(partitions - each.backfill.joined.keys() for each in self._joining(state))
+        )
+
+    def _joining(self, state: CatalogState) -> Iterator[Joining]:
+        group = self._engine.settings.worker.consumer_group
+        features = self._engine.registry.features
+        for name, entry in state.features.items():
+            for version in entry.versions:
+                backfill = version.backfill
+                if version.state != "joining" or backfill is None or backfill.like != group:
+                    continue
+                if name in features:
+                    yield Joining(replace(features[name], series=version.series), backfill)
+
+    async def join(self, partition: int) -> bool:
+        """Join a partition that this worker holds and runs no batch of.
+
+        Return False if another member of a backfill's group holds it there at the moment.
+        """
+        backends, group = self._engine.backends, self._engine.settings.worker.consumer_group
+        for joining in self._joining(await backends.catalog.load()):
+            series = joining.variant.series
+            member = await self._member(joining)
+            position = (await backends.groups.positions(group))[partition]
+            # Read after the position, and as a member of the group.
+            if not self._is_unjoined(await backends.catalog.load(), series, partition):
+                continue
+            if not await member.advance(partition, position):
+                return False
+            mark = joined(partition, position, backends.bus.partitions)
+            await change_version(backends.catalog, joining.variant.name, series, mark)
+        self.unjoined -= {partition}
+        return True
+
+    async def _member(self, joining: Joining) -> CatchUp:
+        async with self._opening:
+            group = joining.backfill.group
+            if group not in self._members:
+                member = catching_up(self._engine, *joining)
+                self._members[group] = await self._open.enter_async_context(member)
+            return self._members[group]
+
+    def _is_unjoined(self, state: CatalogState, series: str, partition: int) -> bool:
+        return any(
+            each.variant.series == series and partition not in each.backfill.joined
+            for each in self._joining(state)
+        )
+
+    async def close(self) -> None:
+        """Leave the groups of all backfills."""
+        async with self._opening:
+            self._members.clear()
+            await self._open.aclose()

@@ -1,0 +1,171 @@
+"""Comparing two versions of a feature: the values that are served, and a sample of history."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.core.values import Cell
+from headwater.declarations.features import FeatureDef
+from headwater.ports import Backends, FeatureVersion, HistoryRow
+
+_PAGE = 1_000
+_HISTORY_ENTITIES = 100
+_HISTORY_ROWS = 1_000
+
+
+class ValuePair(msgspec.Struct, frozen=True):
+    """An entity with different values: the JSON text of each, or None if it has none."""
+
+    entity_id: str
+    old: msgspec.Raw | None
+    new: msgspec.Raw | None
+
+
+class Differences(msgspec.Struct, frozen=True):
+    """The differences between numbers: the new value minus the old one."""
+
+    count: int = 0
+    mean: float = 0.0
+    smallest: float = 0.0
+    largest: float = 0.0
+
+    def plus(self, difference: float) -> Differences:
+        """Return these differences and one more."""
+        if not self.count:
+            return Differences(1, difference, difference, difference)
+        return Differences(
+            self.count + 1,
+            self.mean + (difference - self.mean) / (self.count + 1),
+            min(self.smallest, difference),
+            max(self.largest, difference),
+        )
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many values are equal, different, or there in only one version."""
+
+    equal: int = 0
+    different: int = 0
+    only_old: int = 0
+    only_new: int = 0
+
+    def plus(self, old: bytes | None, new: bytes | None) -> Counts:
+        """Return these counts and a pair of values, of which at least one is there."""
+        if old is None:
+            return replace(self, only_new=self.only_new + 1)
+        if new is None:
+            return replace(self, only_old=self.only_old + 1)
+        if is_equal(old, new):
+            return replace(self, equal=self.equal + 1)
+        return replace(self, different=self.different + 1)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two versions of a feature side by side.
+
+    ``history`` counts the moments of the entities in the sample at which a version has a value.
+    """
+
+    feature: str
+    old: int
+    new: int
+    online: Counts
+    numbers: Differences | None
+    examples: Sequence[ValuePair]
+    sampled_entities: int
+    history: Counts
+
+
+def is_equal(old: bytes, new: bytes) -> bool:
+    """Return whether two JSON texts have the same value."""
+    return old == new or msgspec.json.decode(old) == msgspec.json.decode(new)
+
+
+async def compare(
+    backends: Backends,
+    definition: FeatureDef,
+    old: FeatureVersion,
+    new: FeatureVersion,
+    *,
+    limit: int,
+    now: int,
+) -> Comparison:
+    """Compare all values that are served, and the history of some entities."""
+    counts, numbers, examples = Counts(), Differences(), list[ValuePair]()
+    sample: list[str] = []
+    async for pair in _pairs(backends, definition, old.series, new.series, now):
+        counts = counts.plus(pair.old, pair.new)
+        difference = _difference(pair)
+        numbers = numbers if difference is None else numbers.plus(difference)
+        is_different = pair.old is None or pair.new is None or not is_equal(pair.old, pair.new)
+        if is_different and len(examples) < limit:
+            examples.append(pair)
+        if len(sample) < _HISTORY_ENTITIES:
+            sample.append(pair.entity_id)
+    history = Counts()
+    for entity_id in sample:
+        history = await _compare_history(backends, entity_id, old.series, new.series, history)
+    return Comparison(
+        feature=definition.name,
+        old=old.number,
+        new=new.number,
+        online=counts,
+        numbers=numbers if numbers.count else None,
+        examples=examples,
+        sampled_entities=len(sample),
+        history=history,
+    )
+
+
+async def _pairs(
+    backends: Backends, definition: FeatureDef, old: str, new: str, now: int
+) -> AsyncIterator[ValuePair]:
+    """Yield the entities that have a value of either version."""
+    online, entity, after = backends.online, definition.entity.name, ""
+    while ids := await online.entity_ids(entity, after=after, limit=_PAGE):
+        after = ids[-1]
+        for entity_id, cells in zip(ids, await online.get(entity, ids), strict=True):
+            pair = ValuePair(entity_id, _served(cells, old, now), _served(cells, new, now))
+            if pair.old is not None or pair.new is not None:
+                yield pair
+
+
+def _served(cells: Mapping[str, Cell], series: str, now: int) -> msgspec.Raw | None:
+    cell = cells.get(series)
+    return None if cell is None or cell.expired(now) else cell.value
+
+
+def _difference(pair: ValuePair) -> float | None:
+    if pair.old is None or pair.new is None:
+        return None
+    old, new = msgspec.json.decode(pair.old), msgspec.json.decode(pair.new)
+    kinds = {type(old), type(new)}
+    return float(new - old) if kinds <= {int, float} else None
+
+
+async def _compare_history(
+    backends: Backends, entity_id: str, old: str, new: str, counts: Counts
+) -> Counts:
+    """Count the moments of one entity, back to the same one for both versions."""
+    before, after = [
+        await backends.offline.rows(series, entity_id, limit=_HISTORY_ROWS) for series in (old, new)
+    ]
+    start = max(_reaches_to(before), _reaches_to(after))
+    olds, news = _by_moment(before, start), _by_moment(after, start)
+    for moment in sorted(olds.keys() | news.keys()):
+        counts = counts.plus(olds.get(moment), news.get(moment))
+    return counts
+
+
+def _reaches_to(rows: Sequence[HistoryRow]) -> datetime:
+    """Return the moment back to which the newest rows are complete."""
+    return rows[-1].as_of if len(rows) == _HISTORY_ROWS else datetime.min.replace(tzinfo=UTC)
+
+
+def _by_moment(rows: Sequence[HistoryRow], start: datetime) -> dict[datetime, bytes]:
+    """Return the last value of each moment; the rows are newest first."""
+    return {row.as_of: row.value for row in reversed(rows) if row.as_of >= start}

@@ -1,0 +1,187 @@
+"""The steps of a backfill as changes of the catalog; every one can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from headwater.errors import InvalidInputError
+from headwater.ports import Catalog, CatalogEntry, CatalogState, FeatureVersion
+
+KEPT_FRESH = timedelta(seconds=10)
+"""How long the version served before a switch is kept fresh, for readers with an older catalog."""
+
+ChangeVersion = Callable[[FeatureVersion], FeatureVersion]
+
+
+async def change_catalog(
+    catalog: Catalog, change: Callable[[CatalogState], CatalogState]
+) -> CatalogState:
+    """Change the catalog, again if another process was faster; return the result."""
+    while True:
+        state = await catalog.load()
+        changed = change(state)
+        if changed is state:
+            return state
+        changed = replace(changed, revision=state.revision + 1)
+        if await catalog.replace(changed):
+            return changed
+
+
+async def change_version(
+    catalog: Catalog, feature: str, series: str, change: ChangeVersion
+) -> FeatureVersion | None:
+    """Change one version of a feature; return it, or None if there is none of this series."""
+
+    def changed(state: CatalogState) -> CatalogState:
+        version = version_of(state, feature, series)
+        if version is None or (new := change(version)) is version:
+            return state
+        return _with_version(state, feature, new)
+
+    return version_of(await change_catalog(catalog, changed), feature, series)
+
+
+def version_of(state: CatalogState, feature: str, series: str) -> FeatureVersion | None:
+    """Return the version of a feature with a series, or None."""
+    entry = state.features.get(feature)
+    versions = entry.versions if entry else ()
+    return next((each for each in versions if each.series == series), None)
+
+
+def unfinished(state: CatalogState, feature: str) -> FeatureVersion | None:
+    """Return the version that a backfill of the feature makes and that was never served."""
+    entry = state.features.get(feature)
+    versions = entry.versions if entry else ()
+    return next(
+        (
+            each
+            for each in versions
+            if each.state in ("building", "joining", "ready") and each.activated_at is None
+        ),
+        None,
+    )
+
+
+def _with_version(state: CatalogState, feature: str, version: FeatureVersion) -> CatalogState:
+    entry = state.features[feature]
+    versions = [version if each.number == version.number else each for each in entry.versions]
+    return with_entry(state, replace(entry, versions=versions))
+
+
+def with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
+    """Return the catalog with another entry of a feature."""
+    return replace(state, features={**state.features, entry.feature: entry})
+
+
+def started(start: Mapping[int, str]) -> ChangeVersion:
+    """Return the change that stores up to where stored events are replayed."""
+
+    def change(version: FeatureVersion) -> FeatureVersion:
+        if version.backfill is None or version.backfill.start:
+            return version
+        return replace(version, backfill=replace(version.backfill, start=start))
+
+    return change
+
+
+def joining(version: FeatureVersion) -> FeatureVersion:
+    """Let workers begin to run a version."""
+    return replace(version, state="joining") if version.state == "building" else version
+
+
+def joined(partition: int, position: str, partitions: int) -> ChangeVersion:
+    """Return the change that marks a partition; the last one makes the version ready."""
+
+    def change(version: FeatureVersion) -> FeatureVersion:
+        backfill = version.backfill
+        if version.state != "joining" or backfill is None or partition in backfill.joined:
+            return version
+        marks = {**backfill.joined, partition: position}
+        state = "ready" if len(marks) == partitions else "joining"
+        return replace(version, state=state, backfill=replace(backfill, joined=marks))
+
+    return change
+
+
+def cancelled(now: datetime) -> ChangeVersion:
+    """Return the change that gives a version up; its number and series are not used again."""
+
+    def change(version: FeatureVersion) -> FeatureVersion:
+        if version.state in ("active", "retired"):
+            return version
+        return replace(version, state="retired", retired_at=now)
+
+    return change
+
+
+def switched(state: CatalogState, feature: str, number: int | None, now: datetime) -> CatalogState:
+    """Return the catalog in which another version is served: the given one, or the backfill's.
+
+    The version that was served until now is kept fresh for a while.
+    """
+    target = _target(state, feature, number)
+    if target.state != "ready":
+        raise InvalidInputError(_not_ready(feature, target))
+    entry = state.features[feature]
+    versions = [_switched(each, target, now) for each in entry.versions]
+    return with_entry(state, replace(entry, versions=versions))
+
+
+def _switched(version: FeatureVersion, target: FeatureVersion, now: datetime) -> FeatureVersion:
+    if version.number == target.number:
+        return replace(version, state="active", activated_at=now, retired_at=None)
+    if version.state == "active":
+        return replace(version, state="ready", retired_at=now)
+    return version
+
+
+def _target(state: CatalogState, feature: str, number: int | None) -> FeatureVersion:
+    entry = state.features.get(feature)
+    versions = entry.versions if entry else ()
+    if number is None:
+        version = unfinished(state, feature)
+        remedy = f"run `headwater backfill {feature}`"
+        problem = f"there is no new version of feature {feature!r} to switch to; {remedy}"
+    else:
+        version = next((each for each in versions if each.number == number), None)
+        known = ", ".join(str(each.number) for each in versions) or "none"
+        problem = f"feature {feature!r} has no version {number}; it has: {known}"
+    if version is None:
+        raise InvalidInputError(problem)
+    return version
+
+
+def _not_ready(feature: str, version: FeatureVersion) -> str:
+    subject = f"version {version.number} of feature {feature!r}"
+    if version.state == "active":
+        return f"{subject} is served already; `headwater features versions {feature}` lists all"
+    if version.state == "retired":
+        return (
+            f"{subject} is not kept fresh any more, so that events are missing in its values; run "
+            f"`headwater backfill {feature}` to compute a new version with the present function"
+        )
+    return (
+        f"{subject} is not ready to be served: it is {version.state}; wait until `headwater "
+        f"backfill status {feature}` says that it is ready, or run `headwater backfill {feature}` "
+        "to continue if that was interrupted"
+    )
+
+
+def retired_when_due(state: CatalogState, now: datetime) -> CatalogState:
+    """Return the catalog without the versions that had to be kept fresh for a while, and were."""
+    for entry in state.features.values():
+        versions = [
+            replace(each, state="retired") if _is_due(each, now) else each
+            for each in entry.versions
+        ]
+        if versions != list(entry.versions):
+            state = with_entry(state, replace(entry, versions=versions))
+    return state
+
+
+def _is_due(version: FeatureVersion, now: datetime) -> bool:
+    retired_at = version.retired_at
+    return version.state == "ready" and retired_at is not None and now >= retired_at + KEPT_FRESH

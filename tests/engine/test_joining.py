@@ -1,0 +1,216 @@
+"""Workers begin to run a new version of a feature: each event counts once, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater.backends.connect import connect_group
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.catch_up import CatchUp, catching_up
+from headwater.engine.engine import Engine
+from headwater.engine.joining import Joiner
+from headwater.history.backfill.steps import change_version, version_of
+from headwater.ports import (
+    BackfillState,
+    CatalogEntry,
+    CatalogState,
+    FeatureVersion,
+    position_order,
+)
+
+pytestmark = pytest.mark.both_environments
+
+NAME, SERIES, GROUP = "seen", "seen@2", "backfill-1"
+USERS = 6
+
+
+@pytest.fixture
+async def engine(store: FeatureStore, user: type) -> Engine:
+    """Return an open store with a feature that keeps the ids of all events that it was given."""
+
+    @feature(entity=user, trigger="buy", name=NAME, default=[])
+    async def seen(user_id: str, event: ServiceEvent) -> list[str]:
+        return [*await store.get_feature(NAME, user_id), event.event_id]
+
+    return await runtime_of(store).open()
+
+
+@pytest.fixture
+async def backfill(store: FeatureStore, engine: Engine) -> BackfillState:
+    """Return a backfill that has replayed nothing, after a first event of each user."""
+    await publish(store, "a")
+    await Worker(store).drain()
+    like = engine.settings.worker.consumer_group
+    start = await engine.backends.groups.create(GROUP, like=like)
+    return BackfillState(id="1", group=GROUP, like=like, start=start)
+
+
+async def publish(store: FeatureStore, name: str) -> None:
+    """Publish one event of each user."""
+    for number in range(USERS):
+        await store.publish("buy", f"u{number}", {}, event_id=f"{name}{number}")
+
+
+async def enter(engine: Engine, backfill: BackfillState) -> None:
+    """Enter the backfill's version in the catalog: workers begin to run it."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    old = FeatureVersion(
+        number=1, series=NAME, state="active", type="list", structure="", created_at=now
+    )
+    new = replace(old, number=2, series=SERIES, state="joining", backfill=backfill)
+    state = await engine.backends.catalog.load()
+    entry = CatalogEntry(feature=NAME, entity="User", versions=[old, new])
+    features = {**state.features, NAME: entry}
+    assert await engine.backends.catalog.replace(
+        CatalogState(revision=state.revision + 1, features=features)
+    )
+
+
+async def version(engine: Engine) -> FeatureVersion:
+    found = version_of(await engine.backends.catalog.load(), NAME, SERIES)
+    assert found is not None
+    return found
+
+
+async def values(engine: Engine, series: str = SERIES) -> Mapping[str, list[str]]:
+    """Return the ids of events that each user's value has."""
+    ids = [f"u{number}" for number in range(USERS)]
+    codec = engine.registry.feature(NAME).codec
+    rows = await engine.backends.online.get("User", ids)
+    return {
+        entity_id: codec.decode(cells[series].value)
+        for entity_id, cells in zip(ids, rows, strict=True)
+        if series in cells
+    }
+
+
+def expected(*names: str) -> Mapping[str, list[str]]:
+    return {f"u{number}": [f"{name}{number}" for name in names] for number in range(USERS)}
+
+
+@pytest.fixture
+async def member(engine: Engine, backfill: BackfillState) -> AsyncIterator[CatchUp]:
+    """Yield a member of the backfill's group."""
+    variant = replace(engine.registry.feature(NAME), series=SERIES)
+    async with catching_up(engine, variant, backfill) as joined:
+        yield joined
+
+
+async def test_the_group_runs_the_events_after_its_start_for_the_new_version_alone(
+    store: FeatureStore, engine: Engine, backfill: BackfillState, member: CatchUp
+) -> None:
+    await publish(store, "b")
+    await Worker(store).drain()
+    for partition, upto in (await engine.backends.groups.positions(backfill.like)).items():
+        assert await member.advance(partition, upto)
+    assert await values(engine) == expected("b")
+    assert await values(engine, NAME) == expected("a", "b")
+    assert member.events == USERS
+
+
+async def test_the_group_never_passes_the_position_it_is_given(
+    store: FeatureStore, engine: Engine, backfill: BackfillState, member: CatchUp
+) -> None:
+    await publish(store, "b")
+    await Worker(store).drain()
+    positions = await engine.backends.groups.positions(backfill.like)
+    await publish(store, "c")
+    for partition, upto in positions.items():
+        assert await member.advance(partition, upto)
+    assert await values(engine) == expected("b")
+    assert await engine.backends.groups.positions(GROUP) == positions
+    # What it has run is not run again.
+    for partition, upto in positions.items():
+        assert await member.advance(partition, upto)
+    assert await values(engine) == expected("b")
+
+
+async def test_another_member_has_to_wait_for_the_partition(
+    engine: Engine, backfill: BackfillState, store: FeatureStore, member: CatchUp
+) -> None:
+    await publish(store, "b")
+    await Worker(store).drain()
+    positions = await engine.backends.groups.positions(backfill.like)
+    partition = max(positions, key=lambda each: position_order(positions[each]))
+    settings = engine.settings.replace(worker={"consumer_group": GROUP})
+    async with connect_group(settings, engine.clock) as other:
+        await other.leases.register("other", [f"{SERIES} on buy"])
+        await other.leases.heartbeat("other", [])
+        (lease,) = await other.leases.claim("other", [partition])
+        assert not await member.advance(partition, positions[partition])
+        await other.leases.release([lease])
+        assert await member.advance(partition, positions[partition])
+        await other.leases.deregister("other")
+
+
+async def test_partitions_join_one_by_one_and_the_last_one_makes_the_version_ready(
+    store: FeatureStore, engine: Engine, backfill: BackfillState
+) -> None:
+    await publish(store, "b")
+    await Worker(store).drain()
+    await enter(engine, backfill)
+    joiner, partitions = Joiner(engine), engine.backends.bus.partitions
+    joiner.follow(await engine.backends.catalog.load())
+    assert joiner.unjoined == set(range(partitions))
+    for partition in range(partitions):
+        assert (await version(engine)).state == "joining"
+        assert await joiner.join(partition)
+        assert partition not in joiner.unjoined
+    await joiner.close()
+    assert (await version(engine)).state == "ready"
+    assert await values(engine) == expected("b")
+    done = (await version(engine)).backfill
+    assert done is not None
+    assert done.joined == await engine.backends.groups.positions(backfill.like)
+    await engine.backends.groups.drop(GROUP)
+
+
+async def test_joining_again_changes_nothing(
+    store: FeatureStore, engine: Engine, backfill: BackfillState
+) -> None:
+    await enter(engine, backfill)
+    before = Joiner(engine)
+    assert await before.join(0)
+    first = await version(engine)
+    # The main group has gone on since.
+    await publish(store, "b")
+    leases = engine.backends.leases
+    await leases.register("w1")
+    for lease in await leases.claim("w1", [0]):
+        await leases.release([lease])
+    await leases.deregister("w1")
+    late = Joiner(engine)
+    assert await late.join(0)
+    assert await version(engine) == first
+    assert await values(engine) == {}
+    await before.close()
+    await late.close()
+
+
+async def test_a_cancelled_version_is_not_joined(
+    store: FeatureStore, engine: Engine, backfill: BackfillState
+) -> None:
+    await enter(engine, backfill)
+    await publish(store, "b")
+    joiner = Joiner(engine)
+    joiner.follow(await engine.backends.catalog.load())
+    await change_version(
+        engine.backends.catalog, NAME, SERIES, lambda each: replace(each, state="retired")
+    )
+    assert await joiner.join(0)
+    await joiner.close()
+    assert await values(engine) == {}
+
+
+async def test_workers_of_another_group_do_not_join(
+    engine: Engine, backfill: BackfillState
+) -> None:
+    await enter(engine, replace(backfill, like="others"))
+    joiner = Joiner(engine)
+    joiner.follow(await engine.backends.catalog.load())
+    assert not joiner.unjoined
