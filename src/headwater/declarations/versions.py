@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import NamedTuple
 
+from headwater.core.type_structure import structure_of
+from headwater.declarations.features import FeatureDef
 from headwater.ports import CatalogState
+
+_QUALIFIER = re.compile(r"(?:[\w<>]+\.)+")
 
 RETIRED_FOR = timedelta(seconds=10)
 """How long workers keep a retired version fresh, for readers that have not heard of the switch."""
+
+
+class TypeShape(NamedTuple):
+    """The type of a feature's values: its name, and a hash of its structure."""
+
+    type: str
+    structure: str
+
+
+def shape_of(feature: FeatureDef) -> TypeShape:
+    """Return the type that a feature declares."""
+    structure = structure_of(feature.codec.annotation)
+    return TypeShape(
+        _QUALIFIER.sub("", feature.codec.expected), sha256(structure.encode()).hexdigest()[:16]
+    )
 
 
 def served_series(state: CatalogState, name: str, declared: Collection[str]) -> str:

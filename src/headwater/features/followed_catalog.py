@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from headwater.core.logging import Outage
 from headwater.declarations.registry import Registry
 from headwater.errors import BackendError
@@ -15,14 +19,14 @@ class FollowedCatalog:
         self._catalog = catalog
         self._registry = registry
         self._outage = Outage("catalog")
+        self._is_read = False
         self.state = CatalogState()
 
     async def follow(self) -> CatalogState:
         """Return the present catalog, which all features of this process use from now on."""
-        revision, known = await self._catalog.revision(), self.state.revision
-        # A store that lost its catalog gets the same one back; until then nothing may be written
-        # under other names.
-        if revision not in (0, known) or not known:
+        # A store that lost its catalog (0) gets the same one back; until then nothing may be
+        # written under other names.
+        if not self._is_read or await self._catalog.revision() not in (0, self.state.revision):
             self.use(await self._catalog.load())
         return self.state
 
@@ -35,7 +39,23 @@ class FollowedCatalog:
         else:
             self._outage.recovered("read")
 
+    async def change(self, transition: Callable[[CatalogState], CatalogState]) -> CatalogState:
+        """Apply a change of the catalog, again if another process was faster; return the result.
+
+        >>> await catalog.change(lambda state: versions.rename(state, "total", "total_spend"))
+        """
+        while True:
+            before = await self._catalog.load()
+            after = transition(before)
+            if after == before:
+                self.use(before)
+                return before
+            after = msgspec.structs.replace(after, revision=before.revision + 1)
+            if await self._catalog.replace(after):
+                self.use(after)
+                return after
+
     def use(self, state: CatalogState) -> None:
         """Store and read values as a catalog says that was just read or written."""
-        self.state = state
+        self.state, self._is_read = state, True
         self._registry.serve(state)

@@ -81,7 +81,7 @@ class AdminVerbs:
         check_not_replaying("rebuild")
         engine = await self._runtime.open()
         async with engine.backends.lifecycle.restoring(adopt=adopt):
-            await engine.catalog.follow()
+            await engine.catalog.follow()  # adopted history may have brought its catalog
             return await engine.reconciler.rebuild(progress)
 
     async def audit(self, *, limit: int = 100, progress: Progress | None = None) -> AuditReport:

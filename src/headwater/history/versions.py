@@ -1,0 +1,265 @@
+"""Changes of the catalog: each is a function from one catalog to the next. Pure.
+
+``FollowedCatalog.change`` applies them. Doing the same change twice has the effect of doing it
+once, except where the second one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.versions import served_series, shape_of, unused_series
+from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.ports import (
+    BackfillState,
+    CatalogEntry,
+    CatalogState,
+    FeatureVersion,
+    Horizons,
+)
+
+_PENDING = ("building", "joining", "ready")
+
+
+def entry_of(state: CatalogState, name: str) -> CatalogEntry:
+    """Return the entry of a feature; raise UnknownNameError if the catalog has none."""
+    try:
+        return state.features[name]
+    except KeyError:
+        raise UnknownNameError("feature", name, state.features) from None
+
+
+def pending(entry: CatalogEntry) -> FeatureVersion | None:
+    """Return the version that is not served yet, if a backfill is making one."""
+    return next((each for each in entry.versions if each.state in _PENDING), None)
+
+
+def pending_version(state: CatalogState, name: str) -> FeatureVersion:
+    """Return the version that a backfill is making; raise InvalidInputError if there is none."""
+    version = pending(entry_of(state, name))
+    if version is None:
+        raise InvalidInputError(
+            f"feature {name!r} has no backfill; start one with `headwater backfill {name}`"
+        )
+    return version
+
+
+def version_of(entry: CatalogEntry, number: int) -> FeatureVersion:
+    """Return a version by its number; raise InvalidInputError if there is none."""
+    for version in entry.versions:
+        if version.number == number:
+            return version
+    known = ", ".join(str(each.number) for each in entry.versions)
+    raise InvalidInputError(
+        f"feature {entry.feature!r} has no version {number}; its versions: {known}"
+    )
+
+
+def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
+    """Add the features that the catalog does not have, each with one version that is served.
+
+    A former name of a feature is not a new one where the new name is not declared.
+    """
+    declared = {feature.name: feature for feature in features}
+    former = {
+        name: entry.feature for entry in state.features.values() for name in entry.former_names
+    }
+    for name, feature in declared.items():
+        if name in state.features or (name in former and former[name] not in declared):
+            continue
+        shape = shape_of(feature)
+        version = FeatureVersion(
+            number=1,
+            series=served_series(state, name, declared),
+            state="active",
+            type=shape.type,
+            structure=shape.structure,
+            created_at=now,
+            activated_at=now,
+        )
+        entry = CatalogEntry(feature=name, entity=feature.entity.name, versions=[version])
+        state = _with_entry(state, entry)
+    return state
+
+
+def add_version(
+    state: CatalogState, feature: FeatureDef, now: datetime, backfill: BackfillState
+) -> CatalogState:
+    """Add a version that a backfill makes, with values of its own; one at a time."""
+    state = enter(state, [feature], now)
+    entry = entry_of(state, feature.name)
+    made = pending(entry)
+    if made is not None:
+        raise InvalidInputError(
+            f"feature {feature.name!r} already has version {made.number}, which is {made.state}; "
+            f"`headwater backfill switch {feature.name}` serves it when it is ready, and "
+            f"`headwater backfill cancel {feature.name}` removes it"
+        )
+    shape, number = shape_of(feature), _next_number(entry)
+    version = FeatureVersion(
+        number=number,
+        series=unused_series(state, f"{feature.name}@{number}"),
+        state="building",
+        type=shape.type,
+        structure=shape.structure,
+        created_at=now,
+        backfill=backfill,
+    )
+    return _with_entry(state, replace(entry, versions=[*entry.versions, version]))
+
+
+def update_backfill(state: CatalogState, name: str, **fields: Any) -> CatalogState:
+    """Replace fields of the backfill that is making a version."""
+    version = pending_version(state, name)
+    if version.backfill is None:
+        raise InvalidInputError(f"version {version.number} of feature {name!r} has no backfill")
+    return _with_version(
+        state, name, replace(version, backfill=replace(version.backfill, **fields))
+    )
+
+
+def begin_joining(state: CatalogState, name: str) -> CatalogState:
+    """Let workers run a version, one partition after the other."""
+    version = pending_version(state, name)
+    if version.state != "building":
+        return state
+    return _with_version(state, name, replace(version, state="joining"))
+
+
+def join(state: CatalogState, name: str, partition: int, position: str) -> CatalogState:
+    """Record the position of a partition after which workers run the version that joins."""
+    version = pending_version(state, name)
+    joined: Mapping[int, str] = version.backfill.joined if version.backfill else {}
+    if version.state != "joining" or partition in joined:
+        return state
+    return update_backfill(state, name, joined={**joined, partition: position})
+
+
+def mark_ready(state: CatalogState, name: str) -> CatalogState:
+    """Record that workers run a version in every partition, so that it can be served."""
+    version = pending_version(state, name)
+    if version.state != "joining":
+        return state
+    return _with_version(state, name, replace(version, state="ready"))
+
+
+def activate(state: CatalogState, name: str, now: datetime) -> CatalogState:
+    """Serve the version that is ready in place of the one that was served."""
+    version = pending_version(state, name)
+    if version.state != "ready":
+        raise InvalidInputError(
+            f"version {version.number} of feature {name!r} is {version.state}, not ready; "
+            f"`headwater backfill status {name}` shows how far it is"
+        )
+    served = replace(version, state="active", activated_at=now, backfill=None)
+    return _serve(state, entry_of(state, name), served, now)
+
+
+def cancel(state: CatalogState, name: str) -> CatalogState:
+    """Remove the version that a backfill is making; its values are removed by the caller."""
+    return drop(state, name, pending_version(state, name).number)
+
+
+def change_type(state: CatalogState, feature: FeatureDef) -> CatalogState:
+    """Record that the values of the served version also fit the type declared now."""
+    entry = entry_of(state, feature.name)
+    shape, version = shape_of(feature), entry.active
+    if version is None or version.structure == shape.structure:
+        return state
+    changed = replace(version, type=shape.type, structure=shape.structure)
+    return _with_version(state, feature.name, changed)
+
+
+def convert(state: CatalogState, feature: FeatureDef, now: datetime) -> CatalogState:
+    """Serve a version of another type whose older values are converted when they are read."""
+    entry = entry_of(state, feature.name)
+    shape, version = shape_of(feature), entry.active
+    if version is None or version.structure == shape.structure:
+        return state
+    converted = FeatureVersion(
+        number=_next_number(entry),
+        series=version.series,
+        state="active",
+        type=shape.type,
+        structure=shape.structure,
+        created_at=now,
+        activated_at=now,
+    )
+    return _serve(state, entry, converted, now)
+
+
+def rename(state: CatalogState, old: str, new: str) -> CatalogState:
+    """Give a feature another name; the old one means the same where the new is not declared."""
+    entry = entry_of(state, old)
+    if not new.isidentifier():
+        raise InvalidInputError(f"{new!r} cannot be the name of a feature: it is not an identifier")
+    if new in state.features:
+        raise InvalidInputError(
+            f"the catalog already has a feature {new!r}; choose another name, or remove that "
+            f"feature with all its values: `headwater features drop {new}`"
+        )
+    former = [*(name for name in entry.former_names if name != new), old]
+    rest = {name: each for name, each in state.features.items() if name != old}
+    renamed = replace(entry, feature=new, former_names=former)
+    return _with_entry(replace(state, features=rest), renamed)
+
+
+def drop(state: CatalogState, name: str, number: int | None = None) -> CatalogState:
+    """Remove a feature, or one version that is not served; the caller removes the values."""
+    entry = entry_of(state, name)
+    if number is None:
+        rest = {each: entry for each, entry in state.features.items() if each != name}
+        return replace(state, features=rest)
+    version = version_of(entry, number)
+    if version.state == "active":
+        raise InvalidInputError(
+            f"version {number} of feature {name!r} is served and cannot be dropped alone; "
+            f"`headwater features drop {name}` drops the feature with all versions"
+        )
+    return _with_entry(
+        state, replace(entry, versions=[each for each in entry.versions if each != version])
+    )
+
+
+def prune(
+    state: CatalogState, history: datetime | None = None, events: datetime | None = None
+) -> CatalogState:
+    """Record the moments before which rows were removed; they never go back."""
+    pruned = state.pruned
+    return replace(
+        state,
+        pruned=Horizons(
+            max(filter(None, (history, pruned.history)), default=None),
+            max(filter(None, (events, pruned.events)), default=None),
+        ),
+    )
+
+
+def _next_number(entry: CatalogEntry) -> int:
+    return max((each.number for each in entry.versions), default=0) + 1
+
+
+def _serve(
+    state: CatalogState, entry: CatalogEntry, served: FeatureVersion, now: datetime
+) -> CatalogState:
+    before = [
+        replace(each, state="retired", retired_at=now) if each.state == "active" else each
+        for each in entry.versions
+        if each.number != served.number
+    ]
+    return _with_entry(state, replace(entry, versions=[*before, served]))
+
+
+def _with_version(state: CatalogState, name: str, version: FeatureVersion) -> CatalogState:
+    entry = entry_of(state, name)
+    versions = [version if each.number == version.number else each for each in entry.versions]
+    return _with_entry(state, replace(entry, versions=versions))
+
+
+def _with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
+    return replace(state, features={**state.features, entry.feature: entry})
