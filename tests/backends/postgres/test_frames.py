@@ -13,7 +13,7 @@ import asyncpg
 import duckdb
 import pytest
 
-from headwater.backends.postgres import frames
+from headwater.backends.postgres import copying, frames
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.core.clock import to_micros
 from headwater.ports import FrameColumn, FrameQuery
@@ -43,7 +43,7 @@ def column(answer: Path, name: str = "v0") -> list[Any]:
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "POINTS_AT_ONCE", 100)
     monkeypatch.setattr(frames, "VALUES_AT_ONCE", 30)
-    monkeypatch.setattr(frames, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(copying, "BYTES_AT_ONCE", 1)
 
 
 @pytest.mark.usefixtures("small_portions")

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeVar
 
 from headwater.backends.postgres.pool import Connection
-from headwater.core.duckdb_session import glob_literal, identifier, text
+from headwater.core.duckdb_session import Session, glob_literal, identifier, session, text
 
+T = TypeVar("T")
+
+BYTES_AT_ONCE = 16 << 20
 # Characters that JSON does not contain, so that hardly any value needs quotes.
 _DELIMITER = "\x1f"
 _QUOTE = "\x1e"
 _MIN_LINE_LIMIT = 2 << 20
 _MIN_BUFFER = 32 << 20
+
+TO_CSV = "(FORMAT csv, HEADER false, FORCE_QUOTE (entity_id))"
+"""How DuckDB writes the rows for ``copy_in``."""
+
+
+class DuckThread:
+    """A DuckDB session in a thread, which does one thing after the other."""
+
+    def __init__(self, duck: Session, executor: Executor) -> None:
+        self.duck = duck
+        self._executor = executor
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+@asynccontextmanager
+async def duckdb_thread(scratch: Path) -> AsyncIterator[DuckThread]:
+    """Open a DuckDB session in a thread."""
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(1, "headwater-duckdb")
+    stack = ExitStack()
+    try:
+        duck = await loop.run_in_executor(executor, stack.enter_context, session(scratch))
+        yield DuckThread(duck, executor)
+    finally:
+        # After the running work, also if the caller was cancelled and no longer waits for it.
+        closing = loop.run_in_executor(executor, stack.close)
+        executor.shutdown(wait=False)
+        await closing
 
 
 class CsvFile:
@@ -23,25 +59,25 @@ class CsvFile:
         self.path = path
         self.size = 0
         self._longest = 0
-        path.unlink(missing_ok=True)
 
     async def add(self, connection: Connection, sql: str) -> None:
         """Append the rows of a query as they arrive."""
-        with self.path.open("ab") as file:
-            await self._copy(connection, sql, file)
+        size = self.size
 
-    async def _copy(self, connection: Connection, sql: str, file: BinaryIO) -> None:
         async def write(data: bytes) -> None:
+            nonlocal size
             # A row arrives in one piece, so no line is longer than the longest piece.
             self._longest = max(self._longest, len(data))
-            self.size += len(data)
-            file.write(data)
+            size += file.write(data)
 
-        await connection.copy_from_query(
-            sql, output=write, format="csv", delimiter=_DELIMITER, quote=_QUOTE
-        )
+        with self.path.open("ab") as file:
+            file.truncate(size)  # an earlier attempt may have lost its connection
+            await connection.copy_from_query(
+                sql, output=write, format="csv", delimiter=_DELIMITER, quote=_QUOTE
+            )
+        self.size = size
 
-    def read(self, columns: Mapping[str, str]) -> str:
+    def rows(self, columns: Mapping[str, str]) -> str:
         """Return an expression of DuckDB for the rows."""
         types = ", ".join(f"{identifier(name)}: {text(kind)}" for name, kind in columns.items())
         longest = max(_MIN_LINE_LIMIT, self._longest + 1)
@@ -54,9 +90,41 @@ class CsvFile:
         )
 
 
+class Collector:
+    """Passes the rows of many queries to DuckDB, while the server finds the next ones."""
+
+    def __init__(self, thread: DuckThread, collect: Callable[[CsvFile], None]) -> None:
+        self._thread = thread
+        self._collect = collect
+        self._files = 0
+        self._file = self._next_file()
+        self._collecting: asyncio.Future[None] | None = None
+
+    def _next_file(self) -> CsvFile:
+        self._files += 1
+        path = self._thread.duck.folder / f"rows-{self._files % 2}.csv"
+        path.unlink(missing_ok=True)
+        return CsvFile(path)
+
+    async def add(self, connection: Connection, sql: str) -> None:
+        await self._file.add(connection, sql)
+        if self._file.size >= BYTES_AT_ONCE:
+            await self._pass_on()
+
+    async def finish(self) -> None:
+        """Return when all rows are collected."""
+        if self._file.size:
+            await self._pass_on()
+        if self._collecting is not None:
+            await self._collecting
+
+    async def _pass_on(self) -> None:
+        if self._collecting is not None:
+            await self._collecting
+        file, self._file = self._file, self._next_file()
+        self._collecting = self._thread.run(lambda: self._collect(file))
+
+
 async def copy_in(connection: Connection, table: str, file: Path) -> None:
-    """Append the rows of a CSV file that DuckDB wrote with ``TO_CSV`` to a table."""
+    """Append the rows of a CSV file to a table."""
     await connection.copy_to_table(table, source=file, format="csv")
-
-
-TO_CSV = "(FORMAT csv, HEADER false, FORCE_QUOTE (entity_id))"

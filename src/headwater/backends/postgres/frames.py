@@ -8,23 +8,27 @@ do not fit in memory.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.backends.postgres.copying import TO_CSV, CsvFile, copy_in
+from headwater.backends.postgres.copying import (
+    TO_CSV,
+    Collector,
+    CsvFile,
+    DuckThread,
+    copy_in,
+    duckdb_thread,
+)
 from headwater.backends.postgres.history_sql import last_value
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.core.codec import Kind
-from headwater.core.duckdb_session import Session, parquet, scalar, session, text
+from headwater.core.duckdb_session import parquet, scalar, text
 from headwater.ports import FrameColumn, FrameQuery, misfit_error
 
 POINTS_AT_ONCE = 500_000
 VALUES_AT_ONCE = 50_000
-BYTES_AT_ONCE = 16 << 20
 # No value is older, so a longer time to live makes no difference; Postgres has a limit.
 _LONGEST_TTL = timedelta(days=10_000 * 366)
 
@@ -38,6 +42,7 @@ CREATE TEMPORARY TABLE _points (
 SET LOCAL join_collapse_limit = 1
 """
 _SORT = """
+TRUNCATE _points;
 INSERT INTO _points
 SELECT row_number() OVER (ORDER BY hashtextextended(entity_id, 0), moment),
        "row", entity_id, hashtextextended(entity_id, 0), moment
@@ -64,6 +69,9 @@ FROM (SELECT * FROM _points WHERE n > {{first}} AND n <= {{last}} ORDER BY n) AS
 {joins}
 """
 
+_CREATE_MISFITS = """
+CREATE OR REPLACE TABLE misfits ("row" BIGINT, place BIGINT, value VARCHAR)
+"""
 _MISFITS = """
 SELECT place, count(*) OVER (PARTITION BY place), value, entity_id
 FROM misfits JOIN ({points}) USING ("row")
@@ -107,30 +115,45 @@ class FrameRead:
     """A read of a frame: statements in one transaction, their answers in DuckDB."""
 
     def __init__(
-        self, query: FrameQuery, duck: Session, progress: Callable[[int], None] | None
+        self, query: FrameQuery, thread: DuckThread, progress: Callable[[int], None] | None
     ) -> None:
         self._query = query
-        self._duck = duck
+        self._thread = thread
+        self._duck = thread.duck
         self._progress = progress
         wanted = {} if query.known else query.extra
         self._extra = {series: f"_extra_{n}" for n, series in enumerate(wanted)}
-        self._statement = ""
-        self._rows = 0
-        self._answered = 0
 
     async def run(self, connection: Connection) -> None:
         """Collect the answers; running it again begins from the start."""
-        await asyncio.to_thread(self._prepare)
-        self._answered = 0
+        rows = await self._thread.run(self._prepare)
+        collector = Collector(self._thread, self._collect)
         async with connection.transaction(isolation="repeatable_read"):
             await connection.execute(_STAGE)
-            self._statement = await self._prepare_statement(connection)
             for series, table in self._extra.items():
                 await self._load_extra(connection, self._query.extra[series], table)
-            for first in range(0, self._rows, POINTS_AT_ONCE):
-                await self._read_block(connection, first)
+            statement = await self._statement(connection)
+            for first in range(0, rows, POINTS_AT_ONCE):
+                await self._load_points(connection, first)
+                end = min(rows, first + POINTS_AT_ONCE)
+                for start, upto in self._portions(end - first):
+                    await collector.add(connection, statement.format(first=start, last=upto))
+                    if self._progress is not None:
+                        self._progress(first + upto)
+        await collector.finish()
 
-    async def _prepare_statement(self, connection: Connection) -> str:
+    def _portions(self, points: int) -> Iterator[tuple[int, int]]:
+        size = max(1, VALUES_AT_ONCE // max(1, len(self._query.columns)))
+        for start in range(0, points, size):
+            yield start, min(start + size, points)
+
+    async def _load_points(self, connection: Connection, first: int) -> None:
+        await copy_in(
+            connection, "_given", await self._thread.run(lambda: self._export_points(first))
+        )
+        await connection.execute(_SORT)
+
+    async def _statement(self, connection: Connection) -> str:
         columns = self._query.columns
         # Most features have no values ahead of the clock, which would be a second search.
         series = [column.series for column in columns] if self._query.known else []
@@ -154,46 +177,16 @@ class FrameRead:
             counts = f"{begin} + interval '{micros} microseconds' > requested.moment"
         return f"LEFT JOIN LATERAL ({last}) AS _{number} ON {counts}"
 
-    async def _read_block(self, connection: Connection, first: int) -> None:
-        points = await asyncio.to_thread(self._export_points, first)
-        await copy_in(connection, "_given", points)
-        await connection.execute(_SORT)
-        count = min(POINTS_AT_ONCE, self._rows - first)
-        size = max(1, VALUES_AT_ONCE // max(1, len(self._query.columns)))
-        collecting: asyncio.Task[None] | None = None
-        answers = self._new_file(0)
-        for start in range(0, count, size):
-            end = min(start + size, count)
-            await answers.add(connection, self._statement.format(first=start, last=end))
-            if answers.size >= BYTES_AT_ONCE or end == count:
-                # The server finds the next answers meanwhile.
-                if collecting is not None:
-                    await collecting
-                collecting = asyncio.create_task(asyncio.to_thread(self._collect, answers))
-                answers = self._new_file(end)
-            self._report(end - start)
-        if collecting is not None:
-            await collecting
-        await connection.execute("TRUNCATE _points")
-
-    def _new_file(self, number: int) -> CsvFile:
-        return CsvFile(self._duck.folder / f"answers-{number}.csv")
-
-    def _report(self, rows: int) -> None:
-        self._answered += rows
-        if self._progress is not None:
-            self._progress(self._answered)
-
-    def _prepare(self) -> None:
-        source = parquet([self._query.points])
-        self._rows = scalar(self._duck.run(f"SELECT count(*) FROM ({source})"))
+    def _prepare(self) -> int:
+        """Create the tables of the answers; return the number of points."""
         columns = ['"row" BIGINT']
         for n, column in enumerate(self._query.columns):
             columns += [f"v{n} {_FORMS[column.kind].type}", f"a{n} BIGINT"]
         self._duck.run(f"CREATE OR REPLACE TABLE answers ({', '.join(columns)})")
-        self._duck.run(
-            'CREATE OR REPLACE TABLE misfits ("row" BIGINT, place BIGINT, value VARCHAR)'
-        )
+        self._duck.run(_CREATE_MISFITS)
+        source = parquet([self._query.points])
+        rows: int = scalar(self._duck.run(f"SELECT count(*) FROM ({source})"))
+        return rows
 
     def _export_points(self, first: int) -> Path:
         file = self._duck.folder / "points.csv"
@@ -211,7 +204,7 @@ class FrameRead:
             SELECT row_number() OVER (), {_ENTITY_ID}, value, {_MOMENT.format(micros="as_of")}
             FROM ({parquet([source])})
         """
-        await asyncio.to_thread(self._duck.run, f"COPY ({rows}) TO {text(file)} {TO_CSV}")
+        await self._thread.run(lambda: self._duck.run(f"COPY ({rows}) TO {text(file)} {TO_CSV}"))
         await connection.execute(_STAGE_EXTRA.format(table=table))
         await copy_in(connection, table, file)
         await connection.execute(_INDEX_EXTRA.format(table=table))
@@ -225,7 +218,7 @@ class FrameRead:
             form = _FORMS[column.kind].value.format(given)
             values += [f"{form} AS v{n}", f"epoch_us(a{n}) AS a{n}"]
             values += [f"CASE WHEN v{n} IS NULL THEN {given} END AS misfit{n}"]
-        rows = file.read(types)
+        rows = file.rows(types)
         self._duck.run(f"CREATE OR REPLACE TABLE portion AS SELECT {', '.join(values)} FROM {rows}")
         self._duck.run("INSERT INTO answers SELECT COLUMNS('^([va]\\d+|row)$') FROM portion")
         for n in range(len(self._query.columns)):
@@ -233,7 +226,6 @@ class FrameRead:
                 f'INSERT INTO misfits SELECT "row", {n}, misfit{n} FROM portion'
                 f" WHERE misfit{n} IS NOT NULL"
             )
-        file.path.unlink()
 
     def finish(self, answer: Path) -> None:
         """Write the answer in the order of the rows, or raise FeatureValueError."""
@@ -255,8 +247,7 @@ async def read_frame(
     progress: Callable[[int], None] | None,
 ) -> None:
     """Answer a frame from one snapshot of history."""
-    with ExitStack() as stack:
-        duck = await asyncio.to_thread(stack.enter_context, session(answer.parent))
-        frame = FrameRead(query, duck, progress)
+    async with duckdb_thread(answer.parent) as thread:
+        frame = FrameRead(query, thread, progress)
         await postgres.run(frame.run)
-        await asyncio.to_thread(frame.finish, answer)
+        await thread.run(lambda: frame.finish(answer))

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
+from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
 from headwater.backends.postgres.history_sql import last_value
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
@@ -138,7 +139,8 @@ class PostgresOfflineStore:
         ]
 
     async def export_history(self, file: Path, *, after: int) -> int:
-        raise NotImplementedError
+        await self._consumer.catch_up()
+        return await export_history(self._postgres, file, after)
 
     async def export_events(
         self,
@@ -149,7 +151,10 @@ class PostgresOfflineStore:
         since: datetime | None = None,
         files: int,
     ) -> list[Path]:
-        raise NotImplementedError
+        await self._consumer.catch_up()
+        return await export_events(
+            self._postgres, folder, event_types, upto, since=since, files=files
+        )
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False

@@ -1,0 +1,244 @@
+"""Copies of history and of the event log as Parquet files."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.backends.postgres.copying import Collector, CsvFile, DuckThread, duckdb_thread
+from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.core.clock import to_micros
+from headwater.core.duckdb_session import identifier, scalar, text, texts
+from headwater.core.partitioning import BUCKETS, bucket_of
+from headwater.errors import BackendUnavailableError
+
+# Keeps one statement far below its timeout.
+ROWS_AT_ONCE = 200_000
+PAGES_AT_ONCE = 4_096
+_POLL_SECONDS = 0.02
+WRITERS_SECONDS = 120.0
+
+_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM _history_seq"
+_WRITERS = """
+SELECT virtualtransaction FROM pg_locks
+WHERE relation = '_history'::regclass AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_HISTORY = """
+SELECT seq, feature, entity, entity_id, kind, value, as_of, written_at, cause
+FROM _history WHERE seq > {first} AND seq <= {last}
+"""
+_HISTORY_COLUMNS = {
+    "seq": "BIGINT",
+    "feature": "VARCHAR",
+    "entity": "VARCHAR",
+    "entity_id": "VARCHAR",
+    "kind": "VARCHAR",
+    "value": "VARCHAR",
+    "as_of": "TIMESTAMPTZ",
+    "written_at": "TIMESTAMPTZ",
+    "cause": "VARCHAR",
+}
+# The columns of a segment.
+_TYPED_HISTORY = """
+SELECT seq, feature, entity, entity_id, bucket, kind, as_of, written_at, cause,
+       CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
+       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) END AS value_float,
+       CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
+       CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
+       CASE WHEN kind = 'time' AND value[1] = '"'
+            THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
+       CASE WHEN value <> 'null' AND value_int IS NULL AND value_float IS NULL
+                 AND value_bool IS NULL AND value_text IS NULL
+                 AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
+            THEN value END AS value_json
+FROM history JOIN buckets USING (entity_id)
+"""
+
+# All partitions, so that none is removed meanwhile. The snapshot is taken afterwards.
+_LOCK_EVENTS = "LOCK TABLE _events IN ACCESS SHARE MODE"
+_EVENT_TABLES = """
+SELECT inhrelid::regclass::text,
+       pg_relation_size(inhrelid) / current_setting('block_size')::bigint
+FROM pg_inherits WHERE inhparent = '_events'::regclass
+"""
+# A position is a pair of numbers.
+_EVENTS = """
+SELECT partition, split_part(position, '-', 1), split_part(position, '-', 2), event_id, event_type,
+       entity_id, "timestamp", received_at, payload
+FROM {table} JOIN (VALUES {upto}) AS upto (partition, major, minor) USING (partition)
+WHERE {table}.ctid >= '({first},0)' AND {table}.ctid < '({last},0)'
+  AND event_type IN ({types}) AND "timestamp" >= {since}
+  AND (split_part(position, '-', 1)::numeric, split_part(position, '-', 2)::numeric)
+      <= (upto.major, upto.minor)
+"""
+_EVENT_COLUMNS = {
+    "partition": "INTEGER",
+    "major": "UBIGINT",
+    "minor": "UBIGINT",
+    "event_id": "VARCHAR",
+    "event_type": "VARCHAR",
+    "entity_id": "VARCHAR",
+    "timestamp": "TIMESTAMPTZ",
+    "received_at": "TIMESTAMPTZ",
+    "payload": "VARCHAR",
+}
+_NUMBERED_EVENTS = """
+SELECT bucket, row_number() OVER (ORDER BY major, minor, partition) AS n,
+       major || '-' || minor AS position, event_id, event_type, entity_id,
+       epoch_us("timestamp") AS "timestamp", epoch_us(received_at) AS received_at, payload
+FROM events JOIN buckets USING (entity_id)
+"""
+_TO_PARQUET = "(FORMAT parquet, COMPRESSION zstd)"
+
+
+class _Pages(NamedTuple):
+    """Some pages of a table."""
+
+    table: str
+    first: int
+    last: int
+
+
+async def export_history(postgres: Postgres, file: Path, after: int) -> int:
+    """Write the rows with numbers above one, up to a number that no later row can have."""
+    last: int = await postgres.run(lambda connection: connection.fetchval(_LAST_NUMBER))
+    if last <= after:
+        return after
+    await _wait_for_writers(postgres)
+    async with duckdb_thread(file.parent) as thread:
+        await thread.run(partial(_create, thread, "history", _HISTORY_COLUMNS))
+        collector = Collector(thread, partial(_collect, thread, "history", _HISTORY_COLUMNS))
+        for first in range(after, last, ROWS_AT_ONCE):
+            sql = _HISTORY.format(first=first, last=min(first + ROWS_AT_ONCE, last))
+            await postgres.run(partial(collector.add, sql=sql))
+        await collector.finish()
+        has_rows = await thread.run(partial(_write_history, thread, file))
+    return last if has_rows else after
+
+
+async def _wait_for_writers(postgres: Postgres) -> None:
+    """Return when all transactions that are writing to history now have ended.
+
+    A number is given out before its row is committed, so a row may still come whose number is
+    below the last one.
+    """
+    running = await postgres.run(find_writers)
+    waited = 0.0
+    while running:
+        if waited >= WRITERS_SECONDS:
+            raise BackendUnavailableError(
+                f"history cannot be exported: a transaction of Postgres has been writing to it for "
+                f"more than {WRITERS_SECONDS:.0f} seconds; find it in pg_stat_activity and try "
+                "again when it has ended"
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+        running &= await postgres.run(find_writers)
+
+
+async def find_writers(connection: Connection) -> set[str]:
+    """Return the transactions that are writing to history."""
+    return {transaction for (transaction,) in await connection.fetch(_WRITERS)}
+
+
+def _create(thread: DuckThread, table: str, columns: Mapping[str, str]) -> None:
+    types = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+    thread.duck.run(f"CREATE OR REPLACE TABLE {table} ({types})")
+
+
+def _collect(thread: DuckThread, table: str, columns: Mapping[str, str], file: CsvFile) -> None:
+    thread.duck.run(f"INSERT INTO {table} FROM {file.rows(columns)}")
+
+
+def _add_buckets(thread: DuckThread, table: str) -> None:
+    """Create the table ``buckets``; DuckDB has no function for it."""
+    duck = thread.duck
+    duck.connection.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
+    duck.run(
+        "CREATE TABLE buckets AS SELECT entity_id, bucket_of(entity_id) AS bucket"
+        f" FROM (SELECT DISTINCT entity_id FROM {table})"
+    )
+
+
+def _write_history(thread: DuckThread, file: Path) -> bool:
+    """Write the rows, if there are any, sorted like a segment."""
+    if not scalar(thread.duck.run("SELECT count(*) FROM history")):
+        return False
+    _add_buckets(thread, "history")
+    unfinished = thread.duck.folder / "history.parquet"
+    thread.duck.run(
+        f"COPY ({_TYPED_HISTORY} ORDER BY feature, bucket, entity_id, as_of, seq)"
+        f" TO {text(unfinished)} {_TO_PARQUET}"
+    )
+    unfinished.rename(file)
+    return True
+
+
+async def export_events(
+    postgres: Postgres,
+    folder: Path,
+    event_types: Collection[str],
+    upto: Mapping[int, str],
+    *,
+    since: datetime | None,
+    files: int,
+) -> list[Path]:
+    """Write the events up to a position of each partition, from one snapshot."""
+
+    async def copy(connection: Connection) -> None:
+        await thread.run(partial(_create, thread, "events", _EVENT_COLUMNS))
+        collector = Collector(thread, partial(_collect, thread, "events", _EVENT_COLUMNS))
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            await connection.execute(_LOCK_EVENTS)
+            for pages in await _event_pages(connection):
+                await collector.add(connection, _EVENTS.format(**pages._asdict(), **filters))
+        await collector.finish()
+
+    filters = {
+        "types": texts(sorted(event_types)) or "NULL",
+        "since": "'-infinity'" if since is None else f"_moment({to_micros(since)})",
+        "upto": ", ".join(_upto(*each) for each in upto.items()) or "(0, -1, 0)",
+    }
+    async with duckdb_thread(folder) as thread:
+        await postgres.run(copy)
+        return await thread.run(partial(_write_events, thread, folder, files))
+
+
+def _upto(partition: int, position: str) -> str:
+    major, _, minor = position.partition("-")
+    return f"({partition}, {int(major)}::numeric, {int(minor or 0)}::numeric)"
+
+
+async def _event_pages(connection: Connection) -> list[_Pages]:
+    """Return the pages of all partitions in portions."""
+    return [
+        _Pages(table, first, first + PAGES_AT_ONCE)
+        for table, pages in await connection.fetch(_EVENT_TABLES)
+        for first in range(0, pages, PAGES_AT_ONCE)
+    ]
+
+
+def _write_events(thread: DuckThread, folder: Path, files: int) -> list[Path]:
+    duck = thread.duck
+    _add_buckets(thread, "events")
+    duck.run(f"CREATE TABLE numbered AS {_NUMBERED_EVENTS}")
+    written: list[Path] = []
+    for first, last in _bucket_ranges(files):
+        name = f"events-{first:04}-{last:04}.parquet"
+        duck.run(
+            f"COPY (FROM numbered WHERE bucket BETWEEN {first} AND {last} ORDER BY bucket, n)"
+            f" TO {text(duck.folder / name)} {_TO_PARQUET}"
+        )
+        written.append((duck.folder / name).rename(folder / name))
+    return written
+
+
+def _bucket_ranges(count: int) -> list[tuple[int, int]]:
+    bounds = [BUCKETS * number // count for number in range(count + 1)]
+    return [(first, end - 1) for first, end in itertools.pairwise(bounds)]
