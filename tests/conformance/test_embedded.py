@@ -18,6 +18,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    FramesConformance,
     GenerationsConformance,
     IndexStepsConformance,
     LeasesConformance,
@@ -83,6 +84,10 @@ class TestDuckdbOfflineStore(Embedded, OfflineStoreConformance):
         file = tmp_path / "orders.csv"
         file.write_text("user_id,amount\nu1,1\nu1,2\nu2,5\n")
         return {"orders": str(file)}
+
+
+class TestDuckdbFrames(Embedded, FramesConformance):
+    """ASOF joins over segments and tail."""
 
 
 class TestSqliteRecordLog(Embedded, RecordLogConformance):

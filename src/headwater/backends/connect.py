@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from headwater.backends.copied_catalog import CopiedCatalog
+from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
@@ -159,7 +160,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
 
     def load() -> OfflineStore:
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
-            tail, sqlite.home.segments, sqlite.home.scratch, clock, limits
+            tail, sqlite.home.segments, sqlite.home.scratch, clock, limits, InlineRunner()
         )
         return store
 

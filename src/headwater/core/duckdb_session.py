@@ -32,8 +32,14 @@ class Session:
     def run(self, sql: str) -> duckdb.DuckDBPyConnection:
         return self.connection.execute(sql)
 
-    def load(self, table: str, file: Path, columns: Mapping[str, str], *, longest: int = 0) -> None:
+    def load(
+        self, table: str, file: Path | None, columns: Mapping[str, str], *, longest: int = 0
+    ) -> None:
         """Create a table from JSON lines; ``longest`` is the length of the longest line."""
+        if file is None:
+            types = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+            self.run(f"CREATE TABLE {table} ({types})")
+            return
         types = ", ".join(f"{identifier(name)}: {text(kind)}" for name, kind in columns.items())
         self.run(
             f"CREATE TABLE {table} AS SELECT * FROM read_json({glob_literal(file)},"
@@ -51,10 +57,13 @@ class Session:
 
 
 @contextmanager
-def session(scratch: Path) -> Iterator[Session]:
-    """Open an isolated DuckDB session; its scratch folder is removed afterwards."""
+def session(scratch: Path, *, memory_limit: str | None = None) -> Iterator[Session]:
+    """Open an isolated DuckDB session; its scratch folder is removed afterwards.
+
+    Operators that need more memory than the limit write to the scratch folder.
+    """
     with (
-        _private_folder(scratch) as folder,
+        private_folder(scratch) as folder,
         closing(
             duckdb.connect(
                 ":memory:",
@@ -71,11 +80,14 @@ def session(scratch: Path) -> Iterator[Session]:
         ) as connection,
     ):
         connection.execute("SET TimeZone = 'UTC'")
+        if memory_limit is not None:
+            connection.execute(f"SET memory_limit = {text(memory_limit)}")
         yield Session(connection, folder)
 
 
 @contextmanager
-def _private_folder(scratch: Path) -> Iterator[Path]:
+def private_folder(scratch: Path) -> Iterator[Path]:
+    """Create a folder that is removed afterwards, or by ``sweep`` if this process dies."""
     with _locked(scratch, fcntl.LOCK_SH):
         folder = Path(tempfile.mkdtemp(dir=scratch))
         handle = os.open(folder, os.O_RDONLY)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.backends.duckdb.store import DuckdbOfflineStore
+from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.online import SqliteOnlineStore
@@ -46,7 +47,8 @@ class Embedded:
     def over(self, tail: RecentHistory) -> DuckdbOfflineStore:
         """Return a history over this home's segments with another tail."""
         settings = OfflineSettings(self.segment_rows, GRACE)
-        return DuckdbOfflineStore(tail, self.home.segments, self.home.scratch, self.clock, settings)
+        folders = self.home.segments, self.home.scratch
+        return DuckdbOfflineStore(tail, *folders, self.clock, settings, InlineRunner())
 
     def segment_files(self) -> set[str]:
         return {file.name for file in self.home.segments.glob("*.parquet*")}

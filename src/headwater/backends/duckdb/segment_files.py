@@ -36,7 +36,7 @@ class SegmentFolder:
 
     def write(self, session: Session, log: SegmentLog, rows: str) -> Segment:
         """Write the rows of a query as a new segment."""
-        name = f"{log.kind}-{new_id()}{_SUFFIX}"
+        name = f"{log.kind}-0000-1023-{new_id()}{_SUFFIX}"
         unfinished = self.path / (name + _UNFINISHED)
         count = scalar(
             session.run(

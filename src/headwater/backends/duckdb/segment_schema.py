@@ -6,7 +6,7 @@ so nothing is lost; a JSON null leaves all columns empty. A time with an offset 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ HISTORY = SegmentLog(
         "feature": "VARCHAR",
         "entity": "VARCHAR",
         "entity_id": "VARCHAR",
+        "bucket": "USMALLINT",
         "kind": "VARCHAR",
         "value": "VARCHAR",
         "as_of": "BIGINT",
@@ -37,7 +38,7 @@ HISTORY = SegmentLog(
         "cause": "VARCHAR",
     },
     typed="""
-SELECT seq, feature, entity, entity_id, kind,
+SELECT seq, feature, entity, entity_id, bucket, kind,
        make_timestamptz(as_of) AS as_of,
        make_timestamptz(written_at) AS written_at,
        cause,
@@ -52,7 +53,7 @@ SELECT seq, feature, entity, entity_id, kind,
                  AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
             THEN value END AS value_json
 FROM """,
-    order="feature, entity_id, as_of, seq",
+    order="feature, bucket, entity_id, as_of, seq",
 )
 
 EVENTS = SegmentLog(
@@ -62,12 +63,13 @@ EVENTS = SegmentLog(
         "event_id": "VARCHAR",
         "event_type": "VARCHAR",
         "entity_id": "VARCHAR",
+        "bucket": "USMALLINT",
         "timestamp": "BIGINT",
         "received_at": "BIGINT",
         "payload": "VARCHAR",
     },
     typed="""
-SELECT seq, event_id, event_type, entity_id,
+SELECT seq, event_id, event_type, entity_id, bucket,
        make_timestamptz("timestamp") AS "timestamp",
        make_timestamptz(received_at) AS received_at,
        payload
@@ -111,11 +113,18 @@ FROM headwater.history""",
 
 def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: Path) -> None:
     """Create a view of segments and tail, ``headwater.history`` or ``headwater.events``."""
-    session.run("CREATE SCHEMA IF NOT EXISTS headwater")
-    tail = f"headwater.{log.kind}_tail"
-    session.load(tail, snapshot.tail, log.columns, longest=snapshot.longest)
-    rows = log.typed + tail
     files = [folder / segment.name for segment in snapshot.segments]
+    open_rows(session, log, files, snapshot.tail, longest=snapshot.longest)
+
+
+def open_rows(
+    session: Session, log: SegmentLog, files: Sequence[Path], tail: Path | None, *, longest: int
+) -> None:
+    """Create the same view of some files and, if there is one, a tail."""
+    name = f"headwater.{log.kind}_tail"
+    session.run("CREATE SCHEMA IF NOT EXISTS headwater")
+    session.load(name, tail, log.columns, longest=longest)
+    rows = log.typed + name
     if files:
         session.segments += files
         rows = f"{parquet(files)} UNION ALL BY NAME {rows}"

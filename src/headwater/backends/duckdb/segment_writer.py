@@ -21,6 +21,7 @@ from headwater.backends.duckdb.segment_schema import (
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import parquet, scalar, session, sweep, texts
 from headwater.core.logging import log as logger
+from headwater.core.partitioning import bucket_of
 from headwater.ports import Change, RecentHistory, history_rows
 from headwater.settings.groups import OfflineSettings
 
@@ -122,4 +123,7 @@ class SegmentWriter:
 def _imported(changes: Sequence[Change]) -> list[dict[str, Any]]:
     """Return the changes as rows of recent history, numbered in order."""
     rows = enumerate(history_rows(changes, lambda value: bytes(value).decode()))
-    return [dict(zip(HISTORY.columns, (number, *row), strict=True)) for number, row in rows]
+    return [
+        dict(zip(HISTORY.columns, (n, *row[:3], bucket_of(row[2]), *row[3:]), strict=True))
+        for n, row in rows
+    ]

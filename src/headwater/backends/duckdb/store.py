@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 
+from headwater.backends.duckdb.frame_plan import FramePlan, FrameSource
 from headwater.backends.duckdb.retention import SegmentRetention
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
@@ -18,7 +20,7 @@ from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
-from headwater.core.duckdb_session import Session, headline, session, text, texts
+from headwater.core.duckdb_session import Session, headline, private_folder, session, text, texts
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import (
@@ -30,6 +32,7 @@ from headwater.ports import (
     Pruned,
     RecentHistory,
     Rows,
+    Runner,
 )
 from headwater.settings.groups import OfflineSettings
 
@@ -118,8 +121,10 @@ class DuckdbOfflineStore:
         scratch: Path,
         clock: Clock,
         settings: OfflineSettings,
+        runner: Runner,
     ) -> None:
         self._tail = tail
+        self._runner = runner
         self._folder = folder
         self._scratch = scratch
         self._writer = SegmentWriter(tail, SegmentFolder(folder), scratch, clock, settings)
@@ -236,7 +241,22 @@ class DuckdbOfflineStore:
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
-        raise NotImplementedError
+        for _ in range(_ATTEMPTS):
+            with self._translated(), private_folder(self._scratch) as folder:
+                source = await asyncio.to_thread(self._source, query, folder)
+                try:
+                    plan = FramePlan(query, source, answer, folder)
+                    return await plan.run(self._runner, progress)
+                except duckdb.OperationalError:
+                    gone = [file.name for file in source.files() if not file.exists()]
+                    if not gone:
+                        raise
+        raise self._missing(gone)
+
+    def _source(self, query: FrameQuery, folder: Path) -> FrameSource:
+        series = sorted({column.series for column in query.columns})
+        snapshot = self._tail.snapshot(folder, ["history"], features=series)["history"]
+        return FrameSource(self._folder, snapshot.segments, snapshot.tail, snapshot.longest)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         def work() -> Rows:
@@ -284,14 +304,22 @@ class DuckdbOfflineStore:
                     gone = [file.name for file in duck.segments if not file.exists()]
                     if not gone:
                         raise
-        raise HomeError(
-            str(self._folder), f"has no file {', '.join(gone)}", "restore the file from a backup"
+        raise self._missing(gone)
+
+    def _missing(self, names: Sequence[str]) -> HomeError:
+        return HomeError(
+            str(self._folder), f"has no file {', '.join(names)}", "restore the file from a backup"
         )
 
     def _translate(self, work: Callable[[], T]) -> T:
-        """Run the work, raising Headwater's errors in place of DuckDB's and the system's."""
-        try:
+        with self._translated():
             return work()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise Headwater's errors in place of DuckDB's and the system's."""
+        try:
+            yield
         except duckdb.Error as error:
             raise BackendError(
                 f"the history in {self._folder} failed: {headline(error)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headwater.backends.sqlite.home import Home
 from headwater.core.clock import from_micros, to_micros
+from headwater.core.partitioning import bucket_of
 from headwater.ports import LogKind, Segment, Snapshot
 
 # One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
@@ -18,7 +19,8 @@ from headwater.ports import LogKind, Segment, Snapshot
 _LINES: dict[LogKind, str] = {
     "history": """
 SELECT CAST(json_object(
-    'seq', seq, 'feature', feature, 'entity', entity, 'entity_id', entity_id, 'kind', kind,
+    'seq', seq, 'feature', feature, 'entity', entity, 'entity_id', entity_id,
+    'bucket', bucket(entity_id), 'kind', kind,
     'value', CAST(value AS TEXT), 'as_of', as_of, 'written_at', written_at, 'cause', cause
 ) AS BLOB)
 FROM history
@@ -27,7 +29,8 @@ WHERE seq <= ?""",
     "events": """
 SELECT CAST(json_object(
     'seq', seq, 'event_id', event_id, 'event_type', event_type, 'entity_id', entity_id,
-    'timestamp', timestamp, 'received_at', received_at, 'payload', CAST(payload AS TEXT)
+    'bucket', bucket(entity_id), 'timestamp', timestamp, 'received_at', received_at,
+    'payload', CAST(payload AS TEXT)
 ) AS BLOB)
 FROM events
 WHERE only_feature IS NULL AND seq <= ?""",
@@ -104,6 +107,7 @@ class SqliteRecentHistory:
             sql += f" AND feature IN ({_marks(features)})"
         if entity_ids:
             sql += f" AND entity_id IN ({_marks(entity_ids)})"
+        db.create_function("bucket", 1, bucket_of, deterministic=True)
         file, longest = folder / f"{kind}.ndjson", 0
         with file.open("wb") as lines:
             for (line,) in db.execute(sql, arguments):
@@ -227,19 +231,25 @@ class SqliteRecentHistory:
 
 
 def _manifest(db: sqlite3.Connection) -> list[Segment]:
-    rows = db.execute("SELECT name, kind, rows, retired_at FROM segments ORDER BY name")
+    rows = db.execute(
+        "SELECT name, kind, rows, first_bucket, last_bucket, retired_at FROM segments ORDER BY name"
+    )
     return [
         Segment(
-            name, kind, count, retired_at=None if retired_at is None else from_micros(retired_at)
+            name,
+            kind,
+            count,
+            buckets=(first, last),
+            retired_at=None if retired_at is None else from_micros(retired_at),
         )
-        for name, kind, count, retired_at in rows
+        for name, kind, count, first, last, retired_at in rows
     ]
 
 
 def _insert(db: sqlite3.Connection, segment: Segment) -> None:
     db.execute(
-        "INSERT INTO segments (name, kind, rows) VALUES (?, ?, ?)",
-        (segment.name, segment.kind, segment.rows),
+        "INSERT INTO segments (name, kind, rows, first_bucket, last_bucket) VALUES (?, ?, ?, ?, ?)",
+        (segment.name, segment.kind, segment.rows, *segment.buckets),
     )
 
 

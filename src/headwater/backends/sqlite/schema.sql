@@ -115,13 +115,16 @@ CREATE TABLE catalog (
     state    BLOB NOT NULL
 );
 
--- The Parquet files with the rows moved out of history and events. A retired segment was merged
--- into another and is unlinked when no reader can be using it.
+-- The Parquet files with the rows moved out of history and events, and the range of buckets that
+-- their entities are in. A retired segment was merged into others and is unlinked when no reader
+-- can be using it.
 CREATE TABLE segments (
-    name       TEXT PRIMARY KEY,
-    kind       TEXT NOT NULL,
-    rows       INTEGER NOT NULL,
-    retired_at INTEGER
+    name         TEXT PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    rows         INTEGER NOT NULL,
+    first_bucket INTEGER NOT NULL,
+    last_bucket  INTEGER NOT NULL,
+    retired_at   INTEGER
 ) WITHOUT ROWID;
 
 -- Records of contexts, byte for byte. Small columns come first, so that listing records does not

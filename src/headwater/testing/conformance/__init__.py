@@ -4,15 +4,16 @@
         @pytest.fixture
         def connect(self) -> Connect: ...
 
-Each test states a promise of ``headwater.ports`` in the same words. The suites need pytest and
-pytest-asyncio in auto mode; ``pytest.register_assert_rewrite("headwater.testing.conformance")``
-in a conftest.py makes their failures readable.
+Each test states a promise of ``headwater.ports`` in the same words. The suites need pytest,
+pytest-asyncio in auto mode and hypothesis. In a conftest.py,
+``pytest.register_assert_rewrite("headwater.testing.conformance")`` makes their failures readable.
 """
 
 from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.catalog import CatalogConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.frames import FramesConformance
 from headwater.testing.conformance.generations import GenerationsConformance
 from headwater.testing.conformance.groups import ConsumerGroupsConformance
 from headwater.testing.conformance.index_steps import IndexStepsConformance
@@ -32,6 +33,7 @@ __all__ = [
     "Connect",
     "ConsumerGroupsConformance",
     "DeadLettersConformance",
+    "FramesConformance",
     "GenerationsConformance",
     "IndexStepsConformance",
     "LeasesConformance",

@@ -1,0 +1,199 @@
+"""The point-in-time join: one ASOF join for each column of a frame, over Parquet files and a tail.
+
+DuckDB's ASOF join picks any of several rows that match equally well. So ties are resolved before
+it: of the rows that become visible at one moment, only the one that counts remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.backends.duckdb.segment_schema import HISTORY, VALUE_AS_JSON, open_rows
+from headwater.core.codec import Kind
+from headwater.core.duckdb_session import Session, glob_literal, scalar, session, text
+from headwater.ports import FrameColumn, misfit_error
+
+MEMORY_LIMIT = "1GB"
+
+_MICROSECOND = timedelta(microseconds=1)
+# Before every time that history can hold.
+_BEFORE_ALL = -(2**62)
+
+_POINTS = """
+CREATE TABLE ids AS
+SELECT entity_id, row_number() OVER () AS id
+FROM (SELECT DISTINCT entity_id FROM read_parquet({file}, hive_partitioning = false));
+CREATE TABLE points AS
+SELECT "row", id, "at"
+FROM read_parquet({file}, hive_partitioning = false) JOIN ids USING (entity_id)
+"""
+
+_EXTRA = f"""
+UNION ALL BY NAME
+{HISTORY.typed} (
+    SELECT file_row_number AS seq, {{series}} AS feature, entity_id, {{kind}} AS kind, value, as_of,
+           {_BEFORE_ALL} AS written_at, NULL AS entity, NULL AS cause, NULL AS bucket
+    FROM read_parquet({{file}}, file_row_number = true, hive_partitioning = false)
+)
+"""
+
+_PAST = """
+CREATE OR REPLACE TABLE past AS
+WITH found AS (
+    SELECT id, seq, epoch_us(as_of) AS true_from, epoch_us(written_at) AS known_from,
+           {value} AS value, {misfit} AS misfit
+    FROM ({rows}) JOIN ids USING (entity_id)
+)
+{candidates}
+"""
+
+_TRUE = """
+SELECT id, true_from AS visible_from, true_from, known_from, value, misfit
+FROM found
+QUALIFY row_number() OVER (PARTITION BY id, true_from ORDER BY known_from DESC, seq DESC) = 1
+"""
+
+# A value that is outranked when it becomes visible never counts. The rank of the others rises with
+# the time they become visible, so the last visible value is the answer.
+_KNOWN = """
+, ranked AS (
+    SELECT *, row_number() OVER (
+        PARTITION BY id ORDER BY true_from, known_from, seq
+    ) AS rank
+    FROM found
+)
+SELECT id, known_from AS visible_from, true_from, known_from, value, misfit
+FROM ranked
+QUALIFY rank = max(rank) OVER (PARTITION BY id ORDER BY known_from)
+"""
+
+_JOIN = """
+FROM points
+ASOF LEFT JOIN past ON past.id = points.id AND past.visible_from <= points."at"
+"""
+
+_MISFITS = f"""
+SELECT count(*), min(misfit), min(entity_id)
+{_JOIN}
+JOIN ids ON ids.id = points.id
+WHERE misfit IS NOT NULL AND {{counts}}
+"""
+
+_STRING = "CASE WHEN value_json[1] = '\"' THEN value_json ->> '$' END"
+_TIME_TEXT = """strftime(CAST(value_time AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%fZ')"""
+_HAS_ZONE = r"'^\d{4}-\d\d-\d\d[T ].*(Z|[+-]\d\d(:?\d\d)?)$'"
+
+
+class _Form(NamedTuple):
+    """The type of a kind's column in an answer, and a stored value in it (NULL if misfit)."""
+
+    type: str
+    value: str
+
+
+# By the JSON text of a value, in which a number without a fraction is a float too.
+_FORMS: Mapping[Kind, _Form] = {
+    "int": _Form(
+        "BIGINT",
+        "coalesce(value_int, CASE WHEN regexp_full_match(value_json, '-?[0-9]+')"
+        " THEN TRY_CAST(value_json AS BIGINT) END)",
+    ),
+    "float": _Form(
+        "DOUBLE",
+        "coalesce(value_float, value_int, CASE WHEN regexp_matches(value_json, '^-?[0-9]')"
+        " THEN TRY_CAST(value_json AS DOUBLE) END)",
+    ),
+    "bool": _Form(
+        "BOOLEAN",
+        "coalesce(value_bool, CASE value_json WHEN 'true' THEN true WHEN 'false' THEN false END)",
+    ),
+    "text": _Form("VARCHAR", f"coalesce(value_text, {_STRING}, {_TIME_TEXT})"),
+    "time": _Form(
+        "TIMESTAMPTZ",
+        f"coalesce(value_time, CASE WHEN regexp_matches(coalesce(value_text, {_STRING}),"
+        f" {_HAS_ZONE}) THEN TRY_CAST(coalesce(value_text, {_STRING}) AS TIMESTAMPTZ) END)",
+    ),
+    "json": _Form("VARCHAR", f"nullif({VALUE_AS_JSON}, 'null')"),
+    "none": _Form("VARCHAR", "NULL"),
+}
+
+
+class FramePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A task: answer some points of a frame from the rows of history about their entities."""
+
+    points: Path
+    columns: Sequence[FrameColumn]
+    known: bool
+    extra: Mapping[str, Path]
+    files: Sequence[Path]
+    """Segments, or files exported from history."""
+    tail: Path | None
+    longest: int
+    buckets: tuple[int, int] | None
+    """The range of buckets that all points are in, if it is known."""
+    answer: Path
+    scratch: Path
+
+    def run(self) -> int:
+        """Write the answer in the order of ``row``; return the number of points."""
+        with session(self.scratch, memory_limit=MEMORY_LIMIT) as duck:
+            open_rows(duck, HISTORY, self.files, self.tail, longest=self.longest)
+            duck.run(_POINTS.format(file=glob_literal(self.points)))
+            for number, column in enumerate(self.columns):
+                self._add_column(duck, number, column)
+            return int(scalar(duck.run(self._assemble())))
+
+    def _add_column(self, duck: Session, number: int, column: FrameColumn) -> None:
+        form = _FORMS[column.kind]
+        duck.run(
+            _PAST.format(
+                value=f"CAST({form.value} AS {form.type})",
+                misfit=f"CASE WHEN value IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END",
+                rows=self._rows(column),
+                candidates=_KNOWN if self.known else _TRUE,
+            )
+        )
+        counts = self._counts(column)
+        if scalar(duck.run("SELECT count(misfit) FROM past")):
+            row = duck.run(_MISFITS.format(counts=counts)).fetchone()
+            if row is not None and row[0]:
+                raise misfit_error(column, count=row[0], example=row[1], entity_id=row[2])
+        duck.run(
+            f"CREATE TABLE column_{number} AS"
+            f' SELECT points."row", CASE WHEN {counts} THEN value END AS value,'
+            f' CASE WHEN {counts} THEN true_from END AS true_from {_JOIN} ORDER BY points."row"'
+        )
+
+    def _rows(self, column: FrameColumn) -> str:
+        rows = f"SELECT * FROM headwater.history WHERE feature = {text(column.series)}"
+        if self.buckets is not None:
+            rows += " AND bucket BETWEEN {} AND {}".format(*self.buckets)
+        if column.series in self.extra and not self.known:
+            file = glob_literal(self.extra[column.series])
+            rows += _EXTRA.format(series=text(column.series), kind=text(column.kind), file=file)
+        return rows
+
+    def _counts(self, column: FrameColumn) -> str:
+        """Return the condition under which a row that was found counts at its point."""
+        if column.ttl is None:
+            return "true"
+        start = "known_from" if self.known else "true_from"
+        return f'points."at" - {column.ttl // _MICROSECOND} < {start}'
+
+    def _assemble(self) -> str:
+        names = [f"column_{number}" for number in range(len(self.columns))]
+        values = [
+            f", column_{n}.value AS v{n}, column_{n}.true_from AS a{n}" for n in range(len(names))
+        ]
+        first = names[0] if names else "points"
+        # Each table is in the order of the rows already.
+        tables = " POSITIONAL JOIN ".join(names) or 'points ORDER BY "row"'
+        return (
+            f'COPY (SELECT {first}."row"{"".join(values)} FROM {tables})'
+            f" TO {text(self.answer)} (FORMAT parquet, USE_TMP_FILE false)"
+        )

@@ -1,0 +1,19 @@
+"""Tasks in this process, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+from headwater.ports import Task
+
+T = TypeVar("T")
+
+
+class InlineRunner:
+    """A runner for tasks that use all cores themselves, as DuckDB does."""
+
+    async def map(self, tasks: Iterable[Task[T]]) -> AsyncIterator[T]:
+        for task in tasks:
+            yield await asyncio.to_thread(task.run)

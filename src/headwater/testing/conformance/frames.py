@@ -1,0 +1,405 @@
+"""Conformance tests of the ``FrameReader`` port, next to a plain model of history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.core.clock import to_micros
+from headwater.core.codec import Kind
+from headwater.core.values import Cell
+from headwater.errors import FeatureValueError
+from headwater.ports import Change, FrameColumn, FrameQuery, FrameReader
+from headwater.testing.conformance.suite import START, Opened, Suite
+
+MICROSECOND = timedelta(microseconds=1)
+ORIGIN = to_micros(START)
+
+_IDS = ["a", "b", "ü \"'"]
+_KINDS: Mapping[Kind, st.SearchStrategy[Any]] = {
+    "int": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(allow_nan=False, allow_infinity=False),
+    "bool": st.booleans(),
+    "text": st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5),
+    "time": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    "json": st.lists(st.integers(-9, 9), max_size=2),
+}
+_number = count()
+
+Reading = Callable[[Opened], Awaitable[FrameReader]]
+
+
+class Row(NamedTuple):
+    """A value of one series; its times are microseconds after the start."""
+
+    series: str
+    entity_id: str
+    value: Any
+    as_of: int
+    written_at: int
+
+
+class At(NamedTuple):
+    """A point: an entity, and microseconds after the start."""
+
+    entity_id: str
+    at: int
+
+
+class Group(NamedTuple):
+    """Rows that are written together, and how."""
+
+    rows: Sequence[Row]
+    is_import: bool = False
+    is_maintained: bool = False
+
+
+def found(
+    rows: Sequence[Row], point: At, column: FrameColumn, *, known: bool
+) -> tuple[Any, int] | None:
+    """Return the value of a point and its ``as_of``: what every engine has to find."""
+    candidates = [
+        (row.as_of, row.written_at, number, row.value)
+        for number, row in enumerate(rows)
+        if (row.series, row.entity_id) == (column.series, point.entity_id)
+        and (row.written_at if known else row.as_of) <= point.at
+    ]
+    if not candidates:
+        return None
+    as_of, written_at, _, value = max(candidates, key=lambda each: each[:3])
+    start = written_at if known else as_of
+    if column.ttl is not None and point.at >= start + column.ttl // MICROSECOND:
+        return None
+    return value, as_of
+
+
+_times = st.integers(0, 12)
+_entity_ids = st.sampled_from(_IDS)
+_points = st.lists(st.builds(At, st.sampled_from([*_IDS, "unknown"]), st.integers(-1, 16)))
+_ttls = st.none() | st.integers(1, 8).map(lambda size: size * MICROSECOND)
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> tuple[Kind, list[Group], list[Row]]:
+    """Return the rows of two series of one kind, and rows that are not in history."""
+    kind = draw(st.sampled_from([*_KINDS]))
+    name = f"frame_{next(_number)}"
+    row = st.builds(
+        Row, st.sampled_from([f"{name}_a", f"{name}_b@2"]), _entity_ids,
+        st.none() | _KINDS[kind], _times, _times,
+    )  # fmt: skip
+    group = st.builds(Group, st.lists(row, max_size=9), st.booleans(), st.booleans())
+    groups = draw(st.lists(group, max_size=4))
+    earliest = st.just(-(2**40))
+    extra = st.builds(
+        Row, st.just(f"{name}_a"), _entity_ids, st.none() | _KINDS[kind], _times, earliest
+    )
+    return kind, groups, draw(st.lists(extra, max_size=5))
+
+
+class FramesConformance(Suite):
+    """Point-in-time reads of many rows."""
+
+    @pytest.fixture
+    def reading(self) -> Reading:
+        """Return a function that gives the reader of everything that a store has committed."""
+
+        async def offline(store: Opened) -> FrameReader:
+            return store.offline
+
+        return offline
+
+    @settings(
+        max_examples=10,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    @given(
+        history=_histories(),
+        points=_points,
+        ttls=st.tuples(_ttls, _ttls, _ttls),
+        known=st.booleans(),
+    )
+    async def test_every_row_has_the_values_that_a_plain_model_of_history_finds(
+        self,
+        store: Opened,
+        reading: Reading,
+        tmp_path: Path,
+        history: tuple[Kind, list[Group], list[Row]],
+        points: list[At],
+        ttls: tuple[timedelta | None, ...],
+        *,
+        known: bool,
+    ) -> None:
+        kind, groups, extra = history
+        await write(store, kind, groups)
+        rows = [row for group in groups for row in group.rows]
+        series = sorted({row.series for row in [*rows, *extra]}) or ["never_written"]
+        columns = [FrameColumn(name, kind, ttl) for name in series for ttl in ttls]
+        files = {extra[0].series: write_extra(tmp_path, extra)} if extra else {}
+        frame = Frame(tmp_path, points, columns, known=known, extra=files)
+        model = rows if known else [*extra, *rows]
+        assert await frame.read(await reading(store)) == [
+            [found(model, point, column, known=known) for column in columns] for point in points
+        ]
+
+    @settings(
+        max_examples=4,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    @given(history=_histories(), points=_points, moment=st.integers(0, 12), known=st.booleans())
+    async def test_values_of_the_future_change_no_row(
+        self,
+        store: Opened,
+        reading: Reading,
+        tmp_path: Path,
+        history: tuple[Kind, list[Group], list[Row]],
+        points: list[At],
+        moment: int,
+        *,
+        known: bool,
+    ) -> None:
+        kind, groups, _ = history
+        other_future = [_with_other_future(group, moment, known=known) for group in groups]
+        await write(store, kind, groups)
+        await write(store, kind, other_future)
+        reader = await reading(store)
+        past = [point for point in points if point.at <= moment]
+        series = sorted({row.series for group in groups for row in group.rows})
+        answers = [
+            await Frame(
+                tmp_path, past, [FrameColumn(name + end, kind) for name in series], known=known
+            ).read(reader)
+            for end in ("", "_other")
+        ]
+        assert answers[0] == answers[1]
+
+    async def test_the_answer_is_in_the_order_of_row_and_duplicate_points_stay(
+        self, store: Opened, reading: Reading, tmp_path: Path
+    ) -> None:
+        rows = [Row("f", f"u{number % 7}", number, number, number) for number in range(50)]
+        await write(store, "int", [Group(rows, is_import=True, is_maintained=True)])
+        points = [At(f"u{number % 9}", 50 - number % 5) for number in range(500)]
+        frame = Frame(tmp_path, points, [FrameColumn("f", "int")])
+        progress: list[int] = []
+        answer = await frame.read(await reading(store), progress.append)
+        assert answer == [[found(rows, point, frame.columns[0], known=False)] for point in points]
+        assert progress == sorted(progress)
+        assert progress[-1] == 500
+
+    async def test_an_answer_without_rows_or_without_columns_has_the_others(
+        self, store: Opened, reading: Reading, tmp_path: Path
+    ) -> None:
+        await write(store, "int", [Group([Row("f", "a", 1, 1, 1)])])
+        reader = await reading(store)
+        no_points = Frame(tmp_path, [], [FrameColumn("f", "int"), FrameColumn("g", "text")])
+        assert await no_points.read(reader) == []
+        assert no_points.types == ["BIGINT", "BIGINT", "BIGINT", "VARCHAR", "BIGINT"]
+        no_columns = Frame(tmp_path, [At("a", 1), At("b", 2)], [])
+        assert await no_columns.read(reader) == [[], []]
+
+    @pytest.mark.parametrize(
+        ("kind", "values", "type_name"),
+        [
+            ("int", [-(2**63), 2**63 - 1, 0], "BIGINT"),
+            ("float", [1.5e300, -0.1, 5e-324, 3], "DOUBLE"),
+            ("bool", [True, False], "BOOLEAN"),
+            ("text", ["", "null", "1", 'a "quoted" line\n', "\U0001d51e", "x" * 5_000], "VARCHAR"),
+            (
+                "time",
+                [START, datetime.fromisoformat("2026-03-29T02:30:00.000001+02:00")],
+                "TIMESTAMP WITH TIME ZONE",
+            ),
+            ("json", [{"a": [1, None]}, "text", 1.5, [], True], "VARCHAR"),
+        ],
+    )
+    async def test_a_value_has_the_type_of_its_kind(
+        self,
+        store: Opened,
+        reading: Reading,
+        tmp_path: Path,
+        kind: Kind,
+        values: list[Any],
+        type_name: str,
+    ) -> None:
+        rows = [Row("f", "a", value, time, time) for time, value in enumerate([*values, None])]
+        await write(store, kind, [Group(rows)])
+        points = [At("a", row.as_of) for row in rows]
+        frame = Frame(tmp_path, points, [FrameColumn("f", kind)])
+        answer = await frame.read(await reading(store))
+        assert answer == [[(row.value, row.as_of)] for row in rows]
+        assert frame.types == ["BIGINT", type_name, "BIGINT"]
+
+    async def test_a_number_without_a_fraction_is_a_float_too(
+        self, store: Opened, reading: Reading, tmp_path: Path
+    ) -> None:
+        await write(store, "int", [Group([Row("f", "a", 3, 0, 0)])])
+        frame = Frame(tmp_path, [At("a", 0)], [FrameColumn("f", "float"), FrameColumn("f", "json")])
+        [[number, text]] = await frame.read(await reading(store))
+        assert (number, text) == ((3.0, 0), (3, 0))
+        assert frame.types[1] == "DOUBLE"
+
+    @pytest.mark.parametrize(
+        ("stored", "value", "kind"),
+        [
+            ("text", "two", "int"),
+            ("float", 2.5, "int"),
+            ("bool", True, "int"),
+            ("json", [2], "float"),
+            ("int", 1, "bool"),
+            ("int", 2, "text"),
+            ("text", "2026-01-01T00:00:00", "time"),
+            ("json", 2.5, "int"),
+        ],
+    )
+    async def test_a_value_that_does_not_fit_its_columns_kind_is_an_error(
+        self,
+        store: Opened,
+        reading: Reading,
+        tmp_path: Path,
+        stored: Kind,
+        value: Any,
+        kind: Kind,
+    ) -> None:
+        rows = [Row("f", "a", value, 5, 5), Row("f", "a", None, 7, 7)]
+        await write(store, stored, [Group(rows, is_maintained=True)])
+        reader = await reading(store)
+        column = FrameColumn("f", kind)
+        # The value is not found at other moments.
+        assert await Frame(tmp_path, [At("a", 4), At("a", 7)], [column]).read(reader) == [
+            [None],
+            [(None, 7)],
+        ]
+        with pytest.raises(FeatureValueError) as raised:
+            await Frame(tmp_path, [At("a", 5), At("a", 6), At("a", 7)], [column]).read(reader)
+        assert raised.value.feature == "f"
+        for part in ("2 values", kind, "'a'", json.dumps(value)[:5]):
+            assert part in str(raised.value)
+
+
+def _with_other_future(group: Group, moment: int, *, known: bool) -> Group:
+    """Return the rows under other names, those after the moment with other values and times."""
+
+    def other(row: Row) -> Row:
+        row = row._replace(series=f"{row.series}_other")
+        if (row.written_at if known else row.as_of) <= moment:
+            return row
+        row = row._replace(value=None)
+        return row._replace(written_at=moment + 1) if known else row._replace(as_of=moment + 1)
+
+    return group._replace(rows=[other(row) for row in group.rows])
+
+
+async def write(store: Opened, kind: Kind, groups: Sequence[Group]) -> None:
+    """Write groups of rows in order."""
+    for group in groups:
+        changes = [_change(row, kind) for row in group.rows]
+        if group.is_import:
+            # So that all rows before these have their numbers.
+            await store.offline.maintain()
+            await store.offline.append(changes)
+        else:
+            await store.online.put(changes)
+        if group.is_maintained:
+            await store.offline.maintain()
+
+
+def _change(row: Row, kind: Kind) -> Change:
+    raw = msgspec.Raw(msgspec.json.encode(row.value))
+    cell = Cell(raw, ORIGIN + row.as_of, ORIGIN + row.written_at)
+    # A cause of its own: an import leaves out rows that are equal in everything else.
+    return Change(row.series, "User", row.entity_id, kind, cell, f"test-{next(_number)}")
+
+
+def write_extra(folder: Path, rows: Sequence[Row]) -> Path:
+    """Write rows that are not in history to a file."""
+    table = [
+        {
+            "entity_id": row.entity_id,
+            "value": msgspec.json.encode(row.value).decode(),
+            "as_of": ORIGIN + row.as_of,
+        }
+        for row in rows
+    ]
+    types = {"entity_id": "VARCHAR", "value": "VARCHAR", "as_of": "BIGINT"}
+    return _write_table(folder / f"extra-{next(_number)}.parquet", table, types)
+
+
+def _write_table(file: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> Path:
+    lines = file.with_suffix(".ndjson")
+    lines.write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    with duckdb.connect() as duck:
+        duck.execute(
+            f"COPY (SELECT * FROM read_json('{lines}', format = 'newline_delimited',"
+            f" columns = {dict(types)!r})) TO '{file}' (FORMAT parquet)"
+        )
+    return file
+
+
+class Frame:
+    """A query and its answer."""
+
+    def __init__(
+        self,
+        folder: Path,
+        points: Sequence[At],
+        columns: Sequence[FrameColumn],
+        *,
+        known: bool = False,
+        extra: Mapping[str, Path] | None = None,
+    ) -> None:
+        number = next(_number)
+        numbered = sorted(enumerate(points), key=lambda each: (each[0] % 7, -each[0]))
+        rows = [
+            {"row": row, "entity_id": entity_id, "at": ORIGIN + at}
+            for row, (entity_id, at) in numbered
+        ]
+        types = {"row": "BIGINT", "entity_id": "VARCHAR", "at": "BIGINT"}
+        file = _write_table(folder / f"points-{number}.parquet", rows, types)
+        self.columns = columns
+        self.types: list[str] = []
+        self._query = FrameQuery(file, columns, known, extra or {})
+        self._answer = folder / f"answer-{number}.parquet"
+
+    async def read(
+        self, reader: FrameReader, progress: Callable[[int], None] | None = None
+    ) -> list[list[tuple[Any, int] | None]]:
+        """Return the value and its ``as_of`` in each row and column, None for nothing."""
+        await reader.read_frame(self._query, self._answer, progress)
+        with duckdb.connect() as duck:
+            duck.execute("SET TimeZone = 'UTC'")
+            relation = duck.from_parquet(str(self._answer))
+            self.types = [str(kind) for kind in relation.types]
+            numbers = range(len(self.columns))
+            names = ["row", *(f"{letter}{n}" for n in numbers for letter in "va")]
+            assert relation.columns == names
+            # DuckDB needs another package to give an aware time to Python.
+            plain = [
+                f"CAST({name} AS TIMESTAMP)" if "TIME ZONE" in kind else name
+                for name, kind in zip(names, self.types, strict=True)
+            ]
+            rows = relation.project(", ".join(plain)).fetchall()
+        assert [row[0] for row in rows] == list(range(len(rows)))
+        return [[self._cell(row, number) for number in numbers] for row in rows]
+
+    def _cell(self, row: Sequence[Any], number: int) -> tuple[Any, int] | None:
+        value, as_of = row[1 + 2 * number : 3 + 2 * number]
+        if as_of is None:
+            assert value is None
+            return None
+        if isinstance(value, datetime):
+            value = value.replace(tzinfo=UTC)
+        if self.columns[number].kind == "json" and value is not None:
+            value = json.loads(value)
+        return value, as_of - ORIGIN
