@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.errors import InvalidInputError
 from headwater.history import versions
+from headwater.history.backfill import steps
 from headwater.ports import BackfillState, CatalogState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -19,7 +21,7 @@ LATER = NOW + timedelta(seconds=5)
 BACKFILL = BackfillState(id="b1", group="backfill-b1", like="workers")
 
 
-def declared(*names: str) -> Registry:
+def declared(*names: str, annotation: type = int) -> Registry:
     """Return the declarations of a store with triggered features of these names."""
     store = FeatureStore()
 
@@ -29,35 +31,39 @@ def declared(*names: str) -> Registry:
 
     for name in names:
 
-        def handler(user_id: str, event: ServiceEvent) -> int:
+        def handler(user_id: str, event: ServiceEvent) -> object:
             return 1
 
+        handler.__annotations__["return"] = annotation
         store.feature(User, name=name, trigger="purchase")(handler)
     registry: Registry = runtime_of(store).registry
     return registry
 
 
-def total() -> FeatureDef:
-    return declared("total").feature("total")
+def total(annotation: type = int) -> FeatureDef:
+    return declared("total", annotation=annotation).feature("total")
 
 
 def entered(*names: str) -> CatalogState:
     return versions.enter(CatalogState(), declared(*names).features.values(), NOW)
 
 
-def ready() -> CatalogState:
-    """Return a catalog with a second version of ``total`` that is ready."""
-    state = versions.add_version(entered("total"), total(), NOW, BACKFILL)
-    return versions.mark_ready(versions.begin_joining(state, "total"), "total")
+def with_second(state: str = "ready") -> CatalogState:
+    """Return a catalog with a second version of ``total``."""
+    added = versions.add_version(entered("total"), total(), NOW, BACKFILL)
+    entry = added.features["total"]
+    first, second = entry.versions
+    second = replace(second, state=state)
+    return steps.with_entry(added, replace(entry, versions=[first, second]))
 
 
 def states(state: CatalogState, name: str = "total") -> list[tuple[int, str, str]]:
     return [(each.number, each.series, each.state) for each in state.features[name].versions]
 
 
-def series_run(registry: Registry, state: CatalogState, now: datetime = NOW) -> list[str]:
+def series_run(registry: Registry, state: CatalogState) -> list[str]:
     registry.serve(state)
-    return [each.series for each in registry.running(now)["total"]]
+    return [each.series for each in registry.running()["total"]]
 
 
 def test_a_feature_is_entered_once_with_one_version_under_its_name() -> None:
@@ -66,47 +72,53 @@ def test_a_feature_is_entered_once_with_one_version_under_its_name() -> None:
     assert versions.enter(state, [total()], LATER) is state
 
 
-def test_a_new_version_is_built_joins_becomes_ready_and_is_served() -> None:
+def test_workers_run_the_version_that_is_served_and_the_ones_kept_fresh_next_to_it() -> None:
     registry = declared("total")
-    state = versions.add_version(entered("total"), total(), NOW, BACKFILL)
-    assert states(state) == [(1, "total", "active"), (2, "total@2", "building")]
-    assert series_run(registry, state) == ["total"]
-    state = versions.begin_joining(state, "total")
-    assert series_run(registry, state) == ["total", "total@2"]
-    state = versions.join(state, "total", 0, "7")
-    assert versions.join(state, "total", 0, "9") == state
-    backfill = versions.pending_version(state, "total").backfill
-    assert backfill is not None
-    assert backfill.joined == {0: "7"}
-    state = versions.activate(versions.mark_ready(state, "total"), "total", LATER)
-    assert states(state) == [(1, "total", "retired"), (2, "total@2", "active")]
-    assert registry.feature("total").series == "total"
-    assert series_run(registry, state, LATER + timedelta(seconds=9)) == ["total@2", "total"]
+    assert states(with_second("building")) == [(1, "total", "active"), (2, "total@2", "building")]
+    assert series_run(registry, with_second("building")) == ["total"]
+    assert series_run(registry, with_second("joining")) == ["total", "total@2"]
+    switched = steps.switched(with_second(), "total", None, LATER)
+    assert series_run(registry, switched) == ["total@2", "total"]
     assert registry.feature("total").series == "total@2"
-    assert series_run(registry, state, LATER + timedelta(seconds=10)) == ["total@2"]
+    retired = steps.retired_when_due(switched, LATER + steps.KEPT_FRESH)
+    assert series_run(registry, retired) == ["total@2"]
 
 
-def test_only_a_version_that_is_ready_is_served() -> None:
-    state = versions.add_version(entered("total"), total(), NOW, BACKFILL)
-    with pytest.raises(InvalidInputError, match=r"version 2 .* is building, not ready"):
-        versions.activate(state, "total", NOW)
-    with pytest.raises(InvalidInputError, match="no backfill; start one with"):
-        versions.activate(entered("total"), "total", NOW)
-    with pytest.raises(UnknownNameError, match="did you mean 'total'"):
-        versions.activate(state, "totl", NOW)
+def test_workers_run_no_version_with_values_of_another_type() -> None:
+    changed = declared("total", annotation=str)
+    assert series_run(changed, entered("total")) == ["total"]  # checked when a worker starts
+    added = versions.add_version(entered("total"), total(str), NOW, BACKFILL)
+    assert series_run(changed, added) == []
+    entry = added.features["total"]
+    joining = [entry.versions[0], steps.joining(entry.versions[1])]
+    added = steps.with_entry(added, replace(entry, versions=joining))
+    assert series_run(changed, added) == ["total@2"]
+    assert series_run(declared("total"), added) == ["total"]
 
 
 def test_a_feature_has_one_backfill_at_a_time() -> None:
     with pytest.raises(InvalidInputError, match=r"version 2, which is ready; .* switch .* cancel"):
-        versions.add_version(ready(), total(), NOW, BACKFILL)
-    cancelled = versions.cancel(ready(), "total")
-    assert states(cancelled) == [(1, "total", "active")]
+        versions.add_version(with_second(), total(), NOW, BACKFILL)
 
 
 def test_the_next_series_is_one_that_no_version_has() -> None:
-    state = versions.activate(ready(), "total", NOW)
+    state = steps.switched(with_second(), "total", None, NOW)
     state = versions.add_version(state, total(), NOW, BACKFILL)
     assert states(state)[-1] == (3, "total@3", "building")
+
+
+def test_a_converted_version_has_the_same_series_and_is_served() -> None:
+    state = versions.convert(entered("total"), total(str), LATER)
+    assert states(state) == [(1, "total", "retired"), (2, "total", "active")]
+    assert state.features["total"].versions[1].type == "str"
+    assert versions.convert(state, total(str), LATER) is state
+    assert series_run(declared("total", annotation=str), state) == ["total"]
+
+
+def test_a_type_that_all_values_fit_changes_the_version_that_is_served() -> None:
+    state = versions.change_type(entered("total"), total(float))
+    assert states(state) == [(1, "total", "active")]
+    assert state.features["total"].versions[0].type == "float"
 
 
 def test_a_renamed_feature_keeps_its_series_and_its_old_name_until_it_is_declared_again() -> None:
@@ -144,10 +156,10 @@ def test_a_name_that_the_catalog_has_is_not_given_to_another_feature() -> None:
 def test_a_dropped_name_begins_again_and_the_served_version_is_not_dropped_alone() -> None:
     assert versions.drop(entered("total"), "total").features == {}
     with pytest.raises(InvalidInputError, match=r"version 1 .* is served"):
-        versions.drop(ready(), "total", 1)
+        versions.drop(with_second(), "total", 1)
     with pytest.raises(InvalidInputError, match="no version 7; its versions: 1, 2"):
-        versions.drop(ready(), "total", 7)
-    assert states(versions.drop(ready(), "total", 2)) == [(1, "total", "active")]
+        versions.drop(with_second(), "total", 7)
+    assert states(versions.drop(with_second(), "total", 2)) == [(1, "total", "active")]
 
 
 def test_horizons_never_go_back() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -12,7 +11,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.versions import fresh_series, retired_series, served_series
+from headwater.declarations.versions import fresh_series, served_series, unfit_series
 from headwater.errors import (
     DeclarationError,
     DuplicateNameError,
@@ -77,15 +76,16 @@ class Registry:
         feature = self.feature(name)
         return (feature, *_variants(feature, fresh_series(self._catalog, name)))
 
-    def running(self, now: datetime) -> dict[str, tuple[FeatureDef, ...]]:
-        """Return the versions of each triggered feature that a worker has to run."""
+    def running(self) -> dict[str, tuple[FeatureDef, ...]]:
+        """Return the versions of each triggered feature that a worker has to run.
+
+        A version with values of another type than the declared one is left out.
+        """
         found = {}
         for name, feature in self.features.items():
             if feature.triggers:
-                versions = self.versions(name)
-                retired = _variants(feature, retired_series(self._catalog, name, now))
-                present = {each.series for each in versions}
-                found[name] = (*versions, *(each for each in retired if each.series not in present))
+                unfit = unfit_series(self._catalog, feature)
+                found[name] = tuple(f for f in self.versions(name) if f.series not in unfit)
         return found
 
     def run(self, versions: Mapping[str, Sequence[FeatureDef]]) -> None:

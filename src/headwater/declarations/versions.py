@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -13,9 +12,6 @@ from headwater.declarations.features import FeatureDef
 from headwater.ports import CatalogState
 
 _QUALIFIER = re.compile(r"(?:[\w<>]+\.)+")
-
-RETIRED_FOR = timedelta(seconds=10)
-"""How long workers keep a retired version fresh, for readers that have not heard of the switch."""
 
 
 class TypeShape(NamedTuple):
@@ -69,9 +65,14 @@ def fresh_series(state: CatalogState, name: str) -> Iterator[str]:
             yield version.series
 
 
-def retired_series(state: CatalogState, name: str, now: datetime) -> Iterator[str]:
-    """Yield the series that were served until a moment ago."""
-    entry = state.features.get(name)
-    for version in entry.versions if entry else ():
-        if version.retired_at is not None and now < version.retired_at + RETIRED_FOR:
-            yield version.series
+def unfit_series(state: CatalogState, feature: FeatureDef) -> set[str]:
+    """Return the series with values of another type than the declared one, of several versions.
+
+    A single version is not looked at: a worker checks its type when it starts.
+    """
+    entry = state.features.get(feature.name)
+    if entry is None or len(entry.versions) == 1:
+        return set()
+    structure = shape_of(feature).structure
+    fit = {each.series for each in entry.versions if each.structure == structure}
+    return {each.series for each in entry.versions} - fit

@@ -15,12 +15,15 @@ from headwater.core.logging import Outage, log
 from headwater.core.partitioning import assigned_partitions
 from headwater.core.values import new_id
 from headwater.declarations.runtime import HasRuntime, runtime_of
-from headwater.engine.batch import give_up, run_batch
+from headwater.engine.batch import run_batch
 from headwater.engine.declaration_changes import report_changes
+from headwater.engine.declared_sets import WaitingReports
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.lanes import Lane, QuarantineScheduler
 from headwater.engine.maintenance import maintain
+from headwater.engine.quarantine import run_quarantined
+from headwater.engine.running_versions import RunningVersions
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.watchdog import Watchdog
 from headwater.errors import (
@@ -30,7 +33,7 @@ from headwater.errors import (
     TooManyHungThreadsError,
     VersionConflictError,
 )
-from headwater.ports import Batch, Health, Outcome
+from headwater.ports import Batch, Health
 from headwater.retrieval.indexing import preload
 
 T = TypeVar("T")
@@ -68,7 +71,8 @@ class Worker:
         self._assigned: frozenset[int] = frozenset()
         self._alive_until = 0.0
         self._draining = False
-        self._only_there: list[str] | None = None
+        self._waiting = WaitingReports(self.name)
+        self._is_changing_versions = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._membership_changed = asyncio.Event()
@@ -108,7 +112,9 @@ class Worker:
             if engine.registry.all_indexes():
                 await preload()
         scheduler = Scheduler(engine, self._outage)
-        await self._retry(partial(self._register, engine), "registering failed; retrying")
+        versions = RunningVersions(engine)
+        register = partial(self._register, engine, versions)
+        await self._retry(register, "registering failed; retrying")
         log.info("worker started", worker=self.name)
         release = True
         try:
@@ -118,7 +124,7 @@ class Worker:
             watchdog = Watchdog(deadline, owns_process=self._owns_process)
             async with asyncio.TaskGroup() as group:
                 helpers = [
-                    group.create_task(self._hold_partitions(engine)),
+                    group.create_task(self._hold_partitions(engine, versions)),
                     group.create_task(self._listen(engine)),
                     group.create_task(maintain(engine)),
                     group.create_task(
@@ -159,9 +165,10 @@ class Worker:
             self._runtime.open, "opening the store failed; retrying", BackendUnavailableError
         )
 
-    async def _register(self, engine: Engine) -> None:
+    async def _register(self, engine: Engine, versions: RunningVersions) -> None:
         if not self._draining:
             await report_changes(engine)
+        await versions.prepare()
         await engine.backends.leases.register(self.name, engine.registry.runs())
 
     async def _retry(
@@ -249,7 +256,7 @@ class Worker:
 
     async def _next_batches(self, engine: Engine) -> list[Batch]:
         at_work = [lane for lane in self._lanes.values() if lane.task]
-        if any(lane.quarantined for lane in at_work):
+        if self._is_changing_versions or any(lane.quarantined for lane in at_work):
             return []
         if not self._quarantine.is_others_turn():
             quarantined = await self._next_quarantined(engine, at_work)
@@ -295,7 +302,7 @@ class Worker:
         is_quarantined = lane.quarantined > 0
         try:
             if is_quarantined:
-                await engine.backends.bus.commit(await self._run_quarantined(engine, lane, batch))
+                await engine.backends.bus.commit(await run_quarantined(engine, lane, batch))
                 lane.quarantined -= 1
             else:
                 await engine.backends.bus.commit(await run_batch(engine, batch))
@@ -315,31 +322,13 @@ class Worker:
                 self._quarantine.event_ended()
             lane.task = None
             self._changed.set()
-            if lane.lease.partition not in self._assigned:
+            if self._is_changing_versions or lane.lease.partition not in self._assigned:
                 self._membership_changed.set()
 
     def _lose(self, error: LeaseLostError) -> None:
         log.warning("lease lost", partition=error.partition, worker=self.name)
         self._lanes.pop(error.partition, None)
         self._membership_changed.set()
-
-    async def _run_quarantined(self, engine: Engine, lane: Lane, batch: Batch) -> Outcome:
-        """Run an event that may have killed its worker, counting it once for each worker."""
-        (delivery,) = batch.deliveries
-        if lane.counted_position != delivery.position:
-            lane.attempts = await engine.backends.bus.attempt(lane.lease, delivery.position)
-            lane.counted_position = delivery.position
-        if not lane.attempts:
-            lane.quarantined = 1  # the previous owner is alive after all: this is the last one
-        if lane.attempts > engine.settings.worker.max_deliveries:
-            log.error(
-                "event given up",
-                event_id=delivery.event.event_id,
-                partition=lane.lease.partition,
-                deaths=lane.attempts - 1,
-            )
-            return give_up(engine, batch, lane.attempts - 1)
-        return await run_batch(engine, batch)
 
     async def _listen(self, engine: Engine) -> None:
         """Wake the reading loop when new events or workers arrive."""
@@ -356,12 +345,13 @@ class Worker:
                 await asyncio.sleep(_BACKEND_PAUSE)
             self._changed.set()
 
-    async def _hold_partitions(self, engine: Engine) -> None:
+    async def _hold_partitions(self, engine: Engine, versions: RunningVersions) -> None:
         """Send heartbeats, and hold the partitions that are assigned to this worker."""
         interval = min(_MAX_HEARTBEAT_SECONDS, engine.settings.worker.lease_ttl / 4)
         while True:
             try:
                 async with self._claiming:
+                    await self._follow(engine, versions)
                     await self._rebalance(engine)
                 self._outage.recovered("partitions")
             except BackendError as error:
@@ -376,13 +366,28 @@ class Worker:
                     await self._membership_changed.wait()
             self._membership_changed.clear()
 
+    async def _follow(self, engine: Engine, versions: RunningVersions) -> None:
+        """Run other versions of features when the catalog names others and no batch is at work.
+
+        Meanwhile no batch begins, except in quarantine, whose state would be lost.
+        """
+        await versions.follow()
+        is_quarantined = any(lane.quarantined for lane in self._lanes.values())
+        self._is_changing_versions = versions.is_outdated and not is_quarantined
+        if not self._is_changing_versions or any(lane.task for lane in self._lanes.values()):
+            return
+        await self._release(engine, [*self._lanes.values()])
+        versions.apply()
+        await engine.backends.leases.register(self.name, engine.registry.runs())
+        self._is_changing_versions = False
+
     async def _rebalance(self, engine: Engine) -> None:
         bus, leases = engine.backends.bus, engine.backends.leases
         living = await leases.heartbeat(self.name, [lane.lease for lane in self._lanes.values()])
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         if self._stopping.is_set():
             return
-        await self._report_waiting(engine, is_waiting=self.name not in living)
+        await self._waiting.report(engine, is_waiting=self.name not in living)
         # One partition more than the entities' carries the ticks of SQL features.
         assigned = self._assigned = assigned_partitions(self.name, living, bus.partitions + 1)
         surplus = [
@@ -397,27 +402,6 @@ class Worker:
             for lease in await leases.claim(self.name, missing):
                 self._lanes[lease.partition] = Lane(lease, engine.settings.worker.batch_size)
             self._changed.set()
-
-    async def _report_waiting(self, engine: Engine, *, is_waiting: bool) -> None:
-        """Log that this worker waits for the workers of another version, and that it resumes."""
-        if is_waiting == (self._only_there is not None):
-            return
-        if not is_waiting:
-            log.warning(
-                "worker resumes: no others declare more features",
-                worker=self.name,
-                not_run=self._only_there,
-            )
-            self._only_there = None
-            return
-        here, there = engine.registry.runs(), await engine.backends.leases.current_set(self.name)
-        self._only_there = sorted(there - here)
-        # A feature that only this worker declares is not run while it waits.
-        names = {"only_there": self._only_there, "only_here": sorted(here - there)}
-        if names["only_here"]:
-            log.warning("worker waits: others declare more features", worker=self.name, **names)
-        else:
-            log.info("worker waits: others declare more features", worker=self.name, **names)
 
     async def _deregister(self, engine: Engine, *, release: bool) -> None:
         leases = [lane.lease for lane in self._lanes.values() if not lane.quarantined]

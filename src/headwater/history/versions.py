@@ -6,15 +6,15 @@ once, except where the second one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.versions import served_series, shape_of, unused_series
 from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.history.backfill.steps import unfinished, with_entry
 from headwater.ports import (
     BackfillState,
     CatalogEntry,
@@ -23,8 +23,6 @@ from headwater.ports import (
     Horizons,
 )
 
-_PENDING = ("building", "joining", "ready")
-
 
 def entry_of(state: CatalogState, name: str) -> CatalogEntry:
     """Return the entry of a feature; raise UnknownNameError if the catalog has none."""
@@ -32,21 +30,6 @@ def entry_of(state: CatalogState, name: str) -> CatalogEntry:
         return state.features[name]
     except KeyError:
         raise UnknownNameError("feature", name, state.features) from None
-
-
-def pending(entry: CatalogEntry) -> FeatureVersion | None:
-    """Return the version that is not served yet, if a backfill is making one."""
-    return next((each for each in entry.versions if each.state in _PENDING), None)
-
-
-def pending_version(state: CatalogState, name: str) -> FeatureVersion:
-    """Return the version that a backfill is making; raise InvalidInputError if there is none."""
-    version = pending(entry_of(state, name))
-    if version is None:
-        raise InvalidInputError(
-            f"feature {name!r} has no backfill; start one with `headwater backfill {name}`"
-        )
-    return version
 
 
 def version_of(entry: CatalogEntry, number: int) -> FeatureVersion:
@@ -83,7 +66,7 @@ def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) ->
             activated_at=now,
         )
         entry = CatalogEntry(feature=name, entity=feature.entity.name, versions=[version])
-        state = _with_entry(state, entry)
+        state = with_entry(state, entry)
     return state
 
 
@@ -93,7 +76,7 @@ def add_version(
     """Add a version that a backfill makes, with values of its own; one at a time."""
     state = enter(state, [feature], now)
     entry = entry_of(state, feature.name)
-    made = pending(entry)
+    made = unfinished(state, feature.name)
     if made is not None:
         raise InvalidInputError(
             f"feature {feature.name!r} already has version {made.number}, which is {made.state}; "
@@ -110,59 +93,7 @@ def add_version(
         created_at=now,
         backfill=backfill,
     )
-    return _with_entry(state, replace(entry, versions=[*entry.versions, version]))
-
-
-def update_backfill(state: CatalogState, name: str, **fields: Any) -> CatalogState:
-    """Replace fields of the backfill that is making a version."""
-    version = pending_version(state, name)
-    if version.backfill is None:
-        raise InvalidInputError(f"version {version.number} of feature {name!r} has no backfill")
-    return _with_version(
-        state, name, replace(version, backfill=replace(version.backfill, **fields))
-    )
-
-
-def begin_joining(state: CatalogState, name: str) -> CatalogState:
-    """Let workers run a version, one partition after the other."""
-    version = pending_version(state, name)
-    if version.state != "building":
-        return state
-    return _with_version(state, name, replace(version, state="joining"))
-
-
-def join(state: CatalogState, name: str, partition: int, position: str) -> CatalogState:
-    """Record the position of a partition after which workers run the version that joins."""
-    version = pending_version(state, name)
-    joined: Mapping[int, str] = version.backfill.joined if version.backfill else {}
-    if version.state != "joining" or partition in joined:
-        return state
-    return update_backfill(state, name, joined={**joined, partition: position})
-
-
-def mark_ready(state: CatalogState, name: str) -> CatalogState:
-    """Record that workers run a version in every partition, so that it can be served."""
-    version = pending_version(state, name)
-    if version.state != "joining":
-        return state
-    return _with_version(state, name, replace(version, state="ready"))
-
-
-def activate(state: CatalogState, name: str, now: datetime) -> CatalogState:
-    """Serve the version that is ready in place of the one that was served."""
-    version = pending_version(state, name)
-    if version.state != "ready":
-        raise InvalidInputError(
-            f"version {version.number} of feature {name!r} is {version.state}, not ready; "
-            f"`headwater backfill status {name}` shows how far it is"
-        )
-    served = replace(version, state="active", activated_at=now, backfill=None)
-    return _serve(state, entry_of(state, name), served, now)
-
-
-def cancel(state: CatalogState, name: str) -> CatalogState:
-    """Remove the version that a backfill is making; its values are removed by the caller."""
-    return drop(state, name, pending_version(state, name).number)
+    return with_entry(state, replace(entry, versions=[*entry.versions, version]))
 
 
 def change_type(state: CatalogState, feature: FeatureDef) -> CatalogState:
@@ -206,7 +137,7 @@ def rename(state: CatalogState, old: str, new: str) -> CatalogState:
     former = [*(name for name in entry.former_names if name != new), old]
     rest = {name: each for name, each in state.features.items() if name != old}
     renamed = replace(entry, feature=new, former_names=former)
-    return _with_entry(replace(state, features=rest), renamed)
+    return with_entry(replace(state, features=rest), renamed)
 
 
 def drop(state: CatalogState, name: str, number: int | None = None) -> CatalogState:
@@ -221,7 +152,7 @@ def drop(state: CatalogState, name: str, number: int | None = None) -> CatalogSt
             f"version {number} of feature {name!r} is served and cannot be dropped alone; "
             f"`headwater features drop {name}` drops the feature with all versions"
         )
-    return _with_entry(
+    return with_entry(
         state, replace(entry, versions=[each for each in entry.versions if each != version])
     )
 
@@ -250,16 +181,11 @@ def _serve(
     before = [
         replace(each, state="retired", retired_at=now) if each.state == "active" else each
         for each in entry.versions
-        if each.number != served.number
     ]
-    return _with_entry(state, replace(entry, versions=[*before, served]))
+    return with_entry(state, replace(entry, versions=[*before, served]))
 
 
 def _with_version(state: CatalogState, name: str, version: FeatureVersion) -> CatalogState:
     entry = entry_of(state, name)
     versions = [version if each.number == version.number else each for each in entry.versions]
-    return _with_entry(state, replace(entry, versions=versions))
-
-
-def _with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
-    return replace(state, features={**state.features, entry.feature: entry})
+    return with_entry(state, replace(entry, versions=versions))

@@ -184,6 +184,18 @@ class LeasesConformance(Suite):
         claimed = await store.leases.claim("old", [0, 1])
         assert [lease.partition for lease in claimed] == [0, 1]
 
+    async def test_registering_again_replaces_the_features_that_the_worker_declares(
+        self, store: Opened
+    ) -> None:
+        await store.leases.register("w1", ["a", "b"])
+        for declared in (["a"], ["a", "c"], ["a"]):
+            await store.leases.release(await store.leases.claim("w1", [0]))
+            await store.leases.register("w1", declared)
+            assert await store.leases.heartbeat("w1", []) == ["w1"]
+            assert await store.leases.current_set("w1") == {*declared}
+        (lease,) = await store.leases.claim("w1", [0])
+        assert not lease.suspect
+
     async def test_a_worker_that_was_silent_takes_its_partitions_back(
         self, store: Opened, other: Opened
     ) -> None:

@@ -1,0 +1,83 @@
+"""The versions of features that a worker runs, as the catalog names them."""
+
+from __future__ import annotations
+
+from headwater.core.logging import Outage, log
+from headwater.declarations.features import FeatureDef
+from headwater.engine.engine import Engine
+from headwater.errors import BackendUnavailableError
+from headwater.history.backfill.steps import retired_when_due
+from headwater.history.versions import enter
+from headwater.ports import CatalogState
+
+
+class RunningVersions:
+    """Enters the features of a worker into the catalog, and follows its changes.
+
+    The versions that events trigger change only while the worker runs no batch, by ``apply``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._running: list[str] = []
+        self._settled = (-1, -1)
+        self._outage = Outage("catalog")
+        self.is_outdated = False
+        """Whether the catalog names other versions than the ones that run."""
+
+    async def prepare(self) -> None:
+        """Enter the declared features and run the versions that the catalog names."""
+        await self.follow()
+        self.apply()
+
+    async def follow(self) -> None:
+        """Read the catalog if it has changed; if that fails, go on with the one that is known."""
+        try:
+            state = await self._engine.catalog.follow()
+            if self._revisions() == self._settled:
+                return
+            changed = self._due(state)
+            if changed is not state:
+                await self._engine.catalog.change(self._due)
+        except BackendUnavailableError as error:
+            # A new store is confirmed a moment later; events must not wait for that.
+            self._outage.report("warning", "catalog not followed; retrying", error, "worker")
+        else:
+            self._outage.recovered("worker")
+            if not _has_leaving(self._engine.catalog.state):
+                self._settled = self._revisions()
+        self.is_outdated = self._wanted() != self._running
+
+    def apply(self) -> None:
+        """Let events trigger the versions that the catalog names."""
+        before, self._running = self._running, self._wanted()
+        self._engine.registry.run(self._engine.registry.running())
+        self.is_outdated = False
+        if before:
+            log.info("versions changed", before=before, now=self._running)
+
+    def _due(self, state: CatalogState) -> CatalogState:
+        """Return the catalog with the features of this worker, and without versions that left."""
+        now = self._engine.clock.now()
+        features = filter(_has_values, self._engine.registry.features.values())
+        return retired_when_due(enter(state, features, now), now)
+
+    def _wanted(self) -> list[str]:
+        running = self._engine.registry.running()
+        return [each.series for versions in running.values() for each in versions]
+
+    def _revisions(self) -> tuple[int, int]:
+        return self._engine.catalog.state.revision, self._engine.registry.revision
+
+
+def _has_values(feature: FeatureDef) -> bool:
+    return feature.has_history and feature.codec.kind != "none"
+
+
+def _has_leaving(state: CatalogState) -> bool:
+    """Return whether a version is kept fresh only until readers have heard of the next one."""
+    return any(
+        version.state == "ready" and version.retired_at is not None
+        for entry in state.features.values()
+        for version in entry.versions
+    )
