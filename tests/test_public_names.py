@@ -151,6 +151,7 @@ def test_the_public_names_are_these() -> None:
         "NestedLineage",
         "Overrides",
         "PastContext",
+        "PruneReport",
         "PublishResult",
         "RebuildReport",
         "Record",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.features.reconcile import AuditReport as AuditReport
     from headwater.features.reconcile import RebuildReport as RebuildReport
     from headwater.history.one_value import HistoricalValue as HistoricalValue
+    from headwater.history.retention import PruneReport as PruneReport
     from headwater.http.app import create_app as create_app
     from headwater.ports import ConsumerGroup as ConsumerGroup
     from headwater.ports import ConsumerLag as ConsumerLag
@@ -74,6 +75,7 @@ _PUBLIC = {
     "features.reader": ("FeatureRow",),
     "features.reconcile": ("AuditReport", "RebuildReport"),
     "history.one_value": ("HistoricalValue",),
+    "history.retention": ("PruneReport",),
     "http.app": ("create_app",),
     "ports": (
         "ConsumerGroup",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core.durations import format_duration, parse_duration, to_timedelta
+from headwater.core.durations import format_duration, parse_duration, to_age, to_timedelta
 from headwater.errors import DurationError
 
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -106,3 +106,22 @@ def test_the_longest_duration_is_a_timedelta() -> None:
 def test_a_span_of_time_is_positive(span: timedelta | str) -> None:
     with pytest.raises(DurationError):
         to_timedelta(span)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("400d", 400), ("8w", 56), ("2y", 730), ("1.5 y", 547.5), ("36h", 1.5)]
+)
+def test_an_age_may_also_be_in_weeks_and_years(text: str, days: float) -> None:
+    assert to_age(text) == to_age(timedelta(days=days)) == timedelta(days=days)
+
+
+@pytest.mark.parametrize("value", ["2Y", "1mo", "0d", "-1y", "1001y", timedelta(0)])
+def test_an_age_that_is_no_time_ago_is_refused(value: str | timedelta) -> None:
+    with pytest.raises(DurationError, match="ms, s, m, h, d, w, y"):
+        to_age(value)
+
+
+def test_other_durations_have_no_weeks_and_years() -> None:
+    for text in ("1w", "1y"):
+        with pytest.raises(DurationError, match="ms, s, m, h, d, as in"):
+            to_timedelta(text)

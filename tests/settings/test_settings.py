@@ -360,6 +360,8 @@ def test_a_keyword_replaces_a_setting_and_leaves_the_rest(tmp_path: Path) -> Non
         ({"hom": "x"}, "did you mean 'home'"),
         ({"worker": {"batch_size": 0}}, "worker.batch_size: 0 is not allowed"),
         ({"ingest": {"dedup_window": timedelta(0)}}, "ingest.dedup_window: '0ms' is not allowed"),
+        ({"retention": {"records": "2 years"}}, "retention.records: '2 years' is not a duration"),
+        ({"retention": {"hour": 24}}, "retention.hour: 24 is not allowed"),
     ],
 )
 def test_a_wrong_keyword_is_refused_like_a_wrong_key(changes: dict[str, Any], problem: str) -> None:

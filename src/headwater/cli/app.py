@@ -24,6 +24,7 @@ VERBS = {
     "refresh": "Run a scheduled feature now.",
     "rebuild": "Restore online values from history.",
     "audit": "Compare online values with history.",
+    "prune": "Remove old history, events and records.",
     "migrate": "Create or update the Postgres tables.",
     "graph": "Print the dependency graph as Mermaid.",
     "config": "Show the settings and where each value comes from.",

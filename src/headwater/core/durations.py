@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 
@@ -11,8 +12,11 @@ from headwater.errors import DurationError
 Duration = timedelta | str
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PATTERN = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)", re.ASCII)
+_AGE_UNITS = {**_UNITS, "w": 7 * _UNITS["d"], "y": 365 * _UNITS["d"]}
+_PATTERN = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]{1,2})", re.ASCII)
 _LONGEST_MS = timedelta.max // timedelta(milliseconds=1)
+# A moment so long ago is still in the calendar.
+_LONGEST_AGE = timedelta(days=365 * 1_000)
 
 
 def parse_duration(text: str) -> int:
@@ -21,12 +25,16 @@ def parse_duration(text: str) -> int:
     >>> parse_duration("1.5h")
     5400000
     """
+    return _parse(text, _UNITS)
+
+
+def _parse(text: str, units: Mapping[str, int]) -> int:
     match = _PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None:
-        raise DurationError(text)
-    exact = Decimal(match[1]) * _UNITS[match[2]]
+    if match is None or match[2] not in units:
+        raise DurationError(text, units)
+    exact = Decimal(match[1]) * units[match[2]]
     if exact > _LONGEST_MS:
-        raise DurationError(text)
+        raise DurationError(text, units)
     return int(exact.to_integral_value())
 
 
@@ -53,10 +61,26 @@ def format_duration(milliseconds: int) -> str:
 
 def to_timedelta(duration: Duration) -> timedelta:
     """Return the timedelta of a duration; raise DurationError unless it is positive."""
+    return _to_timedelta(duration, _UNITS)
+
+
+def to_age(duration: Duration) -> timedelta:
+    """Return how long something is kept: a duration, or weeks, or years of 365 days.
+
+    >>> to_age("2y").days
+    730
+    """
+    age = _to_timedelta(duration, _AGE_UNITS)
+    if age > _LONGEST_AGE:
+        raise DurationError(duration, _AGE_UNITS)
+    return age
+
+
+def _to_timedelta(duration: Duration, units: Mapping[str, int]) -> timedelta:
     if isinstance(duration, timedelta):
         span = duration
     else:
-        span = timedelta(milliseconds=parse_duration(duration))
+        span = timedelta(milliseconds=_parse(duration, units))
     if span <= timedelta(0):
-        raise DurationError(duration)
+        raise DurationError(duration, units)
     return span

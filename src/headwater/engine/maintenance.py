@@ -1,14 +1,17 @@
-"""The maintenance of history and indexes, which every worker does at intervals."""
+"""The maintenance that workers do at intervals: of history, of indexes, and by night."""
 
 from __future__ import annotations
 
 import asyncio
 
-from headwater.core.logging import Outage
+from headwater.core.logging import Outage, log
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
+from headwater.history.nightly_pruning import NightlyPruning
+from headwater.history.retention import PrunedPart, PruneReport
 
 _PAUSE_SECONDS = 5.0
+_PRUNING_PAUSE_SECONDS = 60.0
 
 
 async def maintain(engine: Engine) -> None:
@@ -26,3 +29,31 @@ async def maintain(engine: Engine) -> None:
             indexes.recovered("worker")
         except BackendError as error:
             indexes.report("error", "index maintenance failed; retrying", error, "worker")
+
+
+async def prune_nightly(engine: Engine) -> None:
+    """Remove what the settings do not keep, once a day; retry while that fails."""
+    pruning, outage = NightlyPruning(engine.backends, engine.settings.retention), Outage("pruning")
+    while pruning.is_wanted:
+        try:
+            report = await pruning.run(engine.clock.now())
+            outage.recovered("worker")
+        except BackendError as error:
+            outage.report("error", "nightly pruning failed; retrying", error, "worker")
+        else:
+            if report is not None:
+                _log(report)
+        await asyncio.sleep(_PRUNING_PAUSE_SECONDS)
+
+
+def _log(report: PruneReport) -> None:
+    rows = {
+        "history": _rows(report.history),
+        "events": _rows(report.events),
+        "records": _rows(report.records),
+    }
+    log.info("old rows pruned", **rows, held=list(report.held))
+
+
+def _rows(part: PrunedPart | None) -> int:
+    return 0 if part is None else part.rows

@@ -21,7 +21,7 @@ from headwater.engine.declared_sets import WaitingReports
 from headwater.engine.engine import Engine
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.lanes import Lane, QuarantineScheduler
-from headwater.engine.maintenance import maintain
+from headwater.engine.maintenance import maintain, prune_nightly
 from headwater.engine.quarantine import run_quarantined
 from headwater.engine.running_versions import RunningVersions
 from headwater.engine.scheduler import Scheduler
@@ -127,6 +127,7 @@ class Worker:
                     group.create_task(self._hold_partitions(engine, versions)),
                     group.create_task(self._listen(engine)),
                     group.create_task(maintain(engine)),
+                    group.create_task(prune_nightly(engine)),
                     group.create_task(
                         update_gauges(engine.backends, engine.clock, self._lanes, self._outage)
                     ),

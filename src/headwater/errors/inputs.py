@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from headwater.errors.base import HeadwaterError
 from headwater.errors.hints import closest, nearest
@@ -60,9 +61,11 @@ class FieldError(InvalidInputError):
 class DurationError(InvalidInputError, ValueError):
     """An invalid duration."""
 
-    def __init__(self, value: object) -> None:
+    def __init__(self, value: object, units: Iterable[str] = ("ms", "s", "m", "h", "d")) -> None:
         self.value = value
-        remedy = "write a number above zero and one of ms, s, m, h, d, as in '1.5h', or a timedelta"
+        remedy = (
+            f"write a number above zero and one of {', '.join(units)}, as in '1.5h', or a timedelta"
+        )
         super().__init__(f"{value!r} is not a duration; {remedy}")
 
 
@@ -172,10 +175,13 @@ class UnknownNameError(NotFoundError, LookupError):
 class UnknownContextError(NotFoundError, LookupError):
     """An id or record hash that matches no recorded context."""
 
-    def __init__(self, ref: str) -> None:
+    def __init__(self, ref: str, pruned_before: datetime | None = None) -> None:
         self.ref = ref
+        pruned = "" if pruned_before is None else f"; records before {pruned_before} were pruned"
         remedy = "give a context id, its first 8 or more characters, or a record hash"
-        super().__init__(f"no recorded context {ref!r}; {remedy}; see `headwater context list`")
+        super().__init__(
+            f"no recorded context {ref!r}{pruned}; {remedy}; see `headwater context list`"
+        )
 
 
 class UnknownDocumentError(NotFoundError, LookupError):

@@ -27,6 +27,7 @@ from headwater.ports.catalog import (
     CatalogState,
     FeatureVersion,
     Horizons,
+    NightlyRun,
     decode_catalog,
     encode_catalog,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "Lifecycle",
     "LogKind",
     "LoggedEvent",
+    "NightlyRun",
     "Not",
     "OfflineStore",
     "OnlineStore",

@@ -65,10 +65,18 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Horizons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The moments before which history and events were pruned; None if they never were."""
+    """The moments before which history, events and records were pruned; None if never."""
 
     history: datetime | None = None
     events: datetime | None = None
+    records: datetime | None = None
+
+
+class NightlyRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The due time of the last nightly run that was completed, and the claim of the next one."""
+
+    done: datetime | None = None
+    claimed_until: datetime | None = None
 
 
 class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +85,7 @@ class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     revision: int = 0
     features: Mapping[str, CatalogEntry] = {}
     pruned: Horizons = Horizons()
+    retention: NightlyRun = NightlyRun()
 
 
 encode_catalog = msgspec.json.Encoder().encode

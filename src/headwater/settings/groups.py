@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from headwater.core.logging import Format, Level
 from headwater.settings.kinds import (
+    Age,
     AzureKey,
     CohereKey,
     Count,
@@ -105,6 +106,19 @@ class OfflineSettings(SettingsGroup, frozen=True):
     segment_grace: Annotated[timedelta, "how long readers may still use a merged segment"] = (
         timedelta(minutes=5)
     )
+
+
+class RetentionSettings(SettingsGroup, frozen=True):
+    """Settings of retention: a nightly run of the workers removes what is older."""
+
+    history: Annotated[
+        Age, "how long past values are kept, such as 400d; empty to keep all of them"
+    ] = ""
+    events: Annotated[Age, "how long events are kept, such as 30d; empty to keep all of them"] = ""
+    records: Annotated[
+        Age, "how long records of contexts are kept, such as 2y; empty to keep all of them"
+    ] = ""
+    hour: Annotated[int, Meta(ge=0, le=23), "hour of the day of the nightly run, in UTC"] = 3
 
 
 class RedisSettings(SettingsGroup, frozen=True):

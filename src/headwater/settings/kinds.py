@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from headwater.core.durations import format_duration, to_timedelta
+from headwater.core.durations import format_duration, to_age, to_timedelta
 from headwater.core.sql_sources import check_name, kind_of
-from headwater.errors import ConfigError, DeclarationError, InvalidInputError
+from headwater.errors import ConfigError, DeclarationError, DurationError, InvalidInputError
 from headwater.settings.masking import mask, mask_address
 
 PREFIX = "HEADWATER_"
@@ -46,6 +46,17 @@ def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
 # One dollar per token; the cost of nine million such tokens still fits into a record.
 _LONGEST_RATE = 15
 
+
+def _check_age(text: str) -> str:
+    try:
+        if text:
+            to_age(text)
+    except DurationError as error:
+        # As a ValueError it would be taken for a value of another type.
+        raise InvalidInputError(str(error)) from error
+    return text
+
+
 _SECONDS = Meta(gt=0)
 
 # Each setting is annotated with one of these types, or a plain one, and its description.
@@ -61,6 +72,7 @@ CohereKey = Annotated[str, Meta(extra={"show": mask, "variable": "COHERE_API_KEY
 VoyageKey = Annotated[str, Meta(extra={"show": mask, "variable": "VOYAGE_API_KEY"})]
 Url = Annotated[str, Meta(extra={"show": mask_address})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
+Age = Annotated[str, Meta(extra={"check": _check_age})]
 Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
 
 

@@ -24,6 +24,7 @@ from headwater.settings.groups import (
     PostgresSettings,
     RecordSettings,
     RedisSettings,
+    RetentionSettings,
     VectorSettings,
     WorkerSettings,
 )
@@ -64,6 +65,7 @@ class Settings(SettingsGroup, frozen=True):
     ingest: IngestSettings = IngestSettings()
     indexes: IndexSettings = IndexSettings()
     offline: OfflineSettings = OfflineSettings()
+    retention: RetentionSettings = RetentionSettings()
     log: LogSettings = LogSettings()
     sources: Annotated[Sources, "files that SQL features can read, by name"] = field(
         default_factory=dict

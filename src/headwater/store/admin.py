@@ -1,13 +1,15 @@
-"""The administration of a store: health, lag, consumer groups, and the repair of online values."""
+"""The administration of a store: health, lag, consumer groups, repair and retention."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from headwater.core.durations import Duration
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.frame import check_not_replaying
 from headwater.features.schedule import tick_now
+from headwater.history.retention import PruneReport, Retention, prune
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AdminVerbs:
-    """``store.admin``: health, lag, consumer groups, and the repair of online values."""
+    """``store.admin``: health, lag, consumer groups, repair of online values, retention."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -84,6 +86,29 @@ class AdminVerbs:
             await engine.catalog.follow()  # adopted history may have brought its catalog
             return await engine.reconciler.rebuild(progress)
 
+    async def prune(
+        self,
+        *,
+        history: Duration | None = None,
+        events: Duration | None = None,
+        records: Duration | None = None,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Remove history, events and records that are older; without ages, as the settings say.
+
+        The values that count at the moment stay, so also the last one of every entity. With
+        ``dry_run`` the rows are only counted.
+
+        >>> (await store.admin.prune(events="30d", dry_run=True)).events.rows
+        0
+        """
+        check_not_replaying("prune")
+        engine = await self._runtime.open()
+        retention = Retention.of({"history": history, "events": events, "records": records})
+        if retention == Retention():
+            retention = Retention.configured(engine.settings.retention)
+        return await prune(engine.backends, retention, engine.clock.now(), dry_run=dry_run)
+
     async def audit(self, *, limit: int = 100, progress: Progress | None = None) -> AuditReport:
         """Compare online values with history; return at most ``limit`` differences.
 
@@ -102,4 +127,5 @@ class SyncAdminVerbs(Blocking[AdminVerbs]):
     groups = blocking(AdminVerbs.groups)
     drop_group = blocking(AdminVerbs.drop_group)
     rebuild = blocking(AdminVerbs.rebuild)
+    prune = blocking(AdminVerbs.prune)
     audit = blocking(AdminVerbs.audit)

@@ -67,6 +67,8 @@ class Replayer:
 
     async def _rerun(self, core: Core, mode: Mode) -> Replay:
         """Run the function as it is declared now, with the recorded inputs; store nothing."""
+        if mode == "as_of":
+            await self._check_not_pruned(core)
         inputs, reference = _inputs(core, mode)
         definition = self._services.registry.context(core.context.name)
         call = _bind(definition, inputs)
@@ -91,6 +93,16 @@ class Replayer:
         return rerun(
             core, mode, unrecorded, new_core, definition.definition, searches=replay.searches
         )
+
+    async def _check_not_pruned(self, core: Core) -> None:
+        """Raise if values that the context read may have been pruned."""
+        horizon = (await self._services.backends.catalog.load()).pruned.history
+        if horizon is not None and core.timing.started_at <= horizon:
+            raise InvalidInputError(
+                f"context {core.context_id} cannot be replayed in mode 'as_of': it is of "
+                f"{core.created_at.isoformat()}, and history before {horizon.isoformat()} was "
+                "pruned; mode 'reassemble' needs nothing but its record"
+            )
 
     def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
         """Return an assembler that leaves no trace: other records, no signature, no metrics."""

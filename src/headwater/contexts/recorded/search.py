@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import get_args
 
 import msgspec
 
 from headwater.contexts.recorder import ProvenanceIndex, index_of
-from headwater.errors import AmbiguousRefError, InvalidInputError, UnknownContextError
+from headwater.errors import (
+    AmbiguousRefError,
+    BackendError,
+    InvalidInputError,
+    UnknownContextError,
+)
 from headwater.errors.hints import nearest
-from headwater.ports import RecordLog, RecordQuery, RecordSummary, StoredRecord
+from headwater.ports import Catalog, RecordLog, RecordQuery, RecordSummary, StoredRecord
 from headwater.records.ids import HEX, spelled
 from headwater.records.lineage import FreshnessStatus
 from headwater.settings.schema import Settings
@@ -47,8 +53,9 @@ class ContextQuery(msgspec.Struct, frozen=True):
 class ContextSearch:
     """Finds recorded contexts in the log."""
 
-    def __init__(self, records: RecordLog, settings: Settings) -> None:
+    def __init__(self, records: RecordLog, catalog: Catalog, settings: Settings) -> None:
         self._records = records
+        self._catalog = catalog
         self._settings = settings
 
     async def stored(self, ref: str) -> StoredRecord:
@@ -61,8 +68,14 @@ class ContextSearch:
                 raise AmbiguousRefError(ref, ids)
             stored = await self._records.get(ids[0]) if ids else None
         if stored is None:
-            raise UnknownContextError(spelling)
+            raise UnknownContextError(spelling, await self._pruned_before())
         return stored
+
+    async def _pruned_before(self) -> datetime | None:
+        """Return the moment before which records were pruned, as far as that can be found out."""
+        with suppress(BackendError):
+            return (await self._catalog.load()).pruned.records
+        return None
 
     async def contexts(
         self,

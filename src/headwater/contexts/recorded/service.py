@@ -48,7 +48,7 @@ class RecordedContexts:
         self._clock = services.clock
         self._assembler = assembler
         self._replayer = Replayer(services, reader)
-        search = ContextSearch(self._records, self._settings)
+        search = ContextSearch(self._records, services.backends.catalog, self._settings)
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
 
     async def record(self, external: ExternalContext) -> Context:

@@ -1,0 +1,108 @@
+"""`headwater prune`: remove old history, events and records."""
+
+from collections.abc import Awaitable
+from typing import Annotated
+
+import typer
+
+from headwater.cli.options import AsJson, StoreOption, bare_store, command_group
+from headwater.cli.output import (
+    is_interactive,
+    note,
+    pluralize,
+    print_json,
+    print_table,
+    second_text,
+)
+from headwater.cli.runner import run
+from headwater.history.retention import PrunedPart, PruneReport
+from headwater.store.feature_store import FeatureStore
+
+app = command_group("Remove old history, events and records.")
+
+History = Annotated[
+    str | None,
+    typer.Option(metavar="AGE", help="Remove past values that are older, such as 400d."),
+]
+Events = Annotated[
+    str | None, typer.Option(metavar="AGE", help="Remove events that are older, such as 30d.")
+]
+Records = Annotated[
+    str | None,
+    typer.Option(metavar="AGE", help="Remove records of contexts that are older, such as 2y."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the rows and remove nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+_NOUNS = {"history": "past value", "events": "event", "records": "record"}
+
+
+@app.command()
+def prune(
+    *,
+    history: History = None,
+    events: Events = None,
+    records: Records = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove history, events and records that are older than the given ages.
+
+    Without ages, those of the settings `retention.history`, `retention.events` and
+    `retention.records` apply. The values that count at the moment stay, so also the last value
+    of every entity, and so do events that a consumer group has not committed. Ages are written as
+    in 36h, 30d, 8w or 2y.
+    """
+    store = bare_store(file)
+
+    def pruned(*, dry_run: bool) -> PruneReport:
+        def call(store: FeatureStore) -> Awaitable[PruneReport]:
+            return store.admin.prune(
+                history=history, events=events, records=records, dry_run=dry_run
+            )
+
+        return run(store, call)
+
+    if not (dry_run or yes):
+        _check_interactive()
+        _confirm(pruned(dry_run=True))
+    report = pruned(dry_run=dry_run)
+    if as_json:
+        print_json(report)
+        return
+    if rows := _rows(report):
+        print_table(("part", "before", "to remove" if dry_run else "removed"), rows)
+    for reason in report.held:
+        note(f"Not all was removed: {reason}.")
+
+
+def _check_interactive() -> None:
+    if not is_interactive():
+        raise typer.BadParameter(
+            "cannot ask for confirmation without a terminal; pass --yes to remove the rows, or "
+            "--dry-run to count them"
+        )
+
+
+def _confirm(report: PruneReport) -> None:
+    counts = [
+        f"{pluralize(rows, _NOUNS[part])} from before {before}"
+        for part, before, rows in _rows(report)
+    ]
+    if counts:
+        typer.confirm(f"Remove {', '.join(counts)}? They cannot be restored.", abort=True)
+
+
+def _rows(report: PruneReport) -> list[tuple[str, str | None, int]]:
+    parts: dict[str, PrunedPart | None] = {
+        "history": report.history,
+        "events": report.events,
+        "records": report.records,
+    }
+    return [
+        (name, second_text(part.before), part.rows)
+        for name, part in parts.items()
+        if part is not None
+    ]

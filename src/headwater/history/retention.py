@@ -1,0 +1,149 @@
+"""Retention: remove history, events and records that are older than they have to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from headwater.core.durations import Duration, to_age
+from headwater.errors import InvalidInputError
+from headwater.ports import (
+    Backends,
+    Catalog,
+    CatalogState,
+    FeatureVersion,
+    Horizons,
+)
+from headwater.settings.groups import RetentionSettings
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long history, events and records are kept; None for those that are never removed."""
+
+    history: timedelta | None = None
+    events: timedelta | None = None
+    records: timedelta | None = None
+
+    @classmethod
+    def of(cls, ages: Mapping[str, Duration | None]) -> Retention:
+        """Return the retention with these ages, each a timedelta or a text such as ``400d``."""
+        return cls(**{part: to_age(age) for part, age in ages.items() if age})
+
+    @classmethod
+    def configured(cls, settings: RetentionSettings) -> Retention:
+        """Return the retention that the settings state."""
+        return cls.of(
+            {"history": settings.history, "events": settings.events, "records": settings.records}
+        )
+
+    def horizons(self, now: datetime) -> Horizons:
+        """Return the moments before which nothing has to be kept."""
+        ages = asdict(self)
+        return Horizons(**{part: now - age for part, age in ages.items() if age is not None})
+
+
+class PrunedPart(msgspec.Struct, frozen=True):
+    """The number of rows from before a moment that were removed, or would be."""
+
+    before: datetime
+    rows: int
+
+
+class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The removed rows; None for a part that was not to be pruned, or that a backfill needs."""
+
+    history: PrunedPart | None = None
+    events: PrunedPart | None = None
+    records: PrunedPart | None = None
+    dry_run: bool = False
+    held: tuple[str, ...] = ()
+    """Why less was removed than asked for."""
+
+
+async def prune(
+    backends: Backends, retention: Retention, now: datetime, *, dry_run: bool = False
+) -> PruneReport:
+    """Remove what need not be kept, except what backfills in progress need.
+
+    The moments are stored in the catalog before the first row is removed, so that no read misses
+    rows without noticing. An interrupted run is completed by the next one.
+    """
+    if retention == Retention():
+        raise InvalidInputError(
+            "nothing to prune, because everything is kept; pass how long to keep history, events "
+            "or records (history='400d', --history 400d), or set retention.history, "
+            "retention.events or retention.records"
+        )
+    wanted = retention.horizons(now)
+    if dry_run:
+        catalog = await backends.catalog.load()
+    else:
+        catalog = await change_catalog(backends.catalog, lambda state: _pruned(state, wanted))
+    allowed, held = limits(catalog, wanted)
+    rows = await backends.offline.prune(
+        history=allowed.history, events=allowed.events, dry_run=dry_run
+    )
+    removed = 0
+    if allowed.records is not None:
+        removed = await backends.records.prune(allowed.records, dry_run=dry_run)
+    counts = {"history": rows.history, "events": rows.events, "records": removed}
+    parts = {
+        part: None if before is None else PrunedPart(before, counts[part])
+        for part, before in asdict(allowed).items()
+    }
+    return PruneReport(**parts, dry_run=dry_run, held=tuple(held))
+
+
+def limits(state: CatalogState, wanted: Horizons) -> tuple[Horizons, list[str]]:
+    """Return the moments up to which can be pruned, and why some are earlier than wanted."""
+    held: list[str] = []
+    for feature, version in _building(state):
+        since = None if version.backfill is None else version.backfill.since
+        kept = "all of history" if since is None else f"history since {since.isoformat()}"
+        wanted = replace(wanted, events=None, history=_earlier(wanted.history, since))
+        held.append(f"the backfill of {feature!r} is in progress and needs all events and {kept}")
+    return wanted, held
+
+
+def _building(state: CatalogState) -> Iterator[tuple[str, FeatureVersion]]:
+    for entry in state.features.values():
+        for version in entry.versions:
+            if version.state == "building":
+                yield entry.feature, version
+
+
+def _earlier(moment: datetime | None, limit: datetime | None) -> datetime | None:
+    return None if moment is None or limit is None else min(moment, limit)
+
+
+def _pruned(state: CatalogState, wanted: Horizons) -> CatalogState:
+    allowed, _ = limits(state, wanted)
+    return replace(state, pruned=_later(state.pruned, allowed))
+
+
+def _later(one: Horizons, two: Horizons) -> Horizons:
+    """Return the later moment of each part."""
+    pairs = {part: (moment, asdict(two)[part]) for part, moment in asdict(one).items()}
+    return Horizons(
+        **{
+            part: max((moment for moment in pair if moment is not None), default=None)
+            for part, pair in pairs.items()
+        }
+    )
+
+
+async def change_catalog(
+    catalog: Catalog, change: Callable[[CatalogState], CatalogState]
+) -> CatalogState:
+    """Replace the catalog by what a function makes of it, again if another process was faster."""
+    while True:
+        state = await catalog.load()
+        changed = change(state)
+        if changed == state:
+            return state
+        changed = replace(changed, revision=state.revision + 1)
+        if await catalog.replace(changed):
+            return changed

@@ -1,0 +1,281 @@
+"""Pruning: old history, events and records go, and nothing that a later read needs."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headwater import FeatureStore, ServiceEvent, Worker, context, entity, feature
+from headwater.declarations.runtime import runtime_of
+from headwater.errors import BackendError, InvalidInputError, UnknownContextError
+from headwater.history.nightly_pruning import NightlyPruning
+from headwater.history.retention import PrunedPart, PruneReport
+from headwater.ports import (
+    Backends,
+    BackfillState,
+    CatalogEntry,
+    CatalogState,
+    FeatureVersion,
+    Horizons,
+)
+from headwater.settings.groups import RetentionSettings
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
+from tests.engine.support import past, query, until
+
+DAY = timedelta(days=1)
+START = datetime(2026, 1, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    return Settings().replace(home=home, partitions=4)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture(autouse=True)
+def greeting(store: FeatureStore) -> Any:
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="buy", default=0)
+    async def bought(user_id: str, event: ServiceEvent) -> int:
+        return int(await store.get_feature("bought", user_id)) + 1
+
+    @context(store)
+    async def greeting(user_id: str) -> str:
+        return f"hello, buyer of {await store.get_feature('bought', user_id)}"
+
+    return greeting
+
+
+async def buy_daily(store: FeatureStore, clock: ManualClock, days: int) -> None:
+    """Publish one event each day; afterwards it is the morning after the last one."""
+    for _ in range(days):
+        await store.publish("buy", "u1", {})
+        await Worker(store).drain()
+        clock.advance(DAY)
+
+
+async def backends_of(store: FeatureStore) -> Backends:
+    return (await runtime_of(store).open()).backends
+
+
+async def count_events(store: FeatureStore) -> int:
+    [(count,)] = await query(store, "SELECT count(*) FROM events")
+    return int(count)
+
+
+async def test_pruning_removes_what_is_older_and_stores_the_moments(
+    store: FeatureStore, clock: ManualClock, greeting: Any
+) -> None:
+    await greeting("u1")
+    await buy_daily(store, clock, 10)
+    before = clock.now() - timedelta(hours=84)
+    keep: dict[str, Any] = {"history": "84h", "events": timedelta(hours=84), "records": "1w"}
+    counted = await store.admin.prune(**keep, dry_run=True)
+    assert (await past(store, "bought"), await count_events(store)) == ([*range(1, 11)], 10)
+    catalog = (await backends_of(store)).catalog
+    assert (await catalog.load()).pruned == Horizons()
+    pruned = await store.admin.prune(**keep)
+    assert pruned == replace(counted, dry_run=False)
+    assert pruned == PruneReport(
+        history=PrunedPart(before, 6),
+        events=PrunedPart(before, 7),
+        records=PrunedPart(clock.now() - 7 * DAY, 1),
+    )
+    assert (await past(store, "bought"), await count_events(store)) == ([7, 8, 9, 10], 3)
+    assert (await catalog.load()).pruned == Horizons(before, before, clock.now() - 7 * DAY)
+    assert (await store.admin.audit()).differences == []
+    await store.admin.prune(history="10d")
+    assert (await catalog.load()).pruned.history == before
+
+
+async def test_pruning_needs_an_age_and_takes_it_from_the_settings(
+    settings: Settings, clock: ManualClock, store: FeatureStore
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"set retention.history"):
+        await store.admin.prune()
+    with pytest.raises(InvalidInputError, match="'3 days' is not a duration"):
+        await store.admin.prune(events="3 days")
+    own = settings.replace(retention={"events": "2y"})
+    async with FeatureStore(settings=own, clock=clock) as configured:
+        pruned = await configured.admin.prune()
+    assert pruned == PruneReport(events=PrunedPart(clock.now() - 730 * DAY, 0))
+
+
+def catalog_with_backfill(since: datetime | None, revision: int) -> CatalogState:
+    version = FeatureVersion(
+        number=2,
+        series="bought@2",
+        state="building",
+        type="int",
+        structure="",
+        created_at=START,
+        backfill=BackfillState(id="b1", group="backfill-b1", like="workers", since=since),
+    )
+    entry = CatalogEntry(feature="bought", entity="User", versions=[version])
+    return CatalogState(revision=revision, features={"bought": entry})
+
+
+async def test_what_a_backfill_in_progress_needs_is_not_pruned(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    await buy_daily(store, clock, 5)
+    catalog = (await backends_of(store)).catalog
+    revision = await catalog.revision()
+    assert await catalog.replace(catalog_with_backfill(None, revision + 1))
+    pruned = await store.admin.prune(history="1s", events="1s", records="1s")
+    assert (pruned.history, pruned.events) == (None, None)
+    assert pruned.held == (
+        "the backfill of 'bought' is in progress and needs all events and all of history",
+    )
+    since = clock.now() - 2 * DAY
+    assert await catalog.replace(catalog_with_backfill(since, await catalog.revision() + 1))
+    pruned = await store.admin.prune(history="1s", events="1s")
+    assert pruned.history == PrunedPart(since, 3)
+    assert f"history since {since.isoformat()}" in pruned.held[0]
+    assert (await catalog.load()).pruned == Horizons(history=since)
+    assert (await past(store, "bought"), await count_events(store)) == ([4, 5], 5)
+
+
+async def test_the_moment_is_stored_before_the_first_row_is_removed(
+    store: FeatureStore, clock: ManualClock, settings: Settings, tmp_path: Path
+) -> None:
+    await buy_daily(store, clock, 3)
+    backends = await backends_of(store)
+    segments = Path(settings.home) / "segments"
+    segments.rename(tmp_path / "segments")
+    with pytest.raises(BackendError):
+        await store.admin.prune(history="1d")
+    assert (await backends.catalog.load()).pruned.history == clock.now() - DAY
+    (tmp_path / "segments").rename(segments)
+    assert await past(store, "bought") == [1, 2, 3]
+    pruned = await store.admin.prune(history="1d")
+    assert pruned.history == PrunedPart(clock.now() - DAY, 2)
+
+
+async def test_an_unknown_context_may_have_been_pruned(
+    store: FeatureStore, clock: ManualClock, greeting: Any
+) -> None:
+    made = await greeting("u1")
+    with pytest.raises(UnknownContextError) as unknown:
+        await store.get_context_at("f" * 8)
+    assert "pruned" not in str(unknown.value)
+    clock.advance(DAY)
+    await store.admin.prune(records="1h")
+    with pytest.raises(UnknownContextError, match=r"records before .* were pruned"):
+        await store.get_context_at(made.context_id)
+
+
+async def test_a_context_from_before_the_moment_is_not_replayed_from_pruned_history(
+    store: FeatureStore, clock: ManualClock, greeting: Any
+) -> None:
+    await buy_daily(store, clock, 1)
+    old = await greeting("u1")
+    await buy_daily(store, clock, 1)
+    clock.advance(DAY)
+    recent = await greeting("u1")
+    await buy_daily(store, clock, 1)
+    await store.admin.prune(history="25h")
+    assert (await store.replay(recent.context_id, "as_of")).matches
+    with pytest.raises(InvalidInputError, match=r"history before .* was pruned"):
+        await store.replay(old.context_id, "as_of")
+    assert (await store.replay(old.context_id, "reassemble")).matches
+
+
+NIGHTLY = RetentionSettings(history="1d", events="1d", hour=3)
+
+
+async def test_the_nightly_run_happens_once_a_day_for_all_workers(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    backends = await backends_of(store)
+    workers = [NightlyPruning(backends, NIGHTLY) for _ in range(4)]
+
+    async def run_all() -> list[PruneReport]:
+        reports = await asyncio.gather(*(worker.run(clock.now()) for worker in workers))
+        return [report for report in reports if report is not None]
+
+    assert await run_all() == []
+    await buy_daily(store, clock, 3)
+    clock.advance(timedelta(minutes=59))
+    (report,) = await run_all()
+    assert (report.history, report.events) == (
+        PrunedPart(clock.now() - DAY, 2),
+        PrunedPart(clock.now() - DAY, 3),
+    )
+    assert await run_all() == []
+    clock.advance(timedelta(minutes=2))
+    assert len(await run_all()) == 1
+    assert await run_all() == []
+    assert await NightlyPruning(backends, NIGHTLY).run(clock.now()) is None
+
+
+async def test_a_nightly_run_that_failed_is_repeated_by_its_worker_and_later_by_others(
+    store: FeatureStore, clock: ManualClock, settings: Settings, tmp_path: Path
+) -> None:
+    backends = await backends_of(store)
+    failing, waiting = (NightlyPruning(backends, NIGHTLY) for _ in range(2))
+    await failing.run(clock.now())
+    clock.advance(DAY)
+    segments = Path(settings.home) / "segments"
+    segments.rename(tmp_path / "segments")
+    for _ in range(2):
+        with pytest.raises(BackendError):
+            await failing.run(clock.now())
+        assert await waiting.run(clock.now()) is None
+    clock.advance(timedelta(minutes=10))
+    with pytest.raises(BackendError):
+        await waiting.run(clock.now())
+    assert await failing.run(clock.now()) is None
+    (tmp_path / "segments").rename(segments)
+    assert await waiting.run(clock.now()) is not None
+    assert await failing.run(clock.now()) is None
+
+
+async def test_workers_prune_by_night_and_log_the_rows(
+    settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = settings.replace(retention={"history": "1d", "events": "1d"})
+    async with FeatureStore(settings=own, clock=clock) as store:
+
+        @entity(store)
+        class User:
+            user_id: str
+
+        @feature(entity=User, trigger="buy")
+        def amount(user_id: str, event: ServiceEvent) -> int:
+            return int(event.payload["amount"])
+
+        for number in range(3):
+            await store.publish("buy", "u1", {"amount": number})
+            clock.advance(timedelta(seconds=1))
+        await Worker(store).drain()
+        await NightlyPruning(await backends_of(store), NIGHTLY).run(clock.now())
+        clock.advance(2 * DAY)
+        worker = Worker(store)
+        running = asyncio.create_task(worker.run())
+        logged = ""
+
+        def is_logged() -> bool:
+            nonlocal logged
+            logged += capsys.readouterr().err
+            return "old rows pruned" in logged
+
+        await until(is_logged)
+        worker.stop()
+        await running
+        assert await past(store, "amount") == [2]
+        assert await count_events(store) == 0
+    assert '"history":2,"events":3,"records":0' in logged
