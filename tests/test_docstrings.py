@@ -7,6 +7,7 @@ import asyncio
 import doctest
 import inspect
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ from headwater import (
 from headwater.testing import ManualClock, temporary
 
 STORE = FeatureStore(settings=Settings())
-GROUPS = (STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.indexes, STORE.admin)
+GROUPS = (
+    *(STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.indexes, STORE.history),
+    STORE.admin,
+)
 VERBS = {
     f"{kind.__name__}.{name}": verb
     for kind in (*map(type, GROUPS), Feature)
@@ -84,6 +88,8 @@ def declare() -> dict[str, Any]:
 
     return {name: getattr(headwater, name) for name in dir(headwater)} | {
         "asyncio": asyncio,
+        "datetime": datetime,
+        "UTC": UTC,
         "ManualClock": ManualClock,
         "store": store,
         "User": User,
@@ -110,6 +116,9 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orders.csv").write_text("user_id\nada\n")
+    times = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    lines = [f"ada,{time},{number}.5" for number, time in enumerate(times)]
+    (tmp_path / "spend.csv").write_text("\n".join(["user_id,timestamp,total_spend", *lines]))
     examples = doctest.DocTestParser().get_examples(inspect.getdoc(VERBS[name]) or "")
     assert examples, f"{name} has no example in its docstring"
     names = declare()

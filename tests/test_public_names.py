@@ -142,6 +142,7 @@ def test_the_public_names_are_these() -> None:
         "HeadwaterError",
         "Health",
         "HistoricalValue",
+        "ImportReport",
         "Index",
         "IndexStatus",
         "InputLineage",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.features.reader import FeatureRow as FeatureRow
     from headwater.features.reconcile import AuditReport as AuditReport
     from headwater.features.reconcile import RebuildReport as RebuildReport
+    from headwater.history.import_report import ImportReport as ImportReport
     from headwater.history.one_value import HistoricalValue as HistoricalValue
     from headwater.history.retention import PruneReport as PruneReport
     from headwater.http.app import create_app as create_app
@@ -74,6 +75,7 @@ _PUBLIC = {
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "features.reader": ("FeatureRow",),
     "features.reconcile": ("AuditReport", "RebuildReport"),
+    "history.import_report": ("ImportReport",),
     "history.one_value": ("HistoricalValue",),
     "history.retention": ("PruneReport",),
     "http.app": ("create_app",),

@@ -164,7 +164,7 @@ def test_every_public_name_and_every_verb_of_the_store_is_documented() -> None:
     store = FeatureStore(settings=Settings())
     groups = {"": store, "bus.": store.bus, "records.": store.records}
     groups |= {"dead_letters.": store.dead_letters, "admin.": store.admin}
-    groups |= {"indexes.": store.indexes}
+    groups |= {"indexes.": store.indexes, "history.": store.history}
     for group, verbs in groups.items():
         for name in dir(verbs) if group else dir(FeatureStore):
             assert name.startswith("_") or f"store.{group}{name}" in text, f"{group}{name}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from headwater.core.durations import to_timedelta
 from headwater.core.logging import log
@@ -132,8 +133,8 @@ def no_time_zone(time: datetime) -> str:
     return f"{time.isoformat()} has no time zone; add one, as in {time.isoformat()}Z"
 
 
-def command_group(summary: str) -> typer.Typer:
+def command_group(summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """Return an empty group of commands with the settings of the whole command line."""
     return typer.Typer(
-        help=summary, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+        cls=cls, help=summary, no_args_is_help=True, add_completion=False, rich_markup_mode=None
     )

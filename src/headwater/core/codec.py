@@ -302,6 +302,11 @@ class Codec:
         decoder = msgspec.json.Decoder(annotation, dec_hook=decode_custom)
         self._decode: Callable[[bytes | msgspec.Raw], Any] = decoder.decode
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether None is a value of the annotated type."""
+        return NoneType in get_args(self.annotation) or self.annotation in (None, NoneType, Any)
+
     def encode(self, value: object) -> bytes:
         """Return the value's JSON text; raise FeatureValueError if it has none."""
         if type(value) is self._simple and math.isfinite(value):  # type: ignore[arg-type]

@@ -31,17 +31,26 @@ _INVALID_NUMBER = "NOT regexp_full_match(value, '0|-?[1-9][0-9]*')"
 
 def write_points(duck: Session, spine: Spine, remedies: TimeRemedies, files: Sequence[Path]) -> int:
     """Check the table ``frame`` and write the points of each entity; return the number of rows."""
-    count: int = scalar(duck.run("SELECT count(*) FROM frame"))
-    if count:
-        _check_times(duck, spine, remedies)
-        for number, entity in enumerate(spine.entities):
-            _check_ids(duck, f"id{number}", entity)
+    count = check_rows(duck, spine, remedies)
     for number, file in enumerate(files):
         duck.run(
             f"COPY (SELECT row, CAST(id{number} AS VARCHAR) AS entity_id,"
             f" epoch_us(CAST(moment AS TIMESTAMPTZ)) AS at FROM frame) TO {text(file)}"
             " (FORMAT parquet)"
         )
+    return count
+
+
+def check_rows(duck: Session, spine: Spine, remedies: TimeRemedies) -> int:
+    """Raise InvalidInputError if a row of ``frame`` has an invalid id or time; return their number.
+
+    An empty table is valid, its columns may have any type.
+    """
+    count: int = scalar(duck.run("SELECT count(*) FROM frame"))
+    if count:
+        _check_times(duck, spine, remedies)
+        for number, entity in enumerate(spine.entities):
+            _check_ids(duck, f"id{number}", entity)
     return count
 
 
@@ -58,9 +67,13 @@ def _check_times(duck: Session, spine: Spine, remedies: TimeRemedies) -> None:
         raise InvalidInputError(f"{problem}; {remedy.format(spine.at)}")
     endless = _first(duck, "CAST(moment AS VARCHAR)", "ends_with(value, 'infinity')")
     if endless is not None:
-        raise InvalidInputError(f"row {endless[0]}: {endless[1]} in column {spine.at!r} is no time")
+        raise InvalidInputError(
+            f"row {endless[0]}: {endless[1]} in column {spine.at!r} is not a time"
+        )
     if spine.earliest is not None:
         _check_not_pruned(duck, spine.earliest)
+    if spine.latest is not None:
+        _check_not_future(duck, spine.at, spine.latest)
 
 
 def _check_not_pruned(duck: Session, earliest: datetime) -> None:
@@ -70,6 +83,15 @@ def _check_not_pruned(duck: Session, earliest: datetime) -> None:
             f"row {early[0]} is of {from_micros(early[1]).isoformat()}{_others(early)}, and the "
             f"history before {earliest.isoformat()} was pruned; leave such rows out, or read from "
             "an export that still has it, with source="
+        )
+
+
+def _check_not_future(duck: Session, at: str, latest: datetime) -> None:
+    late = _first(duck, "epoch_us(moment)", f"value > {to_micros(latest)}")
+    if late is not None:
+        raise InvalidInputError(
+            f"row {late[0]}: {from_micros(late[1]).isoformat()} in column {at!r} is in the future"
+            f"{_others(late)}; correct such rows, or leave them out"
         )
 
 

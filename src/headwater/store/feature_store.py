@@ -35,6 +35,7 @@ from headwater.store.groups import (
     SyncEventBus,
     SyncRecordVerbs,
 )
+from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
 from headwater.store.past_values import PastValueVerbs
 from headwater.store.runtime import Runtime
@@ -79,6 +80,7 @@ class FeatureStore(SearchVerbs, PastValueVerbs):
         self.records = RecordVerbs(runtime)
         self.dead_letters = DeadLetterVerbs(runtime)
         self.indexes = IndexVerbs(runtime)
+        self.history = HistoryVerbs(runtime)
         self.admin = AdminVerbs(runtime)
         self.sync = SyncStore(self)
         for name, location in chosen.sources.items():
@@ -360,12 +362,14 @@ class SyncStore(Blocking[FeatureStore]):
         self.records = SyncRecordVerbs(store.records, loop)
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
         self.indexes = SyncIndexVerbs(store.indexes, loop)
+        self.history = SyncHistoryVerbs(store.history, loop)
         self.admin = SyncAdminVerbs(store.admin, loop)
 
     get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     get_features = blocking(FeatureStore.get_features)
     get_feature_values = blocking(FeatureStore.get_feature_values)
     get_feature_history = blocking(FeatureStore.get_feature_history)
+    get_historical_features = blocking(FeatureStore.get_historical_features)
     set_feature = blocking(FeatureStore.set_feature)
     index = blocking(FeatureStore.index)
     unindex = blocking(FeatureStore.unindex)

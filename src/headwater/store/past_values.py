@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.store.runtime import Runtime
+from headwater.store.validation import requested
 
 if TYPE_CHECKING:
     from headwater.history.one_value import HistoricalValue
@@ -40,3 +43,50 @@ class PastValueVerbs:
         from headwater.history.one_value import values_over_time  # noqa: PLC0415 - loaded with the engine
 
         return await values_over_time(offline, feature, text_id, start, end, limit)
+
+    async def get_historical_features(
+        self,
+        frame: Any,
+        features: Sequence[FeatureRef],
+        *,
+        at: str = "timestamp",
+        known: bool = False,
+        with_as_of: bool = False,
+        output: str | Path | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Any:
+        """Return a table with the values that features had at the time of each row.
+
+        ``frame`` is a pandas, Polars or Arrow table, a DuckDB relation, the path of a Parquet
+        file, a query or a list of dicts. It has a column with the ids of each entity, named like
+        its id field, and a column ``at`` with times that have a time zone. The result is of the
+        same kind, with the same rows in the same order and a column for each feature; None where
+        nothing was known. A Parquet file becomes another one, ``output``, whose path is returned;
+        a query becomes a DuckDB relation.
+
+        Each value is the last one whose ``as_of`` is not later than the row's time. With
+        ``known``, it is the one that a reader was served at that time. ``with_as_of`` adds the
+        ``as_of`` of each value as a column ``<feature>__as_of``.
+
+        >>> rows = [{"user_id": "ada", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}]
+        >>> await store.get_historical_features(rows, ["total_spend"])
+        [{'user_id': 'ada', 'timestamp': ..., 'total_spend': None}]
+        """
+        from headwater.history.frames.kinds import is_sql, open_frame  # noqa: PLC0415 - loaded with the engine
+        from headwater.history.frames.rows import relation_of  # noqa: PLC0415 - loaded with the engine
+        from headwater.history.point_in_time import HistoryRequest, read_history  # noqa: PLC0415 - loaded with the engine
+
+        engine = await self._runtime.open()
+        catalog, offline = await engine.catalog.follow(), engine.backends.offline
+        request = HistoryRequest(
+            features=requested(engine.registry, features),
+            at=at,
+            known=known,
+            with_as_of=with_as_of,
+            earliest=catalog.pruned.history,
+            progress=progress,
+        )
+        if is_sql(frame):
+            frame = relation_of(await offline.query(frame, engine.registry.sources))
+        opened = open_frame(frame, None if output is None else Path(output))
+        return await read_history(opened, request, offline)

@@ -11,7 +11,9 @@ import msgspec
 
 from headwater.core.codec import UnstorableError, encode_exact
 from headwater.core.values import INTERNAL, REDRIVE, ServiceEvent
-from headwater.declarations.feature_handles import FeatureRef
+from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
 from headwater.errors import EventError, InvalidInputError
 
 _decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
@@ -22,6 +24,18 @@ def check_sequences(names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
     if isinstance(names, str) or isinstance(entity_ids, str):
         value = reprlib.repr(names if isinstance(names, str) else entity_ids)
         raise InvalidInputError(f"{value} is a string; pass a list, such as [{value}]")
+
+
+def requested(registry: Registry, features: Sequence[FeatureRef]) -> list[FeatureDef]:
+    """Return the definitions of features, each of which may be named once."""
+    check_sequences(features, ())
+    names = [feature_name(feature) for feature in features]
+    if not names:
+        raise InvalidInputError("name at least one feature")
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise InvalidInputError(f"feature {twice[0]!r} is named twice; name it once")
+    return [registry.feature(name) for name in names]
 
 
 def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:

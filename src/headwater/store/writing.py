@@ -22,7 +22,7 @@ async def set_value(
     as_of: datetime | None,
 ) -> None:
     """Write a value; inside a handler as part of the handler's transaction."""
-    _check_stored(feature)
+    check_stored(feature)
     text_id = feature.entity.text_id(entity_id)
     frame = current_frame()
     if frame.transaction is not None:
@@ -54,7 +54,8 @@ def _versions(
     return runtime.registry.versions(feature.name)
 
 
-def _check_stored(feature: FeatureDef) -> None:
+def check_stored(feature: FeatureDef) -> None:
+    """Raise InvalidInputError if values of a feature are not stored."""
     if not feature.kept:
         how, remedy = (
             ("composed of other features", "set those")

@@ -21,6 +21,15 @@ _READERS = {
 SUFFIXES = tuple(_READERS)
 
 
+def rows_of(file: Path) -> str:
+    """Return the SQL of the rows of a file; raise InvalidInputError if it cannot have any."""
+    if not file.is_file():
+        raise InvalidInputError(f"there is no file {file}")
+    if file.suffix not in _READERS:
+        raise InvalidInputError(f"{file} is not a file that ends with {' or '.join(SUFFIXES)}")
+    return _READERS[file.suffix].format(glob_literal(file))
+
+
 class FileFrame:
     """A file that may be larger than memory; the result is another file."""
 
@@ -32,11 +41,10 @@ class FileFrame:
     def __init__(self, file: Path, output: Path | None) -> None:
         self._file = file
         self.output = output or file.with_name(f"{file.stem}.features.parquet")
-        self._check(is_given=output is not None)
+        self._rows = rows_of(file)
+        self._check_output(is_given=output is not None)
 
-    def _check(self, *, is_given: bool) -> None:
-        if not self._file.is_file():
-            raise InvalidInputError(f"there is no file {self._file}")
+    def _check_output(self, *, is_given: bool) -> None:
         if self.output.exists() and (not is_given or self.output.samefile(self._file)):
             raise InvalidInputError(
                 f"{self.output} exists already; remove it, or pass another output file"
@@ -49,10 +57,6 @@ class FileFrame:
             raise InvalidInputError(
                 f"the folder {self.output.parent} of the output does not exist; create it"
             )
-
-    @property
-    def _rows(self) -> str:
-        return _READERS[self._file.suffix].format(glob_literal(self._file))
 
     def columns(self) -> Sequence[str]:
         try:

@@ -27,12 +27,14 @@ class TimeRemedies(NamedTuple):
 class Spine(msgspec.Struct, frozen=True):
     """The columns that a point-in-time read needs: an id of each entity, and the times.
 
-    Times before ``earliest`` are refused, because history was pruned up to then.
+    Times before ``earliest`` are refused, because history was pruned up to then, and times after
+    ``latest``.
     """
 
     entities: Sequence[EntityDef]
     at: str
     earliest: datetime | None = None
+    latest: datetime | None = None
 
     @property
     def columns(self) -> dict[str, str]:

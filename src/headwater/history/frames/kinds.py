@@ -60,6 +60,7 @@ def open_frame(frame: object, output: Path | None) -> Frame:
 def _stored(stream: _ArrowExporter) -> duckdb.DuckDBPyRelation:
     """Return a relation with the rows of a stream, which may be readable only once."""
     connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'")
     connection.register("stream", ArrowStream(stream))
     connection.execute("CREATE TABLE frame AS SELECT * FROM stream")
     return connection.table("frame")

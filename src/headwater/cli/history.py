@@ -1,0 +1,192 @@
+"""`headwater history`: past values for the rows of a file, and imports into history."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headwater.cli.options import AsJson, command_group, declared_store, named_in
+from headwater.cli.output import note, pluralize, print_json, progress_bar
+from headwater.cli.runner import run
+from headwater.errors import InvalidInputError
+from headwater.store.feature_store import FeatureStore
+
+_DEFAULT = "read"
+
+
+class ReadByDefault(TyperGroup):
+    """A group in which the path of a file stands for the command that reads it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        is_command = args[0] in self.commands or args[0].startswith("-")
+        return super().resolve_command(ctx, args if is_command else [_DEFAULT, *args])
+
+
+app = command_group(
+    "Read the past values of features for the rows of a file, and import feature tables.",
+    cls=ReadByDefault,
+)
+
+# -f names features here, so the features file has no short option.
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", metavar="FILE", help="Features file or module. Default: the setting `features`."
+    ),
+]
+Features = Annotated[
+    list[str],
+    typer.Option(
+        "--feature",
+        "-f",
+        metavar="NAMES",
+        help="Names of features, separated by commas; can be repeated.",
+    ),
+]
+
+
+@app.command(_DEFAULT)
+def read(
+    frame: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FRAME",
+            help="Parquet or CSV file with a column of entity ids, named like the id field of the "
+            "entity, and a column of times.",
+        ),
+    ],
+    *,
+    features: Features,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Parquet or CSV file to write. Default: FRAME with the ending "
+            "`.features.parquet`, if it does not exist.",
+        ),
+    ] = None,
+    at: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the times.")] = "timestamp",
+    known: Annotated[
+        bool,
+        typer.Option(
+            "--known", help="Only values that had been written by that time, as they were served."
+        ),
+    ] = False,
+    as_of: Annotated[
+        bool,
+        typer.Option("--as-of", help="Add a column FEATURE__as_of with the time of each value."),
+    ] = False,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a column for each feature to the rows of a file, with its value at the time of the row.
+
+    `headwater history FRAME …` is short for `headwater history read FRAME …`. The rows keep their
+    order, and no value is later than its row. The file may be larger than memory.
+    """
+    store = declared_store(file)
+    with named_in(file), progress_bar("Reading history") as progress:
+        written = run(
+            store,
+            lambda store: store.get_historical_features(
+                frame,
+                _names(features),
+                at=at,
+                known=known,
+                with_as_of=as_of,
+                output=output,
+                progress=progress,
+            ),
+        )
+    if as_json:
+        print_json({"output": str(written)})
+    else:
+        typer.echo(f"Wrote {written}.")
+
+
+@app.command("import")
+def import_(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Parquet or CSV file with ids, times and values of features."
+        ),
+    ],
+    *,
+    features: Features,
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="COLUMN",
+            help="Column with the entity ids. Default: the id field of the entity.",
+        ),
+    ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column with the values of the feature. Default: its name, or `value`.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column with the times that values are of. Default: event_timestamp or timestamp.",
+        ),
+    ] = None,
+    written: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column with the times at which values were written. Default: created or "
+            "created_timestamp; the current time if there is no such column.",
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="Time zone of times that have none, such as UTC."),
+    ] = None,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the values of a feature table to history, with the times that they are of.
+
+    Rows that are in history already are left out, so it is safe to repeat an import. Online values
+    do not change: `headwater rebuild` restores the last values from history.
+    """
+    store = declared_store(file)
+
+    async def load(store: FeatureStore) -> Any:
+        with named_in(file), progress_bar("Importing") as progress:
+            return await store.history.import_file(
+                table,
+                _names(features),
+                id=id_,
+                value=value,
+                at=at,
+                written=written,
+                time_zone=time_zone,
+                progress=progress,
+            )
+
+    report = run(store, load, create=True)
+    if as_json:
+        print_json(report)
+        return
+    values = pluralize(report.values, "value")
+    typer.echo(f"Imported {values} of {pluralize(report.rows, 'row')} into history.")
+    if report.missing:
+        note(f"{pluralize(report.missing, 'value')} missing in the file and left out.")
+    note("Online values have not changed; `headwater rebuild` restores them from history.")
+
+
+def _names(features: list[str]) -> list[str]:
+    names = [name.strip() for each in features for name in each.split(",") if name.strip()]
+    if not names:
+        raise InvalidInputError("name at least one feature, as in -f total_spend")
+    return names

@@ -1,0 +1,17 @@
+"""ImportReport: the numbers of an import."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.core.short_repr import short_repr
+
+
+class ImportReport(msgspec.Struct, frozen=True):
+    """The number of rows that were read, of their values, and of those that were missing."""
+
+    rows: int
+    values: int
+    missing: int
+
+    __repr__ = short_repr("rows", "values", "missing")

@@ -1,0 +1,249 @@
+"""Import of feature tables from files: rows with an id, a time, and values of features."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import msgspec
+
+from headwater.core.duckdb_session import Session, headline, identifier, session, text
+from headwater.declarations.features import FeatureDef
+from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.errors.hints import nearest
+from headwater.features.cells import make_cell, make_change
+from headwater.history.column_types import JSON, column_type
+from headwater.history.frames.files import rows_of
+from headwater.history.frames.frame import Spine, TimeRemedies
+from headwater.history.import_report import ImportReport
+from headwater.history.points import check_rows
+from headwater.ports import Change, OfflineStore
+
+Progress = Callable[[int, int], None]
+"""Called with the number of rows that are imported, and of all."""
+
+_TIMES = ("event_timestamp", "timestamp")
+_WRITTEN = ("created", "created_timestamp")
+_VALUE = "value"
+_CHANGES_AT_ONCE = 100_000
+_MAX_SHOWN = 3
+_MAX_TEXT = 40
+_AWARE = "TIMESTAMP WITH TIME ZONE"
+_NAIVE = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
+
+IMPORT = "import"
+"""The cause of imported values; with a colon and their write time, if the file has one."""
+
+_REMEDIES = TimeRemedies("pass time_zone=", "name the column with the times as at=")
+
+
+class ImportColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a file; the usual names are looked for where none is given.
+
+    Times without a time zone are of ``time_zone``; if it is None, they are refused.
+    """
+
+    id: str | None = None
+    value: str | None = None
+    at: str | None = None
+    written: str | None = None
+    time_zone: str | None = None
+
+
+class _Chosen(msgspec.Struct, frozen=True):
+    """The columns of one file that an import reads."""
+
+    id: str
+    at: str
+    written: str | None
+    values: Sequence[str]
+
+
+async def import_file(
+    file: Path,
+    features: Sequence[FeatureDef],
+    columns: ImportColumns,
+    offline: OfflineStore,
+    *,
+    now: int,
+    latest: datetime,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Append the values of a file to history, in large batches; values that it has stay as is.
+
+    A value without a write time is written now. Times after ``latest`` are refused.
+    """
+    values = missing = done = 0
+    with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
+        try:
+            total = await asyncio.to_thread(_open, duck, file, features, columns, latest)
+        except duckdb.Error as error:
+            raise InvalidInputError(f"{file} cannot be read: {headline(error)}") from error
+        found = await asyncio.to_thread(duck.run, "SELECT * FROM import")
+        size = max(1, _CHANGES_AT_ONCE // len(features))
+        while rows := await asyncio.to_thread(found.fetchmany, size):
+            changes = await asyncio.to_thread(_changes, rows, features, now)
+            await offline.append(changes)
+            done, values = done + len(rows), values + len(changes)
+            missing += len(rows) * len(features) - len(changes)
+            if progress is not None:
+                progress(done, total)
+    return ImportReport(total, values, missing)
+
+
+def _open(
+    duck: Session,
+    file: Path,
+    features: Sequence[FeatureDef],
+    columns: ImportColumns,
+    latest: datetime,
+) -> int:
+    """Check the rows of a file and create the view ``import``; return the number of rows."""
+    if columns.time_zone is not None:
+        _check_time_zone(duck, columns.time_zone)
+    source = duck.connection.sql(f"SELECT * FROM {rows_of(file)}")
+    types = dict(zip(source.columns, map(str, source.types), strict=True))
+    chosen = _choose(list(types), features, columns)
+    written = chosen.written
+    selected = [
+        f"{identifier(chosen.id)} AS id0",
+        f"{_moment(chosen.at, types, columns)} AS moment",
+        f"{_moment(written, types, columns) if written else 'NULL::TIMESTAMPTZ'} AS written",
+        *(
+            f"{_as_json(identifier(name), types[name], feature)} AS v{number}"
+            for number, (name, feature) in enumerate(zip(chosen.values, features, strict=True))
+        ),
+    ]
+    duck.run(
+        f"CREATE VIEW frame AS SELECT row_number() OVER () - 1 AS row, {', '.join(selected)}"
+        f" FROM {rows_of(file)}"
+    )
+    entity = msgspec.structs.replace(features[0].entity, id_field=chosen.id)
+    count = check_rows(duck, Spine([entity], chosen.at, latest=latest), _REMEDIES)
+    places = ", ".join(f"v{number}" for number in range(len(features)))
+    duck.run(
+        "CREATE VIEW import AS SELECT row, CAST(id0 AS VARCHAR), epoch_us(moment),"
+        f" epoch_us(CAST(written AS TIMESTAMPTZ)), {places} FROM frame"
+    )
+    return count
+
+
+def _check_time_zone(duck: Session, name: str) -> None:
+    zones = [zone for (zone,) in duck.run("SELECT name FROM pg_timezone_names()").fetchall()]
+    if name not in zones:
+        raise InvalidInputError(f"unknown time zone {name!r}; {nearest(name, zones)}")
+
+
+def _choose(
+    given: Sequence[str], features: Sequence[FeatureDef], columns: ImportColumns
+) -> _Chosen:
+    if columns.value is not None and len(features) > 1:
+        raise InvalidInputError("value= names the column of one feature; import one at a time")
+    written = _find("write times", columns.written, _WRITTEN, given, "written")
+    return _Chosen(
+        _need("ids", columns.id, (features[0].entity.id_field,), given, "id"),
+        _need("times", columns.at, _TIMES, given, "at"),
+        written,
+        [
+            _need(
+                f"values of {each.name}",
+                columns.value,
+                (each.name, _VALUE) if len(features) == 1 else (each.name,),
+                given,
+                "value",
+            )
+            for each in features
+        ],
+    )
+
+
+def _need(
+    content: str, name: str | None, usual: Sequence[str], given: Sequence[str], option: str
+) -> str:
+    found = _find(content, name, usual, given, option)
+    if found is None:
+        raise InvalidInputError(
+            f"the file has no column {' or '.join(map(repr, usual))} with the {content}; "
+            f"{nearest(usual[0], given, f'Pass its name as {option}=.')}"
+        )
+    return found
+
+
+def _find(
+    content: str, name: str | None, usual: Sequence[str], given: Sequence[str], option: str
+) -> str | None:
+    if name is None:
+        return next((each for each in usual if each in given), None)
+    if name not in given:
+        raise InvalidInputError(
+            f"the file has no column {name!r} with the {content} ({option}=); "
+            f"{nearest(name, given)}"
+        )
+    return name
+
+
+def _moment(name: str, types: Mapping[str, str], columns: ImportColumns) -> str:
+    column = identifier(name)
+    if types[name] not in _NAIVE:
+        return column
+    if columns.time_zone is None:
+        raise InvalidInputError(
+            f"the times in column {name!r} have no time zone; pass theirs, such as time_zone='UTC'"
+        )
+    return f"CAST({column} AS TIMESTAMP) AT TIME ZONE {text(columns.time_zone)}"
+
+
+def _as_json(column: str, kind: str, feature: FeatureDef) -> str:
+    """Return the SQL of a value as JSON text, which the feature's type decodes; NULL for NaN."""
+    if kind == "VARCHAR" and column_type(feature) == JSON:
+        return column
+    if kind == _AWARE:
+        return f"strftime(CAST({column} AS TIMESTAMP), '\"%Y-%m-%dT%H:%M:%S.%fZ\"')"
+    if kind not in ("FLOAT", "DOUBLE"):
+        return f"CAST(to_json({column}) AS VARCHAR)"
+    number = f"CAST(to_json({column}) AS VARCHAR)"
+    if feature.codec.kind == "int":
+        # Tables without a nullable integer type hold such columns as floats.
+        whole = f"CAST(CAST({column} AS BIGINT) AS VARCHAR)"
+        number = f"CASE WHEN {column} = floor({column}) THEN {whole} ELSE {number} END"
+    return f"CASE WHEN NOT isnan({column}) THEN {number} END"
+
+
+def _changes(
+    rows: Sequence[tuple[Any, ...]], features: Sequence[FeatureDef], now: int
+) -> list[Change]:
+    """Return the changes of some rows; raise FeatureValueError if values do not fit."""
+    changes, problems = [], []
+    for row, entity_id, as_of, written, *values in rows:
+        # With write times, rows that differ in nothing else are not the same.
+        cause = IMPORT if written is None else f"{IMPORT}:{written}"
+        for feature, value in zip(features, values, strict=True):
+            if value is None and not feature.codec.is_optional:
+                continue
+            try:
+                decoded = None if value is None else feature.codec.decode(value.encode())
+                cell = make_cell(feature, decoded, as_of, now if written is None else written)
+            except (FeatureValueError, msgspec.DecodeError):
+                problems.append((feature, row, value))
+                continue
+            changes.append(make_change(feature, entity_id, cell, cause, online=False))
+    if problems:
+        raise _unfit(problems)
+    return changes
+
+
+def _unfit(problems: Sequence[tuple[FeatureDef, int, str]]) -> FeatureValueError:
+    feature = problems[0][0]
+    found = [(row, value) for each, row, value in problems if each is feature]
+    shown = ", ".join(f"row {row}: {value[:_MAX_TEXT]}" for row, value in found[:_MAX_SHOWN])
+    more = f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
+    return FeatureValueError(
+        feature.name,
+        f"has the type {feature.codec.expected}, which values of the file do not fit ({shown}"
+        f"{more}); correct them and import the file again: rows that are in history are left out",
+    )
