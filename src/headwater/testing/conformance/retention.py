@@ -22,6 +22,8 @@ from headwater.testing.conformance.suite import (
 )
 
 _SECONDS = 6
+_FEATURES = ["clicks", "views", "taps"]
+_IDS = ["u1", "u2", "u3", "u4"]
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _SOON = timedelta(days=1)
 
@@ -29,26 +31,25 @@ _SOON = timedelta(days=1)
 class RetentionConformance(Suite):
     """Old rows can be removed, and no read of the rest notices it."""
 
-    @pytest.mark.parametrize("seed", [1, 2, 3])
+    @pytest.mark.parametrize("seed", [1, 2])
     async def test_reads_at_or_after_the_moment_give_the_same_answers_as_before(
         self, store: Opened, other: Opened, seed: int
     ) -> None:
         random = Random(seed)
-        for round_number in range(5):
-            feature = f"f{round_number}"
-            changes = _random_changes(random, feature)
-            moment = after(random.randint(0, _SECONDS))
-            await store.offline.append(changes[::2])
-            await store.online.put(changes[1::2])
-            await store.offline.maintain()
-            before = await _answers(store, feature, moment)
-            rows = await store.history_rows()
-            counted = await other.offline.prune(history=moment, events=None, dry_run=True)
-            assert await store.history_rows() == rows
-            assert await other.offline.prune(history=moment, events=None) == counted
-            assert await store.history_rows() == rows - counted.history
-            assert await _answers(store, feature, moment) == before
-            assert await _values(store, feature) == _needed(changes, moment)
+        moment = after(random.randint(1, _SECONDS))
+        appended, put = _random_changes(random), _random_changes(random)
+        await store.offline.append(appended)
+        await store.online.put(put)
+        await store.offline.maintain()
+        before = await _answers(store, moment)
+        rows = await store.history_rows()
+        counted = await other.offline.prune(history=moment, events=None, dry_run=True)
+        assert await store.history_rows() == rows
+        assert await other.offline.prune(history=moment, events=None) == counted
+        assert await _answers(store, moment) == before
+        left = await _values(store)
+        assert left == _needed([*appended, *put], moment)
+        assert len(left) == rows - counted.history
 
     async def test_the_last_value_of_every_entity_stays(self, store: Opened) -> None:
         ids = [f"u{number}" for number in range(20)]
@@ -121,32 +122,30 @@ class RetentionConformance(Suite):
             assert await other.records.get(gone.context_id) is None
 
 
-def _random_changes(random: Random, feature: str) -> list[Change]:
-    """Return values of two entities, many of the same moment, some late and some ahead."""
+def _random_changes(random: Random) -> list[Change]:
+    """Return values of many entities, many of the same moment, some late and some ahead."""
     return [
         change(
-            number,
-            feature=feature,
-            entity_id=random.choice(["u1", "u2"]),
+            random.getrandbits(50),
+            feature=random.choice(_FEATURES),
+            entity_id=random.choice(_IDS),
             as_of=after(random.randint(0, _SECONDS)),
             written_at=after(random.randint(0, _SECONDS)),
         )
-        for number in range(random.randint(1, 12))
+        for _ in range(60)
     ]
 
 
-async def _answers(store: Opened, feature: str, start: datetime) -> list[list[object]]:
+async def _answers(store: Opened, start: datetime) -> list[object]:
     moments = [start + timedelta(seconds=second / 2) for second in range(2 * _SECONDS)]
-    points = [Point(i, moment) for i in ("u1", "u2") for moment in [*moments, _END_OF_TIME]]
-    return [
-        [past for (past,) in await store.offline.as_of([feature], points, known=known)]
-        for known in (False, True)
-    ]
+    points = [Point(i, moment) for i in _IDS for moment in [*moments, _END_OF_TIME]]
+    return [await store.offline.as_of(_FEATURES, points, known=known) for known in (False, True)]
 
 
-async def _values(store: Opened, feature: str) -> list[int]:
+async def _values(store: Opened, feature: str = "%") -> list[int]:
     rows = await store.offline.query(
-        f"SELECT value_int FROM feature_history WHERE feature = '{feature}' ORDER BY value_int", {}
+        f"SELECT value_int FROM feature_history WHERE feature LIKE '{feature}' ORDER BY value_int",
+        {},
     )
     return [value for (value,) in rows.rows]
 
@@ -155,11 +154,11 @@ def _needed(changes: Sequence[Change], moment: datetime) -> list[int]:
     """Return the values that reads at or after a moment can find."""
     at = to_micros(moment)
     needed: set[int] = set()
-    for entity_id in ("u1", "u2"):
+    for key in {(each.feature, each.entity_id) for each in changes}:
         rows = [
             (each.cell.as_of, each.cell.written_at, number, int(bytes(each.cell.value)))
-            for number, each in enumerate([*changes[::2], *changes[1::2]])
-            if each.entity_id == entity_id
+            for number, each in enumerate(changes)
+            if (each.feature, each.entity_id) == key
         ]
         recent = [row for row in rows if row[0] >= at or row[1] >= at]
         true = sorted(row for row in rows if row[0] <= at)[-1:]
