@@ -48,6 +48,9 @@ class _Write(NamedTuple):
     changes: list[Change]
 
 
+_DROPPED = 500
+"""How many entities are written together when a series is dropped."""
+
 _Combine = Callable[[Cells, Cells], Cells]
 
 
@@ -185,7 +188,23 @@ class RedisOnlineStore:
         ]
 
     async def drop(self, entity: str, series: str) -> int:
-        raise NotImplementedError
+        count, after = 0, ""
+        while ids := await self.entity_ids(entity, after=after, limit=_DROPPED, having=series):
+            writes: dict[int, _Write] = {}
+            cells = await self.get(entity, ids)
+            for entity_id, found in zip(ids, cells, strict=True):
+                if series in found:
+                    write = self._write_for(writes, entity_id, Sender())
+                    write.values[entity, entity_id] = {series: found[series]}
+                    write.steps.add((entity, entity_id))
+                    count += 1
+            await self._write_all(writes, _without)
+            after = ids[-1]
+        return count
+
+
+def _without(before: Cells, dropped: Cells) -> Cells:
+    return {series: cell for series, cell in before.items() if series not in dropped}
 
 
 def _put_call(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _Combine) -> Call:

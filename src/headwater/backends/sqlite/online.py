@@ -135,7 +135,23 @@ class SqliteOnlineStore:
         return [entity_id for (entity_id,) in rows]
 
     async def drop(self, entity: str, series: str) -> int:
-        raise NotImplementedError
+        def job(db: sqlite3.Connection) -> int:
+            count = 0
+            for entity_id in ids:
+                cells = self._cells(db, (entity, entity_id))
+                if cells.pop(series, None) is not None:
+                    # A running batch would write the value again if the version stayed.
+                    self._write(db, (entity, entity_id), cells, step=True)
+                    count += 1
+            return count
+
+        count, after = 0, ""
+        while ids := await self.entity_ids(
+            entity, after=after, limit=_MAX_PARAMETERS, having=series
+        ):
+            count += await self._writer.run(job)
+            after = ids[-1]
+        return count
 
 
 @cache

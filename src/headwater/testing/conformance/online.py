@@ -276,3 +276,42 @@ class OnlineStoreConformance(Suite):
         having = await store.online.entity_ids("User", after="", limit=10, having="clicks")
         assert having == ["u1", "u3"]
         assert await store.online.entity_ids("User", after="", limit=10) == ["u1", "u2", "u3"]
+
+    async def test_drop_removes_the_values_of_a_series_and_returns_their_number(
+        self, store: Opened
+    ) -> None:
+        await store.online.put(
+            [
+                *(change(feature="clicks@2", entity_id=f"u{number}") for number in range(3)),
+                *(change(number, entity_id=f"u{number}") for number in range(3)),
+                change(feature="clicks@2", entity="Page", entity_id="u1"),
+            ]
+        )
+        assert await store.online.drop("User", "clicks@2") == 3
+        assert await store.online.drop("User", "clicks@2") == 0
+        found = await store.online.get("User", ["u0", "u1", "u2"])
+        assert [list(cells) for cells in found] == [["clicks"]] * 3
+        (page,) = await store.online.get("Page", ["u1"])
+        assert list(page) == ["clicks@2"]
+
+    async def test_drop_makes_a_batch_conflict_that_would_write_the_value_again(
+        self, store: Opened
+    ) -> None:
+        await store.online.put([change(feature="old"), change(feature="kept")])
+        _, batch = await store.take_clicks(1)
+        await store.online.drop("User", "old")
+        with pytest.raises(VersionConflictError):
+            await store.bus.commit(outcome(batch, [change(5)]))
+
+    async def test_entities_that_are_written_to_while_a_series_is_dropped_keep_their_other_values(
+        self, store: Opened, other: Opened
+    ) -> None:
+        ids = [f"u{number:02d}" for number in range(20)]
+        await store.online.put([change(feature="old", entity_id=each) for each in ids])
+        dropped, *_ = await asyncio.gather(
+            store.online.drop("User", "old"),
+            *(other.online.put([change(7, entity_id=each)]) for each in ids),
+        )
+        assert dropped == len(ids)
+        found = await store.online.get("User", ids)
+        assert [list(cells) for cells in found] == [["clicks"]] * len(ids)
