@@ -18,6 +18,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    ExportsConformance,
     FramesConformance,
     GenerationsConformance,
     IndexStepsConformance,
@@ -88,6 +89,10 @@ class TestDuckdbOfflineStore(Embedded, OfflineStoreConformance):
 
 class TestDuckdbFrames(Embedded, FramesConformance):
     """ASOF joins over segments and tail."""
+
+
+class TestDuckdbExports(Embedded, ExportsConformance):
+    """Parquet files of history and events."""
 
 
 class TestSqliteRecordLog(Embedded, RecordLogConformance):

@@ -20,6 +20,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    ExportsConformance,
     GenerationsConformance,
     IndexStepsConformance,
     LeasesConformance,
@@ -89,6 +90,10 @@ class TestPostgresOfflineStore(Production, OfflineStoreConformance):
         )
         await database.close()
         return {"orders": "a table of that name"}
+
+
+class TestPostgresExports(Production, ExportsConformance):
+    """Parquet files of history and events."""
 
 
 class TestPostgresRecordLog(Production, RecordLogConformance):

@@ -5,12 +5,13 @@ events       Bus             the durable log of events, read by workers that hol
              ConsumerGroups  the groups of workers, each of which gets every event
              DeadLetters     events that a feature could not handle
 values       OnlineStore     the current values of every entity
-history      OfflineStore    the history of every value, and the log of every event
+history      FrameReader     point-in-time reads of many rows: the offline store, or exported files
+             OfflineStore    the history of every value, and the log of every event
              RecentHistory   the newest rows of history in an embedded home, and its segment files
              Outbox          the newest history in Redis, until Postgres has stored it
-             FrameReader     point-in-time reads of many rows: the offline store, or exported files
 catalog      Catalog         the versions of every feature, and which of them is served
-runner       Runner          where independent tasks run
+runner       Task            work that any process can do
+             Runner          where independent tasks run
 vectors      VectorIndex     the documents of indexes, with chunks and embeddings
 records      RecordLog       the immutable records of all contexts
              Cache           values that may be lost at any time

@@ -37,16 +37,7 @@ class SegmentFolder:
     def write(self, session: Session, log: SegmentLog, rows: str) -> Segment:
         """Write the rows of a query as a new segment."""
         name = f"{log.kind}-0000-1023-{new_id()}{_SUFFIX}"
-        unfinished = self.path / (name + _UNFINISHED)
-        count = scalar(
-            session.run(
-                f"COPY ({rows} ORDER BY {log.order}) TO {text(unfinished)}"
-                " (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
-            )
-        )
-        _fsync(unfinished)
-        unfinished.rename(self.path / name)
-        _fsync(self.path)
+        count = write_parquet(session, f"{rows} ORDER BY {log.order}", self.path / name)
         return Segment(name, log.kind, count)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -58,6 +49,21 @@ class SegmentFolder:
         files = {file.name for file in self.path.iterdir()}
         written = {name for name in files if name.endswith((_SUFFIX, _UNFINISHED))}
         self.remove(written.difference(known))
+
+
+def write_parquet(session: Session, rows: str, file: Path) -> int:
+    """Write the rows of a query to a file, which is durable when it exists; return their number."""
+    unfinished = file.with_name(file.name + _UNFINISHED)
+    count: int = scalar(
+        session.run(
+            f"COPY ({rows}) TO {text(unfinished)}"
+            " (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+        )
+    )
+    _fsync(unfinished)
+    unfinished.rename(file)
+    _fsync(file.parent)
+    return count
 
 
 def _acquire(handle: int, *, wait: bool) -> bool:

@@ -64,12 +64,13 @@ EVENTS = SegmentLog(
         "event_type": "VARCHAR",
         "entity_id": "VARCHAR",
         "bucket": "USMALLINT",
+        "partition": "USMALLINT",
         "timestamp": "BIGINT",
         "received_at": "BIGINT",
         "payload": "VARCHAR",
     },
     typed="""
-SELECT seq, event_id, event_type, entity_id, bucket,
+SELECT seq, event_id, event_type, entity_id, bucket, "partition",
        make_timestamptz("timestamp") AS "timestamp",
        make_timestamptz(received_at) AS received_at,
        payload

@@ -12,10 +12,18 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 
+from headwater.backends.duckdb.exports import export_events, export_history
 from headwater.backends.duckdb.frame_plan import FramePlan, FrameSource
 from headwater.backends.duckdb.retention import SegmentRetention
 from headwater.backends.duckdb.segment_files import SegmentFolder
-from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, VALUE_AS_JSON, VIEWS, open_log
+from headwater.backends.duckdb.segment_schema import (
+    EVENTS,
+    HISTORY,
+    LOGS,
+    VALUE_AS_JSON,
+    VIEWS,
+    open_log,
+)
 from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
@@ -127,8 +135,9 @@ class DuckdbOfflineStore:
         self._runner = runner
         self._folder = folder
         self._scratch = scratch
-        self._writer = SegmentWriter(tail, SegmentFolder(folder), scratch, clock, settings)
-        self._retention = SegmentRetention(tail, SegmentFolder(folder), scratch, clock)
+        self._files = SegmentFolder(folder)
+        self._writer = SegmentWriter(tail, self._files, scratch, clock, settings)
+        self._retention = SegmentRetention(tail, self._files, scratch, clock)
 
     async def append(self, changes: Sequence[Change]) -> None:
         if changes:
@@ -214,7 +223,14 @@ class DuckdbOfflineStore:
         return await asyncio.to_thread(self._translate, work)
 
     async def export_history(self, file: Path, *, after: int) -> int:
-        raise NotImplementedError
+        def export(duck: Session) -> int:
+            # Numbers that an import has reserved are used before it releases the lock.
+            with self._files.lock(wait=True):
+                snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]
+            open_log(duck, HISTORY, snapshot, self._folder)
+            return export_history(duck, file, after)
+
+        return await asyncio.to_thread(self._translate, lambda: self._read(export))
 
     async def export_events(
         self,
@@ -225,7 +241,12 @@ class DuckdbOfflineStore:
         since: datetime | None = None,
         files: int,
     ) -> list[Path]:
-        raise NotImplementedError
+        def export(duck: Session) -> list[Path]:
+            snapshot = self._tail.snapshot(duck.folder, ["events"])["events"]
+            open_log(duck, EVENTS, snapshot, self._folder)
+            return export_events(duck, folder, event_types, upto, since=since, files=files)
+
+        return await asyncio.to_thread(self._translate, lambda: self._read(export))
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False

@@ -13,6 +13,7 @@ from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.catalog import CatalogConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.exports import ExportsConformance
 from headwater.testing.conformance.frames import FramesConformance
 from headwater.testing.conformance.generations import GenerationsConformance
 from headwater.testing.conformance.groups import ConsumerGroupsConformance
@@ -33,6 +34,7 @@ __all__ = [
     "Connect",
     "ConsumerGroupsConformance",
     "DeadLettersConformance",
+    "ExportsConformance",
     "FramesConformance",
     "GenerationsConformance",
     "IndexStepsConformance",
