@@ -146,7 +146,6 @@ def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None
         ),
         ({"derived": True, "refresh": "5m"}, "derived and refresh cannot be combined"),
         ({"derived": True, "template": "x"}, "derived and template cannot be combined"),
-        ({"derived": True, "ttl": "5m"}, "values with a ttl are in history already"),
         (
             {"derived": True, "log": True},
             "log and derived cannot be combined; choose whether history keeps the values",

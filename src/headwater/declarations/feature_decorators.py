@@ -160,7 +160,6 @@ def _on_store(
 store_feature = _on_store(feature)
 
 _ONE_WAY = "a feature is computed in one way"
-_HAS_HISTORY = "values with a ttl are in history already"
 _EXCLUSIVE = (
     ("sql", "trigger", _ONE_WAY),
     ("refresh", "trigger", _ONE_WAY),
@@ -172,8 +171,7 @@ _EXCLUSIVE = (
         for option in ("log", "derived")
         for other in ("trigger", "refresh", "template")
     ),
-    ("log", "ttl", _HAS_HISTORY),
-    ("derived", "ttl", _HAS_HISTORY),
+    ("log", "ttl", "values with a ttl are in history already"),
     ("log", "derived", "choose whether history keeps the values or computes them again"),
 )
 _NEEDS = {

@@ -133,8 +133,12 @@ class HandlerTransaction:
         All verbs are allowed, unless past events are replayed.
         """
 
-    def check_computable(self, feature: FeatureDef) -> None:
-        """Raise an error if handlers may not read a feature that is computed at every read."""
+    def is_computable(self, feature: FeatureDef) -> bool:
+        """Return whether a value that is not stored is computed, and not missing.
+
+        Raise an error if handlers may not read a feature that is computed at every read.
+        """
+        return True
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
         """Stage a value; it is as of the event, or as of the value it replaces if that is later."""

@@ -132,7 +132,7 @@ class Plans:
             requested=tuple(features[name] for name in dict.fromkeys(names)),
             stored=stored,
             computed=tuple(level for level in computed if level),
-            kept=tuple(feature for feature in needed if feature.kept),
+            kept=tuple(feature for feature in needed if feature.has_history),
             view=View(stored),
             caught_up=caught_up,
             is_waited_for=any(feature.triggers for feature in caught_up),

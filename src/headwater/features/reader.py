@@ -217,7 +217,7 @@ class Reader:
         if feature.template is not None:
             return _ready(_rendered(feature, entity_id, row, self._registry.features))
         cell = live_cell(feature, cells, now)
-        if feature.kept and cell is not None:
+        if feature.has_history and cell is not None:
             return self._from_cache(feature, entity_id, cell)
         return self._call_once(feature, entity_id)
 
@@ -234,8 +234,8 @@ class Reader:
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Compute a value; concurrent readers of one missing value share the computation."""
         transaction = current_frame().transaction
-        if transaction is not None:
-            transaction.check_computable(feature)
+        if transaction is not None and not transaction.is_computable(feature):
+            return _absent(feature)
         call = UserCall(feature, {feature.entity.id_field: entity_id})
         compute = partial(self._call, feature, entity_id)
         failed = tracked_feature(feature, entity_id, _MISSING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -10,31 +11,48 @@ import msgspec
 from headwater.core.clock import from_micros
 from headwater.core.duckdb_session import text
 from headwater.declarations.features import EntityDef, FeatureDef
-from headwater.errors import InvalidInputError
 from headwater.history.column_types import column_type, from_json
+from headwater.history.one_value import check_has_past, check_has_values
 from headwater.ports import FrameColumn
 
 AS_OF = "__as_of"
 """The end of the name of a column with the moment that a value is of."""
 
 
-class PlannedColumn(msgspec.Struct, frozen=True):
-    """A requested feature, and the place of its value among the columns of an answer."""
+class Reading(msgspec.Struct, frozen=True):
+    """Features of one entity that are read from history in one go, perhaps as JSON text."""
 
-    feature: FeatureDef
-    place: int
+    features: Sequence[FeatureDef]
+    known: bool
+    as_json: bool = False
+
+    @property
+    def columns(self) -> list[FrameColumn]:
+        """The columns to read, in the order of the features."""
+        return [
+            FrameColumn(each.series, "json" if self.as_json else each.codec.kind, each.ttl)
+            for each in self.features
+        ]
 
 
 class ColumnPlan(msgspec.Struct, frozen=True):
     """How the requested features of one entity are answered.
 
-    ``reads`` are read from history into the columns ``v0``, ``a0``, ``v1``… of an answer. A result
-    refers to one of them by its place, or to a column that was added to the answer afterwards.
+    There is an answer for each reading and, if features are computed, one for all of these.
     """
 
     entity: EntityDef
-    reads: Sequence[FrameColumn]
-    results: Sequence[PlannedColumn]
+    readings: Sequence[Reading]
+    computed: Sequence[FeatureDef]
+
+
+class PlannedColumn(msgspec.Struct, frozen=True):
+    """A requested feature, its answer among all answers, and its place in that one."""
+
+    feature: FeatureDef
+    answer: int
+    place: int
+    is_computed: bool
 
 
 class ResultColumn(msgspec.Struct, frozen=True):
@@ -50,33 +68,47 @@ class ResultColumn(msgspec.Struct, frozen=True):
     to_python: Callable[[Any], Any] | None = None
 
 
-def plan_columns(features: Sequence[FeatureDef]) -> list[ColumnPlan]:
+def plan_columns(features: Sequence[FeatureDef], *, known: bool) -> list[ColumnPlan]:
     """Return a plan for each entity of the features."""
     by_entity: dict[str, list[FeatureDef]] = {}
     for feature in features:
-        _check_has_history(feature)
+        check_has_values(feature)
+        check_has_past(feature)
         by_entity.setdefault(feature.entity.name, []).append(feature)
-    return [
-        ColumnPlan(
-            group[0].entity,
-            [FrameColumn(each.series, each.codec.kind, each.ttl) for each in group],
-            [PlannedColumn(each, place) for place, each in enumerate(group)],
-        )
-        for group in by_entity.values()
-    ]
+    return [_plan(group, known=known) for group in by_entity.values()]
 
 
-def _check_has_history(feature: FeatureDef) -> None:
-    if feature.codec.kind == "none":
-        raise InvalidInputError(
-            f"feature {feature.name!r} is annotated `-> None`, so it never has a value; leave it "
-            "out"
-        )
-    if not feature.kept:
-        raise InvalidInputError(
-            f"feature {feature.name!r} has no history, because it is computed at every read; give "
-            "it a ttl, a trigger or a refresh"
-        )
+def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
+    computed = [each for each in features if each.derived or not each.has_history]
+    readings: dict[bool, list[FeatureDef]] = {}
+    for each in features:
+        if each not in computed:
+            readings.setdefault(known or is_of_its_computation(each), []).append(each)
+    return ColumnPlan(
+        features[0].entity, [Reading(some, each) for each, some in readings.items()], computed
+    )
+
+
+def is_of_its_computation(feature: FeatureDef) -> bool:
+    """Return whether a value counts from its computation on, and not from its ``as_of``.
+
+    A read computed it, perhaps from other values that were newer than its ``as_of``.
+    """
+    return feature.has_history and not feature.stored
+
+
+def planned_columns(plans: Sequence[ColumnPlan]) -> dict[str, PlannedColumn]:
+    """Return where the value of each feature is in the answers of the plans."""
+    planned: dict[str, PlannedColumn] = {}
+    answers = count()
+    for plan in plans:
+        groups = [(reading.features, False) for reading in plan.readings]
+        groups += [(plan.computed, True)] if plan.computed else []
+        for features, is_computed in groups:
+            answer = next(answers)
+            for place, feature in enumerate(features):
+                planned[feature.name] = PlannedColumn(feature, answer, place, is_computed)
+    return planned
 
 
 def result_columns(
@@ -86,26 +118,22 @@ def result_columns(
 
     In their SQL, ``e0``, ``e1``… are the answers of the plans.
     """
-    planned = {
-        column.feature.name: (f"e{number}", column)
-        for number, plan in enumerate(plans)
-        for column in plan.results
-    }
+    planned = planned_columns(plans)
     found = []
-    for answer, column in (planned[name] for name in order):
-        found.append(_value_column(answer, column))
+    for column in (planned[name] for name in order):
+        found.append(_value_column(column))
         if with_as_of:
-            found.append(_as_of_column(answer, column))
+            found.append(_as_of_column(column))
     return found
 
 
-def _value_column(answer: str, column: PlannedColumn) -> ResultColumn:
-    feature, value = column.feature, f"{answer}.v{column.place}"
+def _value_column(column: PlannedColumn) -> ResultColumn:
+    feature, value = column.feature, f"e{column.answer}.v{column.place}"
     kind, type_ = feature.codec.kind, column_type(feature)
     sql, plain = (from_json(value, type_), value) if kind == "json" else (value, value)
-    if feature.default is not None:
+    if feature.default is not None and not column.is_computed:
         default = text(feature.codec.encode(feature.default).decode())
-        is_missing = f"CASE WHEN {answer}.a{column.place} IS NULL THEN"
+        is_missing = f"CASE WHEN e{column.answer}.a{column.place} IS NULL THEN"
         sql = f"{is_missing} {from_json(default, type_)} ELSE {sql} END"
         plain = f"{is_missing} {default} ELSE {value} END" if kind == "json" else sql
     if kind == "json":
@@ -115,8 +143,8 @@ def _value_column(answer: str, column: PlannedColumn) -> ResultColumn:
     return ResultColumn(feature.name, type_, sql, plain)
 
 
-def _as_of_column(answer: str, column: PlannedColumn) -> ResultColumn:
-    micros = f"{answer}.a{column.place}"
+def _as_of_column(column: PlannedColumn) -> ResultColumn:
+    micros = f"e{column.answer}.a{column.place}"
     name, moment = f"{column.feature.name}{AS_OF}", f"make_timestamptz({micros})"
     return ResultColumn(name, "TIMESTAMPTZ", moment, micros, _from_micros)
 

@@ -16,10 +16,13 @@ from headwater.core.duckdb_session import headline, session
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.history.columns import ResultColumn, plan_columns, result_columns
+from headwater.features.reader import Reader
+from headwater.history.columns import ColumnPlan, ResultColumn, plan_columns, result_columns
 from headwater.history.frames.frame import Frame, Result, Spine
 from headwater.history.points import write_points
-from headwater.ports import FrameQuery, FrameReader
+from headwater.history.query_rows import PastQueries, PastReads
+from headwater.history.recomputing import Recomputation
+from headwater.ports import FrameReader
 
 Progress = Callable[[int, int], None]
 """Called with the number of rows that are answered, and of all."""
@@ -37,9 +40,21 @@ class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
 
 
-async def read_history(frame: Frame, request: HistoryRequest, reader: FrameReader) -> Any:
+class PastSources(msgspec.Struct, frozen=True):
+    """Where past values come from.
+
+    ``history`` has the values that were stored; ``reader`` computes others from them as it does for
+    serving; ``queries`` runs the queries of SQL features, whose rows may be of the past.
+    """
+
+    history: FrameReader
+    reader: Reader
+    queries: PastQueries | None = None
+
+
+async def read_history(frame: Frame, request: HistoryRequest, past: PastSources) -> Any:
     """Return the frame with a column for each feature, of the same kind as the caller's."""
-    plans = plan_columns(request.features)
+    plans = plan_columns(request.features, known=request.known)
     order = [feature.name for feature in request.features]
     columns = result_columns(plans, order, with_as_of=request.with_as_of)
     spine = Spine([plan.entity for plan in plans], request.at, request.earliest)
@@ -47,14 +62,53 @@ async def read_history(frame: Frame, request: HistoryRequest, reader: FrameReade
         folder = Path(name)
         points = [folder / f"points{number}.parquet" for number in range(len(plans))]
         rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
-        answers = []
-        for number, plan in enumerate(plans):
-            report = _reporter(request.progress, number, len(plans), rows)
-            answer = folder / f"answer{number}.parquet"
-            query = FrameQuery(points[number], plan.reads, request.known)
-            await reader.read_frame(query, answer, report)
-            answers.append(answer)
-        return await asyncio.to_thread(_attach, frame, Result(answers, columns), folder)
+        answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
+        for plan, file in zip(plans, points, strict=True):
+            await answering.answer(plan, file)
+        return await asyncio.to_thread(_attach, frame, Result(answering.answers, columns), folder)
+
+
+def _answers_of(plan: ColumnPlan) -> int:
+    return len(plan.readings) + bool(plan.computed)
+
+
+class _Answering:
+    """Answers plans one after the other, each answer in a file."""
+
+    def __init__(
+        self, past: PastSources, request: HistoryRequest, folder: Path, rows: int, total: int
+    ) -> None:
+        self._reader = past.reader
+        self._reads = PastReads(past.history, past.queries, folder)
+        self._request = request
+        self._folder = folder
+        self._rows = rows
+        self._total = total
+        self.answers: list[Path] = []
+
+    async def answer(self, plan: ColumnPlan, points: Path) -> None:
+        """Answer the readings of a plan and its computed features."""
+        for reading in plan.readings:
+            report = self._reporter()
+            await self._reads.read(points, reading, self._new_answer(), report)
+        if plan.computed:
+            computing = Recomputation(
+                self._reader, self._reads, self._folder, known=self._request.known
+            )
+            report = self._reporter()
+            await computing.answer(plan.computed, points, self._new_answer(), report)
+
+    def _new_answer(self) -> Path:
+        self.answers.append(self._folder / f"answer{len(self.answers)}.parquet")
+        return self.answers[-1]
+
+    def _reporter(self) -> Callable[[int], None] | None:
+        """Return a function that reports the progress of the next answer as a part of all."""
+        progress, rows, total = self._request.progress, self._rows, self._total
+        if progress is None:
+            return None
+        number = len(self.answers)
+        return lambda done: progress((number * rows + done) // total, rows)
 
 
 def _prepare(
@@ -96,12 +150,3 @@ def _check_column(name: str, given: Sequence[str], content: str, remedy: str) ->
         )
     if given.count(name) > 1:
         raise InvalidInputError(f"the frame has several columns {name!r}; rename all but one")
-
-
-def _reporter(
-    progress: Progress | None, number: int, plans: int, rows: int
-) -> Callable[[int], None] | None:
-    """Return a function that reports the progress of one plan as a part of all."""
-    if progress is None:
-        return None
-    return lambda done: progress((number * rows + done) // plans, rows)

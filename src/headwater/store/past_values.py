@@ -74,7 +74,8 @@ class PastValueVerbs:
         """
         from headwater.history.frames.kinds import is_sql, open_frame  # noqa: PLC0415 - loaded with the engine
         from headwater.history.frames.rows import relation_of  # noqa: PLC0415 - loaded with the engine
-        from headwater.history.point_in_time import HistoryRequest, read_history  # noqa: PLC0415 - loaded with the engine
+        from headwater.history.point_in_time import HistoryRequest, PastSources, read_history  # noqa: PLC0415 - loaded with the engine
+        from headwater.history.query_rows import PastQueries  # noqa: PLC0415 - loaded with the engine
 
         engine = await self._runtime.open()
         catalog, offline = await engine.catalog.follow(), engine.backends.offline
@@ -89,4 +90,6 @@ class PastValueVerbs:
         if is_sql(frame):
             frame = relation_of(await offline.query(frame, engine.registry.sources))
         opened = open_frame(frame, None if output is None else Path(output))
-        return await read_history(opened, request, offline)
+        queries = PastQueries(offline, engine.registry, engine.clock)
+        sources = PastSources(offline, engine.reader, queries)
+        return await read_history(opened, request, sources)

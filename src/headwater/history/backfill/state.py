@@ -145,7 +145,7 @@ class ReplayTransaction(HandlerTransaction):
             )
             raise self._replay.refuse(ReplayWriteError(verb, remedy))
 
-    def check_computable(self, feature: FeatureDef) -> None:
+    def is_computable(self, feature: FeatureDef) -> bool:
         """Raise an error unless the function depends on features only, which are of the past."""
         if not feature.derived:
             raise self._refused(
@@ -153,6 +153,7 @@ class ReplayTransaction(HandlerTransaction):
                 "depend on the present; declare that one with derived=True if it depends on "
                 "nothing but features"
             )
+        return True
 
     def _refused(self, problem: str) -> HeadwaterError:
         return self._replay.refuse(BackfillRefusedError(self._replay.definition.name, problem))

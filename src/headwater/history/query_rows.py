@@ -1,0 +1,108 @@
+"""Past values from the queries of SQL features that return times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from headwater.core.clock import Clock
+from headwater.core.duckdb_session import session, text
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.errors import InvalidInputError
+from headwater.features.query_rows import QueryValues, query_columns, query_values
+from headwater.history.columns import Reading
+from headwater.ports import FrameQuery, FrameReader, OfflineStore
+
+_COLUMNS = {"entity_id": "VARCHAR", "value": "VARCHAR", "as_of": "BIGINT"}
+
+
+class _ValueRow(msgspec.Struct, frozen=True):
+    entity_id: str
+    value: str
+    as_of: int
+
+
+class PastQueries:
+    """Runs the queries of SQL features, once for each point-in-time read."""
+
+    def __init__(self, offline: OfflineStore, registry: Registry, clock: Clock) -> None:
+        self._offline = offline
+        self._registry = registry
+        self._clock = clock
+
+    async def write_rows(self, feature: FeatureDef, folder: Path) -> Path | None:
+        """Write the rows of a feature's query to a Parquet file; None if they have no times."""
+        sql, sources = feature.sql or "", self._registry.sources
+        columns = await self._offline.prepare(sql, sources)
+        if query_columns(feature, columns).timestamp is None:
+            return None
+        rows = await self._offline.query(sql, sources)
+        file = folder / f"query-{feature.series}.parquet"
+
+        def write() -> None:
+            found = query_values(feature, rows, self._clock.now(), "query")
+            _check(feature, found)
+            _write(found, folder, file)
+
+        await asyncio.to_thread(write)
+        return file
+
+
+class PastReads:
+    """The reads of one point-in-time read: history, united with the rows of queries.
+
+    The query of a feature runs once, and not for values that were known, which are in history.
+    """
+
+    def __init__(self, history: FrameReader, queries: PastQueries | None, folder: Path) -> None:
+        self._history = history
+        self._queries = queries
+        self._folder = folder
+        self._files: dict[str, Path | None] = {}
+
+    async def read(
+        self,
+        points: Path,
+        reading: Reading,
+        answer: Path,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Read features at some points, as ``FrameReader.read_frame`` does."""
+        extra = {} if reading.known else await self._extra(reading.features)
+        query = FrameQuery(points, reading.columns, reading.known, extra)
+        await self._history.read_frame(query, answer, progress)
+
+    async def _extra(self, features: Sequence[FeatureDef]) -> dict[str, Path]:
+        if self._queries is None:
+            return {}
+        for feature in features:
+            if feature.sql is not None and feature.series not in self._files:
+                file = await self._queries.write_rows(feature, self._folder)
+                self._files[feature.series] = file
+        found = {feature.series: self._files.get(feature.series) for feature in features}
+        return {series: file for series, file in found.items() if file is not None}
+
+
+def _check(feature: FeatureDef, found: QueryValues) -> None:
+    if found.refused:
+        entity_id, error = found.refused[0]
+        count = len(found.refused)
+        raise InvalidInputError(
+            f"the query of feature {feature.name!r} returns {count} of "
+            f"{count + len(found.changes)} rows that are not values of it, such as that of "
+            f"{entity_id!r}: {error}; leave such rows out in the query"
+        )
+
+
+def _write(found: QueryValues, folder: Path, file: Path) -> None:
+    rows = [
+        _ValueRow(each.entity_id, bytes(each.cell.value).decode(), each.cell.as_of)
+        for each in found.changes
+    ]
+    with session(folder) as duck:
+        duck.load_rows("found", rows, _COLUMNS)
+        duck.run(f"COPY found TO {text(file)} (FORMAT parquet)")

@@ -1,0 +1,270 @@
+"""Columns of computed features: templates and derived features at each row's moment.
+
+Each value is computed by the reader that serves values, from the values of that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from headwater.core.batching import batched
+from headwater.core.clock import from_micros, to_micros
+from headwater.core.duckdb_session import Session, parquet, session, text
+from headwater.core.values import Cell, FeatureValue
+from headwater.declarations.features import FeatureDef
+from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
+from headwater.features.frame import Frame, enter, leave
+from headwater.features.reader import FeatureRow, Reader
+from headwater.history.columns import Reading, is_of_its_computation
+from headwater.history.moments import MomentTransaction
+from headwater.history.query_rows import PastReads
+
+_ROWS = 10_000
+_CONCURRENT = 200
+_TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "text": "VARCHAR"}
+_POINT_COLUMNS = {"row": "BIGINT", "entity_id": "VARCHAR", "at": "BIGINT"}
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class _Moment(msgspec.Struct, frozen=True):
+    """An entity at a moment, in microseconds."""
+
+    entity_id: str
+    at: int
+
+
+class _PointRow(msgspec.Struct, frozen=True):
+    row: int
+    entity_id: str
+    at: int
+
+
+class _Missing(msgspec.Struct):
+    """Features of one entity and the moments at which they are needed."""
+
+    features: dict[str, FeatureDef] = {}
+    points: dict[_Moment, None] = {}
+
+
+class Recomputation:
+    """The computed features of one entity at the rows of a frame.
+
+    The first row shows which features are read; those are read for all rows at once. Values that
+    only other rows need are read for many rows together, after which these are computed again.
+    """
+
+    def __init__(self, reader: Reader, reads: PastReads, folder: Path, *, known: bool) -> None:
+        self._reader = reader
+        self._reads = reads
+        self._folder = folder
+        self._known = known
+        self._loaded: dict[tuple[str, str, int], Cell | None] = {}
+        self._learned: dict[str, FeatureDef] = {}
+        self._numbers = count()
+
+    async def answer(
+        self,
+        features: Sequence[FeatureDef],
+        points: Path,
+        answer: Path,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Write the columns of features, as ``FrameReader.read_frame`` does for stored ones."""
+        names = [feature.name for feature in features]
+        first = await asyncio.to_thread(self._first, points)
+        if first is not None:
+            await self._compute(names, [first])
+        inputs = self._in_order(self._learned.values())
+        answers = await self._read(points, inputs)
+        lines = self._new_file("ndjson")
+        with lines.open("wb") as output:
+            async for page in self._pages(points, inputs, answers):
+                values = await self._compute(names, list(dict.fromkeys(page.values())))
+                await asyncio.to_thread(_write, output, features, page, values)
+                self._loaded.clear()
+                if progress is not None and page:
+                    progress(max(page) + 1)
+        await asyncio.to_thread(self._to_parquet, features, lines, answer)
+
+    def _first(self, points: Path) -> _Moment | None:
+        with session(self._folder) as duck:
+            row = duck.run(f"{_ordered([points])} LIMIT 1").fetchone()
+        return None if row is None else _Moment(row[1], row[2])
+
+    async def _pages(
+        self, points: Path, inputs: Sequence[FeatureDef], answers: Sequence[Path]
+    ) -> AsyncIterator[dict[int, _Moment]]:
+        """Yield the moments by row, a page at a time, with the values of the inputs loaded."""
+        async with _threaded_session(self._folder) as duck:
+            cursor = await asyncio.to_thread(duck.run, _ordered([points, *answers]))
+            while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
+                self._load(inputs, [row[1:] for row in rows])
+                yield {row[0]: _Moment(row[1], row[2]) for row in rows}
+
+    def _load(self, inputs: Sequence[FeatureDef], rows: Iterable[Sequence[Any]]) -> None:
+        """Load values: rows of entity id, moment, and value and ``as_of`` of each input."""
+        for entity_id, at, *found in rows:
+            for place, feature in enumerate(inputs):
+                value, as_of = found[2 * place], found[2 * place + 1]
+                self._loaded[feature.series, entity_id, at] = (
+                    None
+                    if as_of is None
+                    else Cell(msgspec.Raw((value or "null").encode()), as_of, as_of)
+                )
+
+    async def _compute(
+        self, names: Sequence[str], moments: Sequence[_Moment]
+    ) -> dict[_Moment, FeatureRow]:
+        """Return the values of features at some moments; load values until none is missing."""
+        done: dict[_Moment, FeatureRow] = {}
+        left = moments
+        while left:
+            missing: dict[str, _Missing] = {}
+            for some in batched(left, _CONCURRENT):
+                results = await asyncio.gather(*(self._one(names, moment) for moment in some))
+                for moment, (row, wanted) in zip(some, results, strict=True):
+                    if row is not None:
+                        done[moment] = row
+                    for (series, entity_id), feature in wanted.items():
+                        group = missing.setdefault(feature.entity.name, _Missing())
+                        group.features[series] = feature
+                        group.points[_Moment(entity_id, moment.at)] = None
+                        if entity_id == moment.entity_id:
+                            self._learned.setdefault(series, feature)
+            for group in missing.values():
+                await self._load_missing(group)
+            left = [moment for moment in left if moment not in done]
+        return done
+
+    async def _one(
+        self, names: Sequence[str], moment: _Moment
+    ) -> tuple[FeatureRow | None, dict[tuple[str, str], FeatureDef]]:
+        """Return the values at a moment, or the values to load first."""
+        transaction = MomentTransaction(self._loaded, moment.at, known=self._known)
+        token = enter(Frame(transaction))
+        row: FeatureRow | None = None
+        failure: HeadwaterError | None = None
+        try:
+            (row,) = await self._reader.read(names, (moment.entity_id,))
+        except HeadwaterError as error:
+            failure = error
+        finally:
+            leave(token)
+        if transaction.missing:
+            return None, transaction.missing
+        problem = transaction.refusal or failure
+        if problem is not None:
+            raise _failed(names, moment, problem) from failure
+        return row, {}
+
+    async def _load_missing(self, missing: _Missing) -> None:
+        """Load features for some moments, also the ones that were not missing there."""
+        inputs, points = self._in_order(missing.features.values()), self._new_file("parquet")
+        await asyncio.to_thread(self._write_points, missing.points, points)
+        answers = await self._read(points, inputs)
+        rows = await asyncio.to_thread(self._fetch, _ordered([points, *answers]))
+        self._load(inputs, [row[1:] for row in rows])
+
+    def _write_points(self, moments: Iterable[_Moment], points: Path) -> None:
+        rows = [_PointRow(n, moment.entity_id, moment.at) for n, moment in enumerate(moments)]
+        with session(self._folder) as duck:
+            duck.load_rows("points", rows, _POINT_COLUMNS)
+            duck.run(f"COPY points TO {text(points)} (FORMAT parquet)")
+
+    def _fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        with session(self._folder) as duck:
+            return duck.run(sql).fetchall()
+
+    def _is_read_as_known(self, feature: FeatureDef) -> bool:
+        return self._known or is_of_its_computation(feature)
+
+    def _in_order(self, features: Iterable[FeatureDef]) -> list[FeatureDef]:
+        """Return features in the order in which `_read` answers them."""
+        return sorted(features, key=self._is_read_as_known)
+
+    async def _read(self, points: Path, inputs: Sequence[FeatureDef]) -> list[Path]:
+        """Read inputs from history, as JSON text, which the reader decodes as it does online."""
+        answers = []
+        for known, some in groupby(inputs, self._is_read_as_known):
+            answers.append(self._new_file("parquet"))
+            reading = Reading(list(some), known, as_json=True)
+            await self._reads.read(points, reading, answers[-1])
+        return answers
+
+    def _to_parquet(self, features: Sequence[FeatureDef], lines: Path, answer: Path) -> None:
+        columns = {"row": "BIGINT"}
+        selected = ["row"]
+        for place, feature in enumerate(features):
+            kind = feature.codec.kind
+            columns |= {f"v{place}": _TYPES.get(kind, "VARCHAR"), f"a{place}": "BIGINT"}
+            value = f"CAST(v{place} AS TIMESTAMPTZ) AS v{place}" if kind == "time" else f"v{place}"
+            selected += [value, f"a{place}"]
+        with session(self._folder) as duck:
+            duck.load("computed", lines, columns, longest=lines.stat().st_size)
+            duck.run(
+                f"COPY (SELECT {', '.join(selected)} FROM computed ORDER BY row)"
+                f" TO {text(answer)} (FORMAT parquet)"
+            )
+
+    def _new_file(self, kind: str) -> Path:
+        return self._folder / f"computed{next(self._numbers)}.{kind}"
+
+
+def _ordered(files: Sequence[Path]) -> str:
+    """Return the query of points and answers, in the order of their rows."""
+    points, *answers = files
+    joins = "".join(
+        f" JOIN ({parquet([file])}) AS e{n} USING (row)" for n, file in enumerate(answers)
+    )
+    others = "".join(f", e{n}.* EXCLUDE row" for n in range(len(answers)))
+    return f'SELECT row, entity_id, "at"{others} FROM ({parquet([points])}){joins} ORDER BY row'
+
+
+def _write(
+    output: BinaryIO,
+    features: Sequence[FeatureDef],
+    page: Mapping[int, _Moment],
+    values: Mapping[_Moment, FeatureRow],
+) -> None:
+    output.write(
+        _encode_lines(
+            [{"row": row} | dict(_cells(features, values[moment])) for row, moment in page.items()]
+        )
+    )
+
+
+def _cells(features: Sequence[FeatureDef], row: FeatureRow) -> Iterator[tuple[str, Any]]:
+    for place, feature in enumerate(features):
+        value = row[feature.name]
+        yield f"v{place}", _plain(feature, value)
+        yield f"a{place}", None if value.as_of is None else to_micros(value.as_of)
+
+
+def _plain(feature: FeatureDef, value: FeatureValue) -> Any:
+    """Return a value in the form of its column: JSON text of an object, else the value itself."""
+    if value.value is None:
+        return None
+    encoded = feature.codec.encode(value.value)
+    return encoded.decode() if feature.codec.kind == "json" else msgspec.Raw(encoded)
+
+
+def _failed(names: Sequence[str], moment: _Moment, problem: HeadwaterError) -> HeadwaterError:
+    at = from_micros(moment.at).isoformat()
+    if isinstance(problem, FeatureFailedError):
+        return HeadwaterError(f"{problem} (at {at}); return None where a value is missing")
+    return InvalidInputError(f"{', '.join(names)} of {moment.entity_id!r} at {at}: {problem}")
+
+
+@asynccontextmanager
+async def _threaded_session(folder: Path) -> AsyncIterator[Session]:
+    """Open a DuckDB session whose calls run in threads, one after the other."""
+    with ExitStack() as stack:
+        yield await asyncio.to_thread(stack.enter_context, session(folder))
