@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.core.values import Cell
-from headwater.ports import Change, RecentHistory
+from headwater.ports import Change, LogKind, RecentHistory, Segment, Snapshot
 from headwater.settings.groups import OfflineSettings
 from headwater.testing import ManualClock
 
@@ -59,6 +60,29 @@ class Embedded:
     def tail_rows(self, table: str = "history") -> int:
         (count,) = self.home.reader.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(count)
+
+
+class SlowReaderTail(SqliteRecentHistory):
+    """A tail whose reader is overtaken by a merge after each of its first snapshots."""
+
+    def __init__(self, parts: Embedded, times: int) -> None:
+        super().__init__(parts.home)
+        self.parts = parts
+        self.times = times
+        self.snapshots = 0
+
+    def snapshot(
+        self, folder: Path, kinds: Sequence[LogKind], **limits: Any
+    ) -> dict[LogKind, Snapshot]:
+        taken = super().snapshot(folder, kinds, **limits)
+        self.snapshots += 1
+        if self.snapshots <= self.times:
+            for segment in taken["history"].segments:
+                file = self.parts.home.segments / segment.name
+                renamed = Segment(f"again-{segment.name}", "history", segment.rows)
+                file.rename(file.with_name(renamed.name))
+                self.replace([segment.name], [renamed], self.parts.clock.now())
+        return taken
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +21,20 @@ from headwater.backends.duckdb.segment_files import due_for_merge
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.codec import Codec
+from headwater.core.partitioning import bucket_of
 from headwater.errors import BackendError, HomeError, InvalidInputError
-from headwater.ports import Change, LogKind, PastValue, Point, Segment, Snapshot
+from headwater.ports import Change, PastValue, Point, Segment
 from tests.backends.duckdb import rolling_process
-from tests.backends.duckdb.embedded import GRACE, START, Embedded, after, change, embedded, series
+from tests.backends.duckdb.embedded import (
+    GRACE,
+    START,
+    Embedded,
+    SlowReaderTail,
+    after,
+    change,
+    embedded,
+    series,
+)
 
 SEGMENT_ROWS = 5
 
@@ -205,15 +216,42 @@ async def test_many_small_segments_become_one_and_the_old_files_go_after_the_gra
     assert await values(parts) == list(range(count))
 
 
-def test_only_segments_of_like_size_are_merged() -> None:
-    def sized(rows: int, count: int) -> list[Segment]:
-        return [Segment(f"{rows}-{number}", "history", rows) for number in range(count)]
+def test_only_segments_of_like_size_and_of_the_same_buckets_are_merged() -> None:
+    def sized(rows: int, count: int, buckets: tuple[int, int] = (0, 1023)) -> list[Segment]:
+        return [Segment(f"{rows}-{n}", "history", rows, buckets) for n in range(count)]
+
+    def due(segments: list[Segment]) -> Sequence[Segment] | None:
+        merge = due_for_merge(segments, 100)
+        return None if merge is None else merge.segments
 
     large, small = sized(8 * 8 * 100, 7), sized(100, 7)
-    assert due_for_merge(large + small, 100) == []
-    assert due_for_merge(large + small + sized(3, 1), 100) == small + sized(3, 1)
-    assert due_for_merge(sized(8 * 8 * 100, 8), 100) == sized(8 * 8 * 100, 8)
-    assert due_for_merge(sized(8**4 * 100, 20), 100) == []
+    assert due(large + small) is None
+    assert due(large + small + sized(3, 1)) == small + sized(3, 1)
+    assert due(sized(8 * 8 * 100, 8)) == sized(8 * 8 * 100, 8)
+    assert due(sized(8**4 * 100, 20)) is None
+    half, other = sized(4 * 800, 4, (0, 511)), sized(4 * 800, 4, (512, 1023))
+    assert due(half + other) is None
+    assert due(half + half + other) == half + half
+
+
+async def test_large_merged_segments_are_divided_by_bucket(parts: Embedded) -> None:
+    ids = [f"user-{number}" for number in range(8 * SEGMENT_ROWS)]
+    for number in range(8):
+        await parts.history.append([change(number, entity_id=each) for each in ids])
+    await parts.history.maintain()
+    live = [s for s in parts.tail.manifest() if s.kind == "history" and s.retired_at is None]
+    assert [s.buckets for s in live] == [(n * 128, n * 128 + 127) for n in range(8)]
+    for segment in live:
+        first, last = segment.buckets
+        assert segment.name.startswith(f"history-{first:04}-{last:04}-")
+        own = [each for each in ids if first <= bucket_of(each) <= last]
+        assert segment.rows == 8 * len(own)
+        with duckdb.connect() as duck:
+            rows = duck.execute(
+                f"SELECT DISTINCT entity_id, bucket FROM '{parts.home.segments / segment.name}'"
+            ).fetchall()
+        assert sorted(rows) == sorted((each, bucket_of(each)) for each in own)
+    assert sum(segment.rows for segment in live) == 8 * len(ids)
 
 
 async def test_one_process_writes_segments_at_a_time(parts: Embedded) -> None:
@@ -310,29 +348,6 @@ def test_kill_9_of_a_rolling_process_leaves_every_acknowledged_row_once(
         asyncio.run(parts.history.maintain())
         assert asyncio.run(values(parts)) == list(range(number))
         assert parts.segment_files() == {segment.name for segment in parts.tail.manifest()}
-
-
-class SlowReaderTail(SqliteRecentHistory):
-    """A tail whose reader is overtaken by a merge after each of its first snapshots."""
-
-    def __init__(self, parts: Embedded, times: int) -> None:
-        super().__init__(parts.home)
-        self.parts = parts
-        self.times = times
-        self.snapshots = 0
-
-    def snapshot(
-        self, folder: Path, kinds: Sequence[LogKind], **limits: Any
-    ) -> dict[LogKind, Snapshot]:
-        taken = super().snapshot(folder, kinds, **limits)
-        self.snapshots += 1
-        if self.snapshots <= self.times:
-            for segment in taken["history"].segments:
-                file = self.parts.home.segments / segment.name
-                renamed = Segment(f"again-{segment.name}", "history", segment.rows)
-                file.rename(file.with_name(renamed.name))
-                self.replace([segment.name], [renamed], self.parts.clock.now())
-        return taken
 
 
 async def test_a_reader_whose_segment_was_merged_away_reads_again(parts: Embedded) -> None:

@@ -13,18 +13,19 @@ from pathlib import Path
 import msgspec
 
 from headwater.backends.duckdb.kernel import FramePart
+from headwater.backends.duckdb.segment_files import ALL_BUCKETS
 from headwater.core.duckdb_session import glob_literal, parquet, scalar, session, text
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.ports import FrameQuery, Runner, Segment
-
-ALL_BUCKETS = (0, BUCKETS - 1)
 
 MAX_POINTS = 2_000_000
 MAX_ROWS = 20_000_000
 """The numbers of points and of rows in history up to which a frame is one task."""
 
-_GROUPS = """
-CREATE TABLE ids AS SELECT DISTINCT entity_id FROM read_parquet({file}, hive_partitioning = false)
+_BUCKETS = """
+CREATE TABLE buckets AS
+SELECT entity_id, bucket_of(entity_id) AS bucket
+FROM (SELECT DISTINCT entity_id FROM read_parquet({file}, hive_partitioning = false))
 """
 
 _SPLIT = """
@@ -107,10 +108,9 @@ class FramePlan:
         tasks = []
         with session(self._scratch) as duck:
             file = glob_literal(self._query.points)
-            duck.run(_GROUPS.format(file=file))
-            ids = duck.run("SELECT entity_id FROM ids").fetchall()
-            rows = [{"entity_id": each, "bucket": bucket_of(each)} for (each,) in ids]
-            duck.load_rows("buckets", rows, {"entity_id": "VARCHAR", "bucket": "USMALLINT"})
+            # DuckDB has no function for it.
+            duck.connection.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
+            duck.run(_BUCKETS.format(file=file))
             for first, last in bucket_ranges(groups):
                 part = self._folder / f"points-{first:04}-{last:04}.parquet"
                 duck.run(_SPLIT.format(file=file, first=first, last=last, part=text(part)))

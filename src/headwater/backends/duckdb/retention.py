@@ -93,7 +93,7 @@ class SegmentRetention:
             removed += count
             if count and not dry_run:
                 kept = [] if count == segment.rows else [f"{rows} WHERE NOT ({condition})"]
-                written = [self._folder.write(duck, log, each) for each in kept]
+                written = [self._folder.write(duck, log, each, segment.buckets) for each in kept]
                 self._tail.replace([segment.name], written, self._clock.now())
                 logger.debug("segment pruned", kind=log.kind, rows=count)
         return removed

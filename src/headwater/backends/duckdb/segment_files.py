@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from headwater.backends.duckdb.segment_schema import SegmentLog
-from headwater.core.duckdb_session import Session, scalar, text
+from headwater.core.duckdb_session import Session, parquet, scalar, text
+from headwater.core.partitioning import BUCKETS
 from headwater.core.values import new_id
 from headwater.ports import Segment
 
+ALL_BUCKETS = (0, BUCKETS - 1)
 MERGE_COUNT = 8
 _MAX_TIER = 3
 _SUFFIX = ".parquet"
@@ -34,11 +37,25 @@ class SegmentFolder:
         finally:
             os.close(handle)
 
-    def write(self, session: Session, log: SegmentLog, rows: str) -> Segment:
-        """Write the rows of a query as a new segment."""
-        name = f"{log.kind}-0000-1023-{new_id()}{_SUFFIX}"
+    def write(
+        self, session: Session, log: SegmentLog, rows: str, buckets: tuple[int, int] = ALL_BUCKETS
+    ) -> Segment:
+        """Write the rows of a query, all of a range of buckets, as a new segment."""
+        first, last = buckets
+        name = f"{log.kind}-{first:04}-{last:04}-{new_id()}{_SUFFIX}"
         count = write_parquet(session, f"{rows} ORDER BY {log.order}", self.path / name)
-        return Segment(name, log.kind, count)
+        return Segment(name, log.kind, count, buckets)
+
+    def merge(self, session: Session, log: SegmentLog, merge: Merge) -> list[Segment]:
+        """Write the rows of several segments as new ones."""
+        rows = parquet([self.path / segment.name for segment in merge.segments])
+        written = [
+            self.write(
+                session, log, f"{rows} WHERE bucket BETWEEN {first} AND {last}", (first, last)
+            )
+            for first, last in merge.ranges
+        ]
+        return [segment for segment in written if segment.rows]
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -82,21 +99,39 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> list[Segment]:
-    """Return the segments of the lowest tier that has enough of them to merge, or none.
+class Merge(NamedTuple):
+    """Segments to merge, and the ranges of buckets that the merged rows are divided into."""
 
-    The segments of a tier are eight times as large as those of the tier below, so a row is
-    rewritten once per tier, and not again in the top tier.
+    segments: Sequence[Segment]
+    ranges: Sequence[tuple[int, int]]
+
+
+def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> Merge | None:
+    """Return the segments of the lowest tier that has enough of one range of buckets, or None.
+
+    The segments of a tier have eight times as many rows per bucket as those of the tier below, so
+    a row is rewritten once per tier, and not again in the top tier. From the third tier on, merged
+    rows are divided by bucket into files of the same size, so that a process that works on some of
+    the buckets reads few files.
     """
-    for tier in range(_MAX_TIER):
-        same_tier = [segment for segment in segments if _tier(segment, segment_rows) == tier]
-        if len(same_tier) >= MERGE_COUNT:
-            return same_tier
-    return []
+    groups: dict[tuple[int, tuple[int, int]], list[Segment]] = {}
+    for segment in segments:
+        groups.setdefault((_tier(segment, segment_rows), segment.buckets), []).append(segment)
+    for (tier, buckets), same in sorted(groups.items()):
+        if tier < _MAX_TIER and len(same) >= MERGE_COUNT:
+            return Merge(same, _divided(buckets) if tier else [buckets])
+    return None
 
 
 def _tier(segment: Segment, segment_rows: int) -> int:
+    first, last = segment.buckets
     tier, bound = 0, segment_rows * MERGE_COUNT
-    while segment.rows >= bound:
+    while segment.rows * BUCKETS >= bound * (last - first + 1):
         tier, bound = tier + 1, bound * MERGE_COUNT
     return tier
+
+
+def _divided(buckets: tuple[int, int]) -> list[tuple[int, int]]:
+    first, last = buckets
+    width = max(1, (last - first + 1) // MERGE_COUNT)
+    return [(start, start + width - 1) for start in range(first, last + 1, width)]

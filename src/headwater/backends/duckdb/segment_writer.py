@@ -19,7 +19,7 @@ from headwater.backends.duckdb.segment_schema import (
     open_log,
 )
 from headwater.core.clock import Clock
-from headwater.core.duckdb_session import parquet, scalar, session, sweep, texts
+from headwater.core.duckdb_session import scalar, session, sweep, texts
 from headwater.core.logging import log as logger
 from headwater.core.partitioning import bucket_of
 from headwater.ports import Change, RecentHistory, history_rows
@@ -73,7 +73,8 @@ class SegmentWriter:
             for log in LOGS.values():
                 while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
                     self._move(log, upto)
-                self._merge(log)
+                while self._merge(log):
+                    pass
             self._tail.prune(self._clock.now())
 
     def _clean_up(self) -> None:
@@ -93,16 +94,18 @@ class SegmentWriter:
         self._tail.add(segment, upto=upto)
         logger.debug("segment written", kind=log.kind, rows=segment.rows)
 
-    def _merge(self, log: SegmentLog) -> None:
+    def _merge(self, log: SegmentLog) -> bool:
+        """Merge segments; return whether some were due."""
         live = [s for s in self._tail.manifest() if s.kind == log.kind and s.retired_at is None]
-        small = due_for_merge(live, self._segment_rows)
-        if not small:
-            return
-        files = [self._folder.path / segment.name for segment in small]
+        merge = due_for_merge(live, self._segment_rows)
+        if merge is None:
+            return False
         with session(self._scratch) as duck:
-            merged = self._folder.write(duck, log, parquet(files))
-        self._tail.replace([s.name for s in small], [merged], self._clock.now())
-        logger.debug("segments merged", kind=log.kind, segments=len(small), rows=merged.rows)
+            merged = self._folder.merge(duck, log, merge)
+        self._tail.replace([s.name for s in merge.segments], merged, self._clock.now())
+        rows = sum(segment.rows for segment in merged)
+        logger.debug("segments merged", kind=log.kind, segments=len(merge.segments), rows=rows)
+        return True
 
     def add(self, changes: Sequence[Change]) -> None:
         """Write the changes that are not in history yet as a segment."""
