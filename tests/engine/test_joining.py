@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.backends.connect import connect_group
 from headwater.declarations.runtime import runtime_of
+from headwater.declarations.versions import shape_of
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner
-from headwater.history.backfill.steps import change_version, version_of
+from headwater.history.backfill.steps import cancelled, change_version, version_of
 from headwater.ports import (
     BackfillState,
     CatalogEntry,
@@ -59,8 +60,14 @@ async def publish(store: FeatureStore, name: str) -> None:
 async def enter(engine: Engine, backfill: BackfillState) -> None:
     """Enter the backfill's version in the catalog: workers begin to run it."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
+    shape = shape_of(engine.registry.feature(NAME))
     old = FeatureVersion(
-        number=1, series=NAME, state="active", type="list", structure="", created_at=now
+        number=1,
+        series=NAME,
+        state="active",
+        type=shape.type,
+        structure=shape.structure,
+        created_at=now,
     )
     new = replace(old, number=2, series=SERIES, state="joining", backfill=backfill)
     state = await engine.backends.catalog.load()
@@ -69,6 +76,9 @@ async def enter(engine: Engine, backfill: BackfillState) -> None:
     assert await engine.backends.catalog.replace(
         CatalogState(revision=state.revision + 1, features=features)
     )
+    await engine.catalog.follow()
+    group = engine.settings.worker.consumer_group
+    engine.registry.run(engine.registry.running(group))
 
 
 async def version(engine: Engine) -> FeatureVersion:
@@ -155,19 +165,20 @@ async def test_partitions_join_one_by_one_and_the_last_one_makes_the_version_rea
     await Worker(store).drain()
     await enter(engine, backfill)
     joiner, partitions = Joiner(engine), engine.backends.bus.partitions
-    joiner.follow(await engine.backends.catalog.load())
-    assert joiner.unjoined == set(range(partitions))
+    joiner.follow()
     for partition in range(partitions):
         assert (await version(engine)).state == "joining"
+        assert joiner.is_due(partition)
         assert await joiner.join(partition)
-        assert partition not in joiner.unjoined
-    await joiner.close()
+        assert not joiner.is_due(partition)
+    assert joiner.is_done
     assert (await version(engine)).state == "ready"
     assert await values(engine) == expected("b")
     done = (await version(engine)).backfill
     assert done is not None
     assert done.joined == await engine.backends.groups.positions(backfill.like)
-    await engine.backends.groups.drop(GROUP)
+    await joiner.leave()
+    assert GROUP not in [group.name for group in await engine.backends.groups.groups()]
 
 
 async def test_joining_again_changes_nothing(
@@ -188,8 +199,8 @@ async def test_joining_again_changes_nothing(
     assert await late.join(0)
     assert await version(engine) == first
     assert await values(engine) == {}
-    await before.close()
-    await late.close()
+    await before.leave()
+    await late.leave()
 
 
 async def test_a_cancelled_version_is_not_joined(
@@ -198,12 +209,10 @@ async def test_a_cancelled_version_is_not_joined(
     await enter(engine, backfill)
     await publish(store, "b")
     joiner = Joiner(engine)
-    joiner.follow(await engine.backends.catalog.load())
-    await change_version(
-        engine.backends.catalog, NAME, SERIES, lambda each: replace(each, state="retired")
-    )
+    cancel = cancelled(engine.clock.now())
+    await engine.catalog.change(lambda state: change_version(state, NAME, SERIES, cancel))
     assert await joiner.join(0)
-    await joiner.close()
+    await joiner.leave()
     assert await values(engine) == {}
 
 
@@ -212,5 +221,5 @@ async def test_workers_of_another_group_do_not_join(
 ) -> None:
     await enter(engine, replace(backfill, like="others"))
     joiner = Joiner(engine)
-    joiner.follow(await engine.backends.catalog.load())
-    assert not joiner.unjoined
+    joiner.follow()
+    assert not any(map(joiner.is_due, range(engine.backends.bus.partitions)))

@@ -63,7 +63,7 @@ def states(state: CatalogState, name: str = "total") -> list[tuple[int, str, str
 
 def series_run(registry: Registry, state: CatalogState) -> list[str]:
     registry.serve(state)
-    return [each.series for each in registry.running()["total"]]
+    return [each.series for each in registry.running("workers")["total"]]
 
 
 def test_a_feature_is_entered_once_with_one_version_under_its_name() -> None:

@@ -76,8 +76,8 @@ class Registry:
         feature = self.feature(name)
         return (feature, *_variants(feature, fresh_series(self._catalog, name)))
 
-    def running(self) -> dict[str, tuple[FeatureDef, ...]]:
-        """Return the versions of each triggered feature that a worker has to run.
+    def running(self, group: str) -> dict[str, tuple[FeatureDef, ...]]:
+        """Return the versions of each triggered feature that a worker of a group has to run.
 
         A version with values of another type than the declared one is left out.
         """
@@ -85,7 +85,8 @@ class Registry:
         for name, feature in self.features.items():
             if feature.triggers:
                 unfit = unfit_series(self._catalog, feature)
-                found[name] = tuple(f for f in self.versions(name) if f.series not in unfit)
+                fresh = _variants(feature, fresh_series(self._catalog, name, group))
+                found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
         return found
 
     def run(self, versions: Mapping[str, Sequence[FeatureDef]]) -> None:

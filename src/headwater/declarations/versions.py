@@ -57,11 +57,16 @@ def unused_series(state: CatalogState, name: str) -> str:
     return series
 
 
-def fresh_series(state: CatalogState, name: str) -> Iterator[str]:
-    """Yield the series that are kept fresh next to the one that is served."""
+def fresh_series(state: CatalogState, name: str, group: str | None = None) -> Iterator[str]:
+    """Yield the series that are kept fresh next to the one that is served, by a consumer group.
+
+    Until a version is served, only the group that its backfill was started for runs it.
+    """
     entry = state.features.get(name)
     for version in entry.versions if entry else ():
-        if version.state in ("joining", "ready"):
+        is_new = version.backfill is not None and version.activated_at is None
+        like = version.backfill.like if version.backfill and is_new else group
+        if version.state in ("joining", "ready") and group in (None, like):
             yield version.series
 
 

@@ -25,16 +25,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
+from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.history.backfill.steps import change_version, joined
 from headwater.ports import BackfillState, CatalogState
+
+GROUP_PREFIX = "backfill-"
 
 
 class Joining(NamedTuple):
@@ -52,26 +54,44 @@ class Joiner:
         self._members: dict[str, CatchUp] = {}
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
-        self.unjoined: frozenset[int] = frozenset()
-        """The partitions that must be joined before their next batch."""
+        self._unjoined: frozenset[int] = frozenset()
 
-    def follow(self, state: CatalogState) -> None:
-        """Take over which partitions have not joined."""
+    def follow(self) -> None:
+        """Take over from the catalog which partitions have not joined.
+
+        Events already trigger the versions that the catalog names.
+        """
         partitions = frozenset(range(self._engine.backends.bus.partitions))
-        self.unjoined = frozenset[int]().union(
-            *(partitions - each.backfill.joined.keys() for each in self._joining(state))
+        self._unjoined = frozenset[int]().union(
+            *(
+                partitions - each.backfill.joined.keys()
+                for each in self._joining(self._engine.catalog.state)
+            )
         )
 
+    @property
+    def is_done(self) -> bool:
+        """Whether this worker is a member of groups in which no partition is left to join."""
+        return bool(self._members) and not any(self._joining(self._engine.catalog.state))
+
+    def is_due(self, partition: int) -> bool:
+        """Return whether a partition has to be joined before its next batch."""
+        return partition in self._unjoined
+
     def _joining(self, state: CatalogState) -> Iterator[Joining]:
-        group = self._engine.settings.worker.consumer_group
-        features = self._engine.registry.features
-        for name, entry in state.features.items():
+        """Yield the versions that events trigger here and that join."""
+        group, triggers = (
+            self._engine.settings.worker.consumer_group,
+            self._engine.registry.triggers,
+        )
+        running = {each.series: each for features in triggers.values() for each in features}
+        for entry in state.features.values():
             for version in entry.versions:
-                backfill = version.backfill
-                if version.state != "joining" or backfill is None or backfill.like != group:
+                backfill, variant = version.backfill, running.get(version.series)
+                if version.state != "joining" or backfill is None or variant is None:
                     continue
-                if name in features:
-                    yield Joining(replace(features[name], series=version.series), backfill)
+                if backfill.like == group:
+                    yield Joining(variant, backfill)
 
     async def join(self, partition: int) -> bool:
         """Join a partition that this worker holds and runs no batch of.
@@ -89,8 +109,11 @@ class Joiner:
             if not await member.advance(partition, position):
                 return False
             mark = joined(partition, position, backends.bus.partitions)
-            await change_version(backends.catalog, joining.variant.name, series, mark)
-        self.unjoined -= {partition}
+            name = joining.variant.name
+            await self._engine.catalog.change(
+                partial(change_version, feature=name, series=series, change=mark)
+            )
+        self._unjoined -= {partition}
         return True
 
     async def _member(self, joining: Joining) -> CatchUp:
@@ -107,8 +130,31 @@ class Joiner:
             for each in self._joining(state)
         )
 
-    async def close(self) -> None:
-        """Leave the groups of all backfills."""
+    async def leave(self) -> None:
+        """Leave the groups of backfills, and drop those that are not needed any more."""
         async with self._opening:
+            if not self._members:
+                return
             self._members.clear()
             await self._open.aclose()
+        await drop_unneeded_groups(self._engine)
+
+
+async def drop_unneeded_groups(engine: Engine) -> None:
+    """Drop the groups of backfills in which all partitions have joined, or that were cancelled.
+
+    A group that another worker is still a member of is dropped by that one.
+    """
+    groups = await engine.backends.groups.groups()
+    found = {group.name for group in groups if group.name.startswith(GROUP_PREFIX)}
+    # Read after the groups: a backfill is in the catalog before its group exists.
+    state = await engine.backends.catalog.load()
+    needed = {
+        version.backfill.group
+        for entry in state.features.values()
+        for version in entry.versions
+        if version.backfill is not None and version.state in ("building", "joining")
+    }
+    for name in found - needed:
+        with suppress(GroupInUseError, UnknownGroupError):
+            await engine.backends.groups.drop(name)

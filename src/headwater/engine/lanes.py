@@ -13,8 +13,10 @@ _TURN_SECONDS = 0.5
 class Lane:
     """A partition that this worker holds; it runs one batch at a time."""
 
-    def __init__(self, lease: Lease, batch_size: int) -> None:
+    def __init__(self, lease: Lease, batch_size: int, *, is_joined: bool = True) -> None:
         self.lease = lease
+        self.is_joined = is_joined
+        """Whether all versions of features that run here have joined; see `joining`."""
         self.task: asyncio.Task[None] | None = None
         self.quarantined = batch_size if lease.suspect else 0
         """How many of the next events run one at a time, with nothing else in this process.

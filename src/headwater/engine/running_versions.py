@@ -5,6 +5,7 @@ from __future__ import annotations
 from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
 from headwater.engine.engine import Engine
+from headwater.engine.joining import Joiner, drop_unneeded_groups
 from headwater.errors import BackendUnavailableError
 from headwater.history.backfill.steps import retired_when_due
 from headwater.history.versions import enter
@@ -22,6 +23,8 @@ class RunningVersions:
         self._running: list[str] = []
         self._settled = (-1, -1)
         self._outage = Outage("catalog")
+        self._group = engine.settings.worker.consumer_group
+        self.joiner = Joiner(engine)
         self.is_outdated = False
         """Whether the catalog names other versions than the ones that run."""
 
@@ -29,6 +32,8 @@ class RunningVersions:
         """Enter the declared features and run the versions that the catalog names."""
         await self.follow()
         self.apply()
+        if _has_done_backfill(self._engine.catalog.state):
+            await drop_unneeded_groups(self._engine)
 
     async def follow(self) -> None:
         """Read the catalog if it has changed; if that fails, go on with the one that is known."""
@@ -48,10 +53,16 @@ class RunningVersions:
                 self._settled = self._revisions()
         self.is_outdated = self._wanted() != self._running
 
+    async def check(self) -> None:
+        """Find out whether other versions have to run, before a claimed partition is run."""
+        await self._engine.catalog.follow()
+        self.is_outdated = self._wanted() != self._running
+
     def apply(self) -> None:
         """Let events trigger the versions that the catalog names."""
         before, self._running = self._running, self._wanted()
-        self._engine.registry.run(self._engine.registry.running())
+        self._engine.registry.run(self._engine.registry.running(self._group))
+        self.joiner.follow()
         self.is_outdated = False
         if before:
             log.info("versions changed", before=before, now=self._running)
@@ -63,11 +74,19 @@ class RunningVersions:
         return retired_when_due(enter(state, features, now), now)
 
     def _wanted(self) -> list[str]:
-        running = self._engine.registry.running()
+        running = self._engine.registry.running(self._group)
         return [each.series for versions in running.values() for each in versions]
 
     def _revisions(self) -> tuple[int, int]:
         return self._engine.catalog.state.revision, self._engine.registry.revision
+
+
+def _has_done_backfill(state: CatalogState) -> bool:
+    return any(
+        version.backfill is not None and version.state not in ("building", "joining")
+        for entry in state.features.values()
+        for version in entry.versions
+    )
 
 
 def _has_values(feature: FeatureDef) -> bool:

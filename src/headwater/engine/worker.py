@@ -19,6 +19,7 @@ from headwater.engine.batch import run_batch
 from headwater.engine.declaration_changes import report_changes
 from headwater.engine.declared_sets import WaitingReports
 from headwater.engine.engine import Engine
+from headwater.engine.joining import Joiner
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.lanes import Lane, QuarantineScheduler
 from headwater.engine.maintenance import maintain, prune_nightly
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 _MAX_HEARTBEAT_SECONDS = 0.5
 _BACKEND_PAUSE = 1.0
+_JOIN_PAUSE = 0.1
 _CONFLICTS_BETWEEN_WARNINGS = 10
 
 
@@ -134,7 +136,7 @@ class Worker:
                     group.create_task(scheduler.run(self._stopping)),
                 ]
                 with watchdog:
-                    await self._read(engine, group)
+                    await self._read(engine, group, versions.joiner)
                     await self._finish(engine)
                 for helper in helpers:
                     helper.cancel()
@@ -144,7 +146,7 @@ class Worker:
             release = False
             raise
         finally:
-            await self._deregister(engine, release=release)
+            await self._deregister(engine, versions.joiner, release=release)
             log.info("worker stopped", worker=self.name)
         if self._failure is not None:
             raise self._failure
@@ -192,10 +194,11 @@ class Worker:
                 self._outage.recovered("start")
                 return result
 
-    async def _read(self, engine: Engine, group: asyncio.TaskGroup) -> None:
+    async def _read(self, engine: Engine, group: asyncio.TaskGroup, joiner: Joiner) -> None:
         """Start the next batches of idle lanes until stopped."""
         while not self._stopping.is_set():
             self._changed.clear()
+            self._join_lanes(group, joiner)
             try:
                 batches = await self._next_batches(engine)
                 drained = not batches and self._draining and await self._drained(engine)
@@ -209,13 +212,40 @@ class Worker:
             self._outage.recovered("events")
             for batch in batches:
                 lane = self._lanes.get(batch.lease.partition)
-                if lane is None or lane.lease != batch.lease:
-                    continue  # lost while its events were being read; the next owner runs them
-                lane.task = group.create_task(self._run(engine, lane, batch))
+                # Lost while its events were being read; the next owner runs them.
+                is_lost = lane is None or lane.lease != batch.lease
+                if lane is not None and not (is_lost or self._is_changing_versions):
+                    lane.task = group.create_task(self._run(engine, lane, batch))
             if drained:
                 self.stop()
             elif not batches:
                 await self._changed.wait()
+
+    def _join_lanes(self, group: asyncio.TaskGroup, joiner: Joiner) -> None:
+        """Start to join the idle lanes in which new versions of features begin to run."""
+        for lane in self._lanes.values():
+            if not (lane.is_joined or lane.task or self._is_changing_versions):
+                lane.task = group.create_task(self._join(joiner, lane))
+
+    async def _join(self, joiner: Joiner, lane: Lane) -> None:
+        try:
+            lane.is_joined = await joiner.join(lane.lease.partition)
+            if not lane.is_joined:
+                await asyncio.sleep(_JOIN_PAUSE)
+        except BackendError as error:
+            self._outage.report("error", "joining failed; retrying", error, "joining")
+            await asyncio.sleep(_BACKEND_PAUSE)
+        else:
+            self._outage.recovered("joining")
+        finally:
+            self._end(lane)
+
+    def _end(self, lane: Lane) -> None:
+        """End the work of a lane."""
+        lane.task = None
+        self._changed.set()
+        if self._is_changing_versions or lane.lease.partition not in self._assigned:
+            self._membership_changed.set()
 
     async def _drained(self, engine: Engine) -> bool:
         at_work = any(lane.task for lane in self._lanes.values())
@@ -267,7 +297,9 @@ class Worker:
         idle = [
             lane.lease
             for partition, lane in self._lanes.items()
-            if not (lane.task or lane.quarantined) and partition in self._assigned
+            if not (lane.task or lane.quarantined)
+            and lane.is_joined
+            and partition in self._assigned
         ]
         size, touches = engine.settings.worker.batch_size, engine.registry.touches
         batches = await engine.backends.bus.read(idle, size, touches)
@@ -283,7 +315,7 @@ class Worker:
         An empty list means that one waits until the lanes at work have finished.
         """
         bus, touches = engine.backends.bus, engine.registry.touches
-        for lane in [lane for lane in self._lanes.values() if lane.quarantined]:
+        for lane in [x for x in self._lanes.values() if x.quarantined and x.is_joined]:
             known = bool(at_work) and lane.is_waiting
             found = [] if known else await bus.read([lane.lease], 1, touches)
             lane.is_waiting = known or bool(found)
@@ -321,10 +353,7 @@ class Worker:
         finally:
             if is_quarantined:
                 self._quarantine.event_ended()
-            lane.task = None
-            self._changed.set()
-            if self._is_changing_versions or lane.lease.partition not in self._assigned:
-                self._membership_changed.set()
+            self._end(lane)
 
     def _lose(self, error: LeaseLostError) -> None:
         log.warning("lease lost", partition=error.partition, worker=self.name)
@@ -353,7 +382,7 @@ class Worker:
             try:
                 async with self._claiming:
                     await self._follow(engine, versions)
-                    await self._rebalance(engine)
+                    await self._rebalance(engine, versions)
                 self._outage.recovered("partitions")
             except BackendError as error:
                 self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
@@ -370,19 +399,23 @@ class Worker:
     async def _follow(self, engine: Engine, versions: RunningVersions) -> None:
         """Run other versions of features when the catalog names others and no batch is at work.
 
-        Meanwhile no batch begins, except in quarantine, whose state would be lost.
+        Meanwhile no batch begins. Lanes in quarantine are kept, because their state would be lost.
         """
         await versions.follow()
-        is_quarantined = any(lane.quarantined for lane in self._lanes.values())
-        self._is_changing_versions = versions.is_outdated and not is_quarantined
-        if not self._is_changing_versions or any(lane.task for lane in self._lanes.values()):
+        self._is_changing_versions = versions.is_outdated
+        if any(lane.task for lane in self._lanes.values()):
             return
-        await self._release(engine, [*self._lanes.values()])
-        versions.apply()
-        await engine.backends.leases.register(self.name, engine.registry.runs())
-        self._is_changing_versions = False
+        if versions.is_outdated:
+            await self._release(engine, [x for x in self._lanes.values() if not x.quarantined])
+            versions.apply()
+            for partition, lane in self._lanes.items():
+                lane.is_joined = not versions.joiner.is_due(partition)
+            await engine.backends.leases.register(self.name, engine.registry.runs())
+            self._is_changing_versions = False
+        elif versions.joiner.is_done:
+            await versions.joiner.leave()
 
-    async def _rebalance(self, engine: Engine) -> None:
+    async def _rebalance(self, engine: Engine, versions: RunningVersions) -> None:
         bus, leases = engine.backends.bus, engine.backends.leases
         living = await leases.heartbeat(self.name, [lane.lease for lane in self._lanes.values()])
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
@@ -400,17 +433,24 @@ class Worker:
         await self._release(engine, surplus)
         missing = assigned - self._lanes.keys()
         if missing:
-            for lease in await leases.claim(self.name, missing):
-                self._lanes[lease.partition] = Lane(lease, engine.settings.worker.batch_size)
+            claimed = await leases.claim(self.name, missing)
+            # Other workers may have begun to run other versions in these partitions.
+            await versions.check()
+            self._is_changing_versions = versions.is_outdated
+            size, is_due = engine.settings.worker.batch_size, versions.joiner.is_due
+            for lease in claimed:
+                is_joined = not is_due(lease.partition)
+                self._lanes[lease.partition] = Lane(lease, size, is_joined=is_joined)
             self._changed.set()
 
-    async def _deregister(self, engine: Engine, *, release: bool) -> None:
+    async def _deregister(self, engine: Engine, joiner: Joiner, *, release: bool) -> None:
         leases = [lane.lease for lane in self._lanes.values() if not lane.quarantined]
         self._lanes.clear()
         try:
             if leases and release:
                 await engine.backends.leases.release(leases)
             await engine.backends.leases.deregister(self.name)
+            await joiner.leave()
         except BackendError as error:
             log.error(
                 "could not deregister worker; its leases will expire",

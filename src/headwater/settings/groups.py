@@ -121,6 +121,14 @@ class RetentionSettings(SettingsGroup, frozen=True):
     hour: Annotated[int, Meta(ge=0, le=23), "hour of the day of the nightly run, in UTC"] = 3
 
 
+class BackfillSettings(SettingsGroup, frozen=True):
+    """Settings of backfills."""
+
+    folder: Annotated[
+        str, "folder for the events and results of backfills; empty: `backfills` in the home"
+    ] = ""
+
+
 class RedisSettings(SettingsGroup, frozen=True):
     """Settings of Redis."""
 

@@ -14,6 +14,7 @@ from msgspec import Meta, field
 
 from headwater.errors import ConfigError, UnknownSettingError
 from headwater.settings.groups import (
+    BackfillSettings,
     ContextSettings,
     EmbeddingSettings,
     HttpSettings,
@@ -66,6 +67,7 @@ class Settings(SettingsGroup, frozen=True):
     indexes: IndexSettings = IndexSettings()
     offline: OfflineSettings = OfflineSettings()
     retention: RetentionSettings = RetentionSettings()
+    backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()
     sources: Annotated[Sources, "files that SQL features can read, by name"] = field(
         default_factory=dict

@@ -27,6 +27,7 @@ from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.admin import AdminVerbs, SyncAdminVerbs
+from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.groups import (
     DeadLetterVerbs,
     EventBus,
@@ -81,6 +82,7 @@ class FeatureStore(SearchVerbs, PastValueVerbs):
         self.dead_letters = DeadLetterVerbs(runtime)
         self.indexes = IndexVerbs(runtime)
         self.history = HistoryVerbs(runtime)
+        self.backfills = BackfillVerbs(runtime)
         self.admin = AdminVerbs(runtime)
         self.sync = SyncStore(self)
         for name, location in chosen.sources.items():
@@ -363,6 +365,7 @@ class SyncStore(Blocking[FeatureStore]):
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
         self.indexes = SyncIndexVerbs(store.indexes, loop)
         self.history = SyncHistoryVerbs(store.history, loop)
+        self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.admin = SyncAdminVerbs(store.admin, loop)
 
     get_feature = blocking(FeatureStore.get_feature, _loaded_value)

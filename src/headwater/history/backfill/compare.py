@@ -10,6 +10,9 @@ from msgspec.structs import replace
 
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
+from headwater.features.services import Services
+from headwater.history.backfill.steps import no_backfill, unfinished
 from headwater.ports import Backends, FeatureVersion, HistoryRow
 
 _PAGE = 1_000
@@ -85,7 +88,23 @@ def is_equal(old: bytes, new: bytes) -> bool:
     return old == new or msgspec.json.decode(old) == msgspec.json.decode(new)
 
 
-async def compare(
+async def compare_versions(services: Services, definition: FeatureDef, *, limit: int) -> Comparison:
+    """Compare the version that is served with the one that a backfill has made."""
+    state = await services.backends.catalog.load()
+    entry, new = state.features.get(definition.name), unfinished(state, definition.name)
+    if entry is None or entry.active is None or new is None:
+        raise InvalidInputError(no_backfill(definition.name))
+    if new.state == "building":
+        raise InvalidInputError(
+            f"version {new.number} of feature {definition.name!r} is being built and cannot be "
+            f"compared; wait until `headwater backfill status {definition.name}` shows another "
+            "state"
+        )
+    now = services.clock.micros()
+    return await _compare(services.backends, definition, entry.active, new, limit=limit, now=now)
+
+
+async def _compare(
     backends: Backends,
     definition: FeatureDef,
     old: FeatureVersion,

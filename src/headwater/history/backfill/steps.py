@@ -1,4 +1,4 @@
-"""The steps of a backfill as changes of the catalog; every one can be repeated."""
+"""The steps of a backfill as changes of the catalog; every one can be repeated. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from headwater.errors import InvalidInputError
-from headwater.ports import Catalog, CatalogEntry, CatalogState, FeatureVersion
+from headwater.ports import CatalogEntry, CatalogState, FeatureVersion
 
 KEPT_FRESH = timedelta(seconds=10)
 """How long the version served before a switch is kept fresh, for readers with an older catalog."""
@@ -16,32 +16,16 @@ KEPT_FRESH = timedelta(seconds=10)
 ChangeVersion = Callable[[FeatureVersion], FeatureVersion]
 
 
-async def change_catalog(
-    catalog: Catalog, change: Callable[[CatalogState], CatalogState]
+def change_version(
+    state: CatalogState, feature: str, series: str, change: ChangeVersion
 ) -> CatalogState:
-    """Change the catalog, again if another process was faster; return the result."""
-    while True:
-        state = await catalog.load()
-        changed = change(state)
-        if changed is state:
-            return state
-        changed = replace(changed, revision=state.revision + 1)
-        if await catalog.replace(changed):
-            return changed
-
-
-async def change_version(
-    catalog: Catalog, feature: str, series: str, change: ChangeVersion
-) -> FeatureVersion | None:
-    """Change one version of a feature; return it, or None if there is none of this series."""
-
-    def changed(state: CatalogState) -> CatalogState:
-        version = version_of(state, feature, series)
-        if version is None or (new := change(version)) is version:
-            return state
-        return _with_version(state, feature, new)
-
-    return version_of(await change_catalog(catalog, changed), feature, series)
+    """Return the catalog with a changed version of a feature, if there is one of this series."""
+    version = version_of(state, feature, series)
+    if version is None or (changed := change(version)) is version:
+        return state
+    entry = state.features[feature]
+    versions = [changed if each is version else each for each in entry.versions]
+    return with_entry(state, replace(entry, versions=versions))
 
 
 def version_of(state: CatalogState, feature: str, series: str) -> FeatureVersion | None:
@@ -63,12 +47,6 @@ def unfinished(state: CatalogState, feature: str) -> FeatureVersion | None:
         ),
         None,
     )
-
-
-def _with_version(state: CatalogState, feature: str, version: FeatureVersion) -> CatalogState:
-    entry = state.features[feature]
-    versions = [version if each.number == version.number else each for each in entry.versions]
-    return with_entry(state, replace(entry, versions=versions))
 
 
 def with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
@@ -143,8 +121,7 @@ def _target(state: CatalogState, feature: str, number: int | None) -> FeatureVer
     versions = entry.versions if entry else ()
     if number is None:
         version = unfinished(state, feature)
-        remedy = f"run `headwater backfill {feature}`"
-        problem = f"there is no new version of feature {feature!r} to switch to; {remedy}"
+        problem = no_backfill(feature)
     else:
         version = next((each for each in versions if each.number == number), None)
         known = ", ".join(str(each.number) for each in versions) or "none"
@@ -152,6 +129,14 @@ def _target(state: CatalogState, feature: str, number: int | None) -> FeatureVer
     if version is None:
         raise InvalidInputError(problem)
     return version
+
+
+def no_backfill(feature: str) -> str:
+    """Return the message for a feature without an unfinished backfill."""
+    return (
+        f"feature {feature!r} has no backfill that is not served; start one with `headwater "
+        f"backfill {feature}`"
+    )
 
 
 def _not_ready(feature: str, version: FeatureVersion) -> str:

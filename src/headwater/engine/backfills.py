@@ -1,0 +1,207 @@
+"""The backfills of a store: begin one, find it, show how far it is, give it up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from shutil import rmtree
+
+import msgspec
+
+from headwater.core.values import new_id
+from headwater.declarations.features import FeatureDef
+from headwater.engine.engine import Engine
+from headwater.engine.joining import GROUP_PREFIX
+from headwater.errors import (
+    BackfillRefusedError,
+    GroupInUseError,
+    InvalidInputError,
+    UnknownGroupError,
+)
+from headwater.history import versions
+from headwater.history.backfill.order import ReplayOrder, StoreSource
+from headwater.history.backfill.replay import (
+    check_replayable,
+    replay_failures,
+    replay_progress,
+)
+from headwater.history.backfill.steps import (
+    cancelled,
+    change_version,
+    no_backfill,
+    unfinished,
+)
+from headwater.ports import (
+    BackfillState,
+    CatalogState,
+    ConsumerGroup,
+    DeadLetter,
+    FeatureVersion,
+)
+
+_PAUSE = 0.05
+_SHOWN_FAILURES = 100
+
+
+class BackfillStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an unfinished backfill is.
+
+    ``replayed`` and ``failures`` are of the replay of stored events, as far as its folder is on
+    this machine; ``waiting`` counts the events since its start that the new version lacks.
+    """
+
+    feature: str
+    version: int
+    state: str
+    created_at: datetime
+    since: datetime | None
+    replayed: int
+    waiting: int
+    joined: int
+    partitions: int
+    failures: Sequence[DeadLetter]
+
+
+async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> BackfillStatus:
+    """Return how far the unfinished backfill of a feature is."""
+    version = await unfinished_backfill(engine, feature)
+    backfill = backfill_of(version)
+    order = replay_order(engine, feature, version, source)
+    group = await group_named(engine, backfill.group)
+    return BackfillStatus(
+        feature=feature,
+        version=version.number,
+        state=version.state,
+        created_at=version.created_at,
+        since=backfill.since,
+        replayed=replay_progress(order),
+        waiting=group.waiting if group else 0,
+        joined=len(backfill.joined),
+        partitions=engine.backends.bus.partitions,
+        failures=[*islice(replay_failures(order), _SHOWN_FAILURES)],
+    )
+
+
+def replay_order(
+    engine: Engine, feature: str, version: FeatureVersion, source: StoreSource
+) -> ReplayOrder:
+    """Return the replay of the events that a backfill has exported."""
+    backfill = backfill_of(version)
+    folder = backfill_folder(engine, backfill)
+    return ReplayOrder(
+        source=source,
+        feature=feature,
+        series=version.series,
+        folder=folder / "replay",
+        files=sorted((folder / "events").glob("*.parquet")),
+        since=backfill.since,
+    )
+
+
+def backfill_of(version: FeatureVersion) -> BackfillState:
+    """Return the backfill that makes a version."""
+    assert version.backfill is not None
+    return version.backfill
+
+
+async def begin_backfill(
+    engine: Engine, feature: FeatureDef, since: datetime | None
+) -> FeatureVersion:
+    """Return the version that the feature's unfinished backfill makes, or begin a backfill."""
+    check_replayable(feature)
+    state = await engine.backends.catalog.load()
+    version = unfinished(state, feature.name)
+    if version is not None and await _is_lost(engine, feature, version):
+        await cancel_backfill(engine, feature.name, version)
+        version = None
+    if version is None:
+        state = await engine.catalog.change(partial(_begun, engine, feature, since))
+        version = unfinished(state, feature.name)
+        assert version is not None
+    backfill = backfill_of(version)
+    if since is not None and backfill.since != since:
+        earlier = "all events" if backfill.since is None else f"events since {backfill.since}"
+        raise BackfillRefusedError(
+            feature.name,
+            f"a backfill of it from {earlier} is in progress; continue it without --since, or run "
+            f"`headwater backfill cancel {feature.name}` first",
+        )
+    backfill_folder(engine, backfill).mkdir(parents=True, exist_ok=True)
+    return version
+
+
+def _begun(
+    engine: Engine, feature: FeatureDef, since: datetime | None, state: CatalogState
+) -> CatalogState:
+    if unfinished(state, feature.name) is not None:
+        return state  # another run has just begun
+    backfill_id = new_id()
+    group = f"{GROUP_PREFIX}{backfill_id}"
+    like = engine.settings.worker.consumer_group
+    backfill = BackfillState(id=backfill_id, since=since, group=group, like=like)
+    return versions.add_version(state, feature, engine.clock.now(), backfill)
+
+
+async def _is_lost(engine: Engine, feature: FeatureDef, version: FeatureVersion) -> bool:
+    """Return whether the results of an unfinished replay are in no folder that exists here."""
+    backfill = backfill_of(version)
+    if version.state != "building" or backfill_folder(engine, backfill).exists():
+        return False
+    group = await group_named(engine, backfill.group)
+    if group is not None and group.workers:
+        raise BackfillRefusedError(
+            feature.name,
+            f"a backfill of it is running elsewhere ({', '.join(group.workers)}) or has just "
+            f"ended; wait for it, or run `headwater backfill cancel {feature.name}`",
+        )
+    return True
+
+
+async def cancel_backfill(engine: Engine, feature: str, version: FeatureVersion) -> None:
+    """Give up a version that was never served, and remove all that a backfill has made of it."""
+    backends, backfill = engine.backends, backfill_of(version)
+    cancel = cancelled(engine.clock.now())
+    await engine.catalog.change(
+        lambda state: change_version(state, feature, version.series, cancel)
+    )
+    await drop_group(engine, backfill.group)
+    await backends.online.drop(engine.registry.feature(feature).entity.name, version.series)
+    await backends.offline.drop(version.series)
+    await asyncio.to_thread(rmtree, backfill_folder(engine, backfill), ignore_errors=True)
+
+
+async def drop_group(engine: Engine, group: str) -> None:
+    """Drop the consumer group of a backfill as soon as its last member has left."""
+    while True:
+        try:
+            await engine.backends.groups.drop(group)
+        except UnknownGroupError:
+            return
+        except GroupInUseError:
+            await asyncio.sleep(_PAUSE)  # the lease of a member that died expires
+        else:
+            return
+
+
+def backfill_folder(engine: Engine, backfill: BackfillState) -> Path:
+    """Return the folder with the events and the results of a backfill."""
+    settings = engine.settings
+    return Path(settings.backfill.folder or Path(settings.home) / "backfills") / backfill.id
+
+
+async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:
+    """Return a consumer group, or None if there is none of this name."""
+    groups = await engine.backends.groups.groups()
+    return next((each for each in groups if each.name == name), None)
+
+
+async def unfinished_backfill(engine: Engine, feature: str) -> FeatureVersion:
+    """Return the version that a backfill of the feature makes; raise if there is none."""
+    version = unfinished(await engine.backends.catalog.load(), feature)
+    if version is None:
+        raise InvalidInputError(no_backfill(feature))
+    return version

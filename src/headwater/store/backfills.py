@@ -1,0 +1,188 @@
+"""Backfills: computing past values of a feature, and serving the result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.features.frame import check_not_replaying
+from headwater.store.runtime import Runtime
+from headwater.store.sync import Blocking, blocking
+
+if TYPE_CHECKING:
+    from headwater.engine.backfilling import OnProgress
+    from headwater.engine.backfills import BackfillStatus
+    from headwater.engine.engine import Engine
+    from headwater.history.backfill.compare import Comparison
+    from headwater.history.backfill.order import ReplayReport, StoreSource
+    from headwater.ports.runner import Runner
+
+
+class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill that is done: the version that it has made, and the replay of stored events.
+
+    ``replayed`` is None if an earlier run of it has done that.
+    """
+
+    feature: str
+    version: int
+    is_served: bool
+    replayed: ReplayReport | None
+
+
+class SwitchReport(msgspec.Struct, frozen=True):
+    """The version of a feature that is served now, and the one that was before."""
+
+    feature: str
+    version: int
+    before: int
+
+
+class BackfillVerbs:
+    """``store.backfills``: past values of triggered features, computed from stored events."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def run(
+        self,
+        feature: FeatureRef,
+        *,
+        since: datetime | None = None,
+        switch: bool = False,
+        source: StoreSource | None = None,
+        runner: Runner | None = None,
+        files: int = 1,
+        progress: OnProgress | None = None,
+    ) -> BackfillReport:
+        """Compute a new version of a feature from stored events; continue if one is unfinished.
+
+        Events are replayed through the present function. Then the workers keep the new version
+        fresh, next to the one that is served. If none are running, one runs here meanwhile. With
+        ``switch``, the new version is served at the end.
+
+        The replay runs in this process; ``runner`` and ``source`` let other processes take part,
+        each with some of the ``files`` that events are exported to.
+
+        >>> (await store.backfills.run("total", switch=True)).version
+        2
+        """
+        check_not_replaying("backfill")
+        from headwater.engine.backfilling import BackfillRun  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfills import begin_backfill  # noqa: PLC0415
+        from headwater.history.runners import InlineRunner  # noqa: PLC0415
+
+        definition = self._runtime.registry.feature(feature_name(feature))
+        engine = await self._runtime.open()
+        version = await begin_backfill(engine, definition, since)
+        run = BackfillRun(
+            self,
+            engine,
+            definition,
+            source or OpenStore(self._runtime),
+            runner or InlineRunner(),
+            files,
+            progress or _ignore,
+        )
+        version = await run.run(version)
+        if switch:
+            await self.switch(feature)
+        return BackfillReport(
+            feature=definition.name,
+            version=version.number,
+            is_served=switch,
+            replayed=run.report,
+        )
+
+    async def status(self, feature: FeatureRef) -> BackfillStatus:
+        """Return how far the backfill of a feature is, and the events that failed in it.
+
+        >>> (await store.backfills.status("total")).state
+        'ready'
+        """
+        from headwater.engine.backfills import backfill_status  # noqa: PLC0415 - loaded with the engine
+
+        engine = await self._runtime.open()
+        return await backfill_status(engine, feature_name(feature), OpenStore(self._runtime))
+
+    async def compare(self, feature: FeatureRef, *, limit: int = 10) -> Comparison:
+        """Compare the version that is served with the one that a backfill has made.
+
+        All values that are served are compared, and the history of some entities. At most
+        ``limit`` examples of different values are returned.
+
+        >>> (await store.backfills.compare("total")).online.equal
+        1
+        """
+        from headwater.history.backfill.compare import compare_versions  # noqa: PLC0415 - loaded with the engine
+
+        definition = self._runtime.registry.feature(feature_name(feature))
+        return await compare_versions(await self._runtime.open(), definition, limit=limit)
+
+    async def switch(self, feature: FeatureRef, *, version: int | None = None) -> SwitchReport:
+        """Serve the version that a backfill has made, or another one that is kept fresh.
+
+        Other processes follow within about a second. The version that was served until now is kept
+        fresh for ten seconds more, in which it can be switched back to.
+
+        >>> (await store.backfills.switch("total")).version
+        2
+        """
+        check_not_replaying("switch")
+        from headwater.history.backfill.steps import switched  # noqa: PLC0415 - loaded with the engine
+
+        name, engine = feature_name(feature), await self._runtime.open()
+        before = await engine.backends.catalog.load()
+        now = self._runtime.clock.now()
+        state = await engine.catalog.change(lambda state: switched(state, name, version, now))
+        served, previous = state.features[name].active, before.features[name].active
+        assert served is not None
+        assert previous is not None
+        return SwitchReport(name, served.number, previous.number)
+
+    async def cancel(self, feature: FeatureRef) -> int:
+        """Give up the unfinished backfill of a feature, and remove its values.
+
+        Return the number of the version that was given up. The version that is served stays.
+
+        >>> await store.backfills.cancel("total")
+        2
+        """
+        check_not_replaying("cancel")
+        from headwater.engine.backfills import cancel_backfill, unfinished_backfill  # noqa: PLC0415 - loaded with the engine
+
+        name, engine = feature_name(feature), await self._runtime.open()
+        version = await unfinished_backfill(engine, name)
+        await cancel_backfill(engine, name, version)
+        return version.number
+
+
+class OpenStore:
+    """A store as tasks that run in its own process open it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Engine]:
+        """Yield the engine for the running event loop, which closes it."""
+        yield await self._runtime.open()
+
+
+def _ignore(_progress: object) -> None:
+    """Show nothing."""
+
+
+class SyncBackfillVerbs(Blocking[BackfillVerbs]):
+    """``store.sync.backfills``."""
+
+    run = blocking(BackfillVerbs.run)
+    status = blocking(BackfillVerbs.status)
+    compare = blocking(BackfillVerbs.compare)
+    switch = blocking(BackfillVerbs.switch)
+    cancel = blocking(BackfillVerbs.cancel)
