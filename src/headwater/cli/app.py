@@ -13,7 +13,7 @@ VERBS = {
     "demo": "Show a short tour of Headwater on a real server.",
     "serve": "Serve a features file: API, worker and scheduler.",
     "worker": "Run one more worker process for a features file.",
-    "features": "Read and list features.",
+    "features": "Read, list, rename and drop features.",
     "events": "Publish, list and show events.",
     "history": "Read past values for the rows of a file, and import feature tables.",
     "context": "Assemble, show, verify, export and compare contexts.",

@@ -1,4 +1,4 @@
-"""`headwater features`: read values and list declared features."""
+"""`headwater features`: read values, list declared features, and change stored ones."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -11,6 +11,7 @@ import typer
 
 from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.dlq import NO_LIMIT
+from headwater.cli.feature_versions import drop, rename, versions
 from headwater.cli.options import (
     AsJson,
     FileOption,
@@ -30,7 +31,7 @@ from headwater.history.one_value import MOST_ROWS
 from headwater.http.declarations import declared_feature
 from headwater.store.feature_store import FeatureStore
 
-app = command_group("Read and list features.")
+app = command_group("Read, list, rename and drop features.")
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -139,6 +140,11 @@ def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
     else:
         typer.echo("No features.")
     hint_at_contexts(registry)
+
+
+app.command()(versions)
+app.command()(rename)
+app.command()(drop)
 
 
 def _declaration(feature: FeatureDef) -> dict[str, object]:

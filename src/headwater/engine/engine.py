@@ -22,6 +22,7 @@ from headwater.features.reconcile import Reconciler
 from headwater.features.refresh import Refresh
 from headwater.features.services import Services
 from headwater.features.user_calls import FeatureCalls, LimitedCalls
+from headwater.history.feature_catalog import FeatureCatalog
 from headwater.ports import Backends
 from headwater.retrieval.embeddings import Embedders
 from headwater.retrieval.generations import Generations
@@ -49,6 +50,7 @@ class Engine(Services, frozen=True):
     assembler: Assembler
     recorded: RecordedContexts
     reconciler: Reconciler
+    feature_catalog: FeatureCatalog
 
     async def close(self) -> None:
         """Close the threads and the backends."""
@@ -103,4 +105,5 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends.online, backends.offline, clock),
+        feature_catalog=FeatureCatalog(services),
     )

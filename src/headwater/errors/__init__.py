@@ -33,6 +33,7 @@ HeadwaterError
 │   ├── UnknownDocumentError    … among the documents of an index
 │   ├── UnknownDeadLetterError  … among the dead letters
 │   └── UnknownGroupError       … among the consumer groups
+├── FeatureInUseError           feature is run by live workers
 ├── GroupInUseError             consumer group has live workers
 ├── FeatureFailedError          feature function failed
 │   ├── FunctionRaisedError     … it raised an exception
@@ -97,6 +98,7 @@ from headwater.errors.inputs import AmbiguousRefError as AmbiguousRefError
 from headwater.errors.inputs import BackfillRefusedError as BackfillRefusedError
 from headwater.errors.inputs import DurationError as DurationError
 from headwater.errors.inputs import EventError as EventError
+from headwater.errors.inputs import FeatureInUseError as FeatureInUseError
 from headwater.errors.inputs import FeatureValueError as FeatureValueError
 from headwater.errors.inputs import FieldError as FieldError
 from headwater.errors.inputs import GroupInUseError as GroupInUseError

@@ -210,6 +210,19 @@ class UnknownGroupError(NotFoundError, LookupError):
         super().__init__(f"unknown consumer group {name!r} (see `headwater groups list`); {hint}")
 
 
+class FeatureInUseError(HeadwaterError):
+    """A feature that cannot be dropped because live workers run it."""
+
+    def __init__(self, name: str, workers: Sequence[str]) -> None:
+        self.name = name
+        self.workers = workers
+        super().__init__(
+            f"feature {name!r} is run by live workers ({', '.join(workers)}), which would write "
+            "its values again, so it cannot be dropped; remove it from the features file and "
+            "restart them, or stop them"
+        )
+
+
 class GroupInUseError(HeadwaterError):
     """A consumer group that cannot be dropped because it has live workers."""
 

@@ -29,6 +29,7 @@ from headwater.ports.catalog import (
     FeatureVersion,
     Horizons,
     NightlyRun,
+    VersionState,
     decode_catalog,
     encode_catalog,
 )
@@ -179,6 +180,7 @@ __all__ = [
     "Tick",
     "VectorIndex",
     "VectorQuery",
+    "VersionState",
     "by_entity",
     "decode_catalog",
     "encode_catalog",

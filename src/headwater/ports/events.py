@@ -295,6 +295,9 @@ class ConsumerGroups(Protocol):
     async def groups(self) -> list[ConsumerGroup]:
         """Return all groups by name, also those without live workers."""
 
+    async def declared(self, name: str) -> dict[str, frozenset[str]]:
+        """Return the live workers of a group, and the features that each of them declares."""
+
     async def create(self, name: str, like: str) -> dict[int, str]:
         """Create a group at the positions of another; return them, by partition.
 

@@ -28,6 +28,7 @@ from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.admin import AdminVerbs, SyncAdminVerbs
 from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
+from headwater.store.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.groups import (
     DeadLetterVerbs,
     EventBus,
@@ -83,6 +84,7 @@ class FeatureStore(SearchVerbs, PastValueVerbs):
         self.indexes = IndexVerbs(runtime)
         self.history = HistoryVerbs(runtime)
         self.backfills = BackfillVerbs(runtime)
+        self.catalog = CatalogVerbs(runtime)
         self.admin = AdminVerbs(runtime)
         self.sync = SyncStore(self)
         for name, location in chosen.sources.items():
@@ -366,6 +368,7 @@ class SyncStore(Blocking[FeatureStore]):
         self.indexes = SyncIndexVerbs(store.indexes, loop)
         self.history = SyncHistoryVerbs(store.history, loop)
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
+        self.catalog = SyncCatalogVerbs(store.catalog, loop)
         self.admin = SyncAdminVerbs(store.admin, loop)
 
     get_feature = blocking(FeatureStore.get_feature, _loaded_value)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+import msgspec
+
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.stream_codec import received_at
 from headwater.core.clock import from_micros
 from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.ports import ConsumerGroup
+
+_decode_set = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class _Position(NamedTuple):
@@ -76,6 +80,15 @@ class RedisGroups:
                 for part in keys.parts
             ]
         )
+
+    async def declared(self, name: str) -> dict[str, frozenset[str]]:
+        keys = self._keys.named(name)
+        call = script_call("declared_by", [keys.workers, keys.declared], self._ttl, SET_ID)
+        found = iter(await self._redis.call(call))
+        return {
+            worker.decode(): _decode_set(features)
+            for worker, features in zip(found, found, strict=True)
+        }
 
     async def create(self, name: str, like: str) -> dict[int, str]:
         created, model = self._keys.named(name), self._keys.named(like)

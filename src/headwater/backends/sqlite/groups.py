@@ -89,6 +89,10 @@ class SqliteGroups:
         for table in ("cursors", "workers", "declared_sets"):
             db.execute(f"DELETE FROM {table} WHERE consumer_group = ?", (name,))
 
+    async def declared(self, name: str) -> dict[str, frozenset[str]]:
+        with self._home.translated():
+            return self._members(name).declared(self._home.reader.execute)
+
     def _members(self, name: str) -> GroupMembers:
         return GroupMembers(self._home.workers, name, self._ttl)
 

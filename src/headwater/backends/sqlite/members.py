@@ -109,6 +109,12 @@ class GroupMembers:
         """Return all live workers, also the retired ones."""
         return {name for name in self._registered(execute) if self._is_alive(name, LISTED, RETIRED)}
 
+    def declared(self, execute: Execute) -> dict[str, frozenset[str]]:
+        """Return all live workers, and the features that each of them declares."""
+        alive = self.alive(execute)
+        registered = self._registered(execute)
+        return {name: each.features for name, each in registered.items() if name in alive}
+
     def listed(self, execute: Execute, own: str = "") -> dict[str, DeclaredSet]:
         """Return the listed workers that are alive, and always the caller's own."""
         return {

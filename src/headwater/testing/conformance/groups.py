@@ -107,6 +107,25 @@ class ConsumerGroupsConformance(Suite):
         await until(is_refused)
         await store.bus.commit(outcome(await store.only_batch(leases)))
 
+    async def test_declared_returns_the_live_workers_and_what_each_of_them_declares(
+        self, connect: Connect
+    ) -> None:
+        store, other = await Opened.by(connect, "a"), await Opened.by(connect, "a")
+        assert await store.groups.declared("a") == {}
+        await store.leases.register("w1", ["x on click"])
+        await other.leases.register("w2", ["y on click", "x on click"])
+
+        async def are_declared() -> bool:
+            await store.leases.heartbeat("w1", [])
+            await other.leases.heartbeat("w2", [])
+            return await store.groups.declared("a") == {
+                "w1": {"x on click"},
+                "w2": {"x on click", "y on click"},
+            }
+
+        await until(are_declared)
+        assert await store.groups.declared("b") == {}
+
     async def test_dropping_an_unknown_group_is_refused(self, connect: Connect) -> None:
         store = await Opened.by(connect, "a")
         await store.hold()

@@ -1,0 +1,176 @@
+"""The features that the store has values of: their versions, and how to rename or drop them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+
+from headwater.core.short_repr import short_repr
+from headwater.declarations.versions import unused_series
+from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
+from headwater.features.services import Services
+from headwater.history import versions
+from headwater.ports import CatalogEntry, CatalogState, FeatureVersion, VersionState
+
+_PAGE = 5_000
+
+
+class VersionSummary(msgspec.Struct, frozen=True):
+    """A version of a feature, and the number of its values: served, and in history."""
+
+    feature: str
+    version: int
+    state: VersionState
+    type: str
+    since: datetime
+    series: str
+    online: int
+    history: int
+
+    __repr__ = short_repr("feature", "version", "state", "type")
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """The versions of a feature that were dropped, and how many values they had."""
+
+    feature: str
+    versions: Sequence[int]
+    online: int
+    history: int
+
+    __repr__ = short_repr("feature", "versions", "online", "history")
+
+
+class FeatureCatalog:
+    """Lists, renames and drops the features of the catalog, whether they are declared or not."""
+
+    def __init__(self, services: Services) -> None:
+        self._registry = services.registry
+        self._backends = services.backends
+        self._catalog = services.catalog
+        self._clock = services.clock
+        self._group = services.settings.worker.consumer_group
+
+    async def versions(self, name: str) -> list[VersionSummary]:
+        """Return the versions of a feature, the oldest first."""
+        entry = self._entry(await self._catalog.follow(), name)
+        return [await self._summary(entry, version) for version in entry.versions]
+
+    async def _summary(self, entry: CatalogEntry, version: FeatureVersion) -> VersionSummary:
+        online, history = await self._count(entry.entity, version.series)
+        return VersionSummary(
+            entry.feature,
+            version.number,
+            version.state,
+            version.type,
+            version.retired_at or version.activated_at or version.created_at,
+            version.series,
+            online,
+            history,
+        )
+
+    async def rename(self, old: str, new: str) -> None:
+        """Give a feature another name, with all its values."""
+        registry = self._registry
+        if old in registry.features and new in registry.features:
+            raise InvalidInputError(
+                f"{old!r} and {new!r} are both declared, so they are two features; remove "
+                f"{old!r} from the features file first"
+            )
+        state = self._entered(await self._catalog.follow(), old)
+        entry = self._entry(state, old)
+        if new in registry.features and registry.features[new].entity.name != entry.entity:
+            raise InvalidInputError(
+                f"{new!r} is declared for {registry.features[new].entity.name}, and {old!r} has "
+                f"values of {entry.entity}; a feature keeps its entity when it is renamed"
+            )
+        await self._check_unused(state, new, entry.entity)
+
+        def change(state: CatalogState) -> CatalogState:
+            state = self._entered(state, old)
+            return versions.rename(
+                versions.drop(state, new) if new in state.features else state, old, new
+            )
+
+        await self._catalog.change(change)
+
+    async def _check_unused(self, state: CatalogState, name: str, entity: str) -> None:
+        """Raise InvalidInputError if a feature has values, which the renamed one would hide."""
+        entry = state.features.get(name)
+        series = {each.series for each in entry.versions} if entry else {name}
+        for each in series if entry or name == unused_series(state, name) else ():
+            online, history = await self._count(entry.entity if entry else entity, each)
+            if online or history:
+                raise InvalidInputError(
+                    f"feature {name!r} already has values ({online} online, {history} in "
+                    f"history); choose another name, or remove them first: `headwater features "
+                    f"drop {name}`"
+                )
+
+    async def drop(
+        self, name: str, version: int | None = None, *, dry_run: bool = False
+    ) -> Dropped:
+        """Remove a feature with all its values, or one version that is not served."""
+        state = self._entered(await self._catalog.follow(), name)
+        entry = self._entry(state, name)
+        rest = versions.drop(state, name, version)
+        kept = {each.series for other in rest.features.values() for each in other.versions}
+        gone = [each for each in entry.versions if version in (None, each.number)]
+        series = {each.series for each in gone} - kept
+        await self._check_not_running(name, series)
+        online = history = 0
+        for each in sorted(series):
+            counts = await self._count(entry.entity, each)
+            online, history = online + counts[0], history + counts[1]
+            if not dry_run:
+                # The values first: if this is interrupted, dropping again removes the rest.
+                await self._backends.online.drop(entry.entity, each)
+                await self._backends.offline.drop(each)
+        if not dry_run:
+            await self._catalog.change(
+                lambda state: (
+                    versions.drop(state, name, version) if name in state.features else state
+                )
+            )
+        return Dropped(name, [each.number for each in gone], online, history)
+
+    async def _check_not_running(self, name: str, series: Collection[str]) -> None:
+        groups = self._backends.groups
+        for group in {self._group, *(each.name for each in await groups.groups())}:
+            workers = [
+                worker
+                for worker, declared in (await groups.declared(group)).items()
+                if any(each.rpartition(" on ")[0] in series for each in declared)
+            ]
+            if workers:
+                raise FeatureInUseError(name, sorted(workers))
+
+    async def _count(self, entity: str, series: str) -> tuple[int, int]:
+        """Return the numbers of values online and in history."""
+        sql = f"SELECT count(*) FROM feature_history WHERE feature = '{series}'"
+        ((rows,),) = (await self._backends.offline.query(sql, {})).rows
+        count, after = 0, ""
+        while ids := await self._backends.online.entity_ids(
+            entity, after=after, limit=_PAGE, having=series
+        ):
+            count, after = count + len(ids), ids[-1]
+        return count, rows
+
+    def _entered(self, state: CatalogState, name: str) -> CatalogState:
+        """Return the catalog with a feature that may be declared, and not run by a worker yet."""
+        feature = self._registry.features.get(name)
+        return state if feature is None else versions.enter(state, [feature], self._clock.now())
+
+    def _entry(self, state: CatalogState, name: str) -> CatalogEntry:
+        if name in state.features:
+            return state.features[name]
+        for entry in state.features.values():
+            if name in entry.former_names:
+                raise InvalidInputError(
+                    f"feature {name!r} was renamed to {entry.feature!r}; use that name"
+                )
+        if name in self._registry.features:
+            raise InvalidInputError(f"feature {name!r} is declared, but no worker has run it yet")
+        raise UnknownNameError("feature", name, state.features)
