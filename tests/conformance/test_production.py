@@ -21,12 +21,14 @@ from headwater.testing.conformance import (
     ConsumerGroupsConformance,
     DeadLettersConformance,
     ExportsConformance,
+    FramesConformance,
     GenerationsConformance,
     IndexStepsConformance,
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
     RecordLogConformance,
+    RetentionConformance,
     VectorIndexConformance,
     VectorSearchConformance,
 )
@@ -94,6 +96,14 @@ class TestPostgresOfflineStore(Production, OfflineStoreConformance):
 
 class TestPostgresExports(Production, ExportsConformance):
     """Parquet files of history and events."""
+
+
+class TestPostgresFrames(Production, FramesConformance):
+    """Point-in-time reads with LATERAL joins."""
+
+
+class TestPostgresRetention(Production, RetentionConformance):
+    """Old rows are removed from Postgres."""
 
 
 class TestPostgresRecordLog(Production, RecordLogConformance):

@@ -385,3 +385,9 @@ class Outbox(Protocol):
 
         Returns the last positions settled, which never go back.
         """
+
+    async def done_events(self) -> Sequence[str]:
+        """Return the last event of each partition that was taken and no group needs any more.
+
+        Events are named by their positions, "" for none.
+        """

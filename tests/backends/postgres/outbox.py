@@ -34,6 +34,8 @@ class MemoryOutbox:
         self.store = StoreIdentity(store_id)
         self.rows: dict[tuple[LogKind, int], list[tuple[int, Entry]]] = defaultdict(list)
         self.settled: defaultdict[int, Positions] = defaultdict(Positions)
+        self.done: defaultdict[int, str] = defaultdict(str)
+        """The last event of each partition that every group has committed."""
         self.least = 0
         """The least number of rows of a batch: rows of one commit are not split."""
         self.asked = 0
@@ -142,6 +144,9 @@ class MemoryOutbox:
             rows = self.rows[kind, partition]
             self.rows[kind, partition] = [row for row in rows if row[0] > int(end or 0)]
         return after
+
+    async def done_events(self) -> list[str]:
+        return [self.done[partition] for partition in range(self.partitions)]
 
 
 def value_row(

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from headwater.backends.postgres.copying import Collector, CsvFile, DuckThread, duckdb_thread
+from headwater.backends.postgres.page_ranges import pages_of, partitions_of
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import identifier, scalar, text, texts
 from headwater.core.partitioning import BUCKETS, bucket_of
-from headwater.errors import BackendUnavailableError
 
 # Keeps one statement far below its timeout.
 ROWS_AT_ONCE = 200_000
-PAGES_AT_ONCE = 4_096
-_POLL_SECONDS = 0.02
-WRITERS_SECONDS = 120.0
 
-_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM _history_seq"
-_WRITERS = """
-SELECT virtualtransaction FROM pg_locks
-WHERE relation = '_history'::regclass AND mode = 'RowExclusiveLock' AND granted
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
 _HISTORY = """
 SELECT seq, feature, entity, entity_id, kind, value, as_of, written_at, cause
 FROM _history WHERE seq > {first} AND seq <= {last}
@@ -62,17 +52,12 @@ FROM history JOIN buckets USING (entity_id)
 
 # All partitions, so that none is removed meanwhile. The snapshot is taken afterwards.
 _LOCK_EVENTS = "LOCK TABLE _events IN ACCESS SHARE MODE"
-_EVENT_TABLES = """
-SELECT inhrelid::regclass::text,
-       pg_relation_size(inhrelid) / current_setting('block_size')::bigint
-FROM pg_inherits WHERE inhparent = '_events'::regclass
-"""
 # A position is a pair of numbers.
 _EVENTS = """
 SELECT partition, split_part(position, '-', 1), split_part(position, '-', 2), event_id, event_type,
        entity_id, "timestamp", received_at, payload
 FROM {table} JOIN (VALUES {upto}) AS upto (partition, major, minor) USING (partition)
-WHERE {table}.ctid >= '({first},0)' AND {table}.ctid < '({last},0)'
+WHERE {pages}
   AND event_type IN ({types}) AND "timestamp" >= {since}
   AND (split_part(position, '-', 1)::numeric, split_part(position, '-', 2)::numeric)
       <= (upto.major, upto.minor)
@@ -97,20 +82,9 @@ FROM events JOIN buckets USING (entity_id)
 _TO_PARQUET = "(FORMAT parquet, COMPRESSION zstd)"
 
 
-class _Pages(NamedTuple):
-    """Some pages of a table."""
-
-    table: str
-    first: int
-    last: int
-
-
 async def export_history(postgres: Postgres, file: Path, after: int) -> int:
     """Write the rows with numbers above one, up to a number that no later row can have."""
-    last: int = await postgres.run(lambda connection: connection.fetchval(_LAST_NUMBER))
-    if last <= after:
-        return after
-    await _wait_for_writers(postgres)
+    last = await settled_number(postgres)
     async with duckdb_thread(file.parent) as thread:
         await thread.run(partial(_create, thread, "history", _HISTORY_COLUMNS))
         collector = Collector(thread, partial(_collect, thread, "history", _HISTORY_COLUMNS))
@@ -120,31 +94,6 @@ async def export_history(postgres: Postgres, file: Path, after: int) -> int:
         await collector.finish()
         has_rows = await thread.run(partial(_write_history, thread, file))
     return last if has_rows else after
-
-
-async def _wait_for_writers(postgres: Postgres) -> None:
-    """Return when all transactions that are writing to history now have ended.
-
-    A number is given out before its row is committed, so a row may still come whose number is
-    below the last one.
-    """
-    running = await postgres.run(find_writers)
-    waited = 0.0
-    while running:
-        if waited >= WRITERS_SECONDS:
-            raise BackendUnavailableError(
-                f"history cannot be exported: a transaction of Postgres has been writing to it for "
-                f"more than {WRITERS_SECONDS:.0f} seconds; find it in pg_stat_activity and try "
-                "again when it has ended"
-            )
-        await asyncio.sleep(_POLL_SECONDS)
-        waited += _POLL_SECONDS
-        running &= await postgres.run(find_writers)
-
-
-async def find_writers(connection: Connection) -> set[str]:
-    """Return the transactions that are writing to history."""
-    return {transaction for (transaction,) in await connection.fetch(_WRITERS)}
 
 
 def _create(thread: DuckThread, table: str, columns: Mapping[str, str]) -> None:
@@ -196,8 +145,10 @@ async def export_events(
         collector = Collector(thread, partial(_collect, thread, "events", _EVENT_COLUMNS))
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.execute(_LOCK_EVENTS)
-            for pages in await _event_pages(connection):
-                await collector.add(connection, _EVENTS.format(**pages._asdict(), **filters))
+            for table in await partitions_of(connection, "_events"):
+                for pages in await pages_of(connection, table):
+                    sql = _EVENTS.format(table=table, pages=pages, **filters)
+                    await collector.add(connection, sql)
         await collector.finish()
 
     filters = {
@@ -213,15 +164,6 @@ async def export_events(
 def _upto(partition: int, position: str) -> str:
     major, _, minor = position.partition("-")
     return f"({partition}, {int(major)}::numeric, {int(minor or 0)}::numeric)"
-
-
-async def _event_pages(connection: Connection) -> list[_Pages]:
-    """Return the pages of all partitions in portions."""
-    return [
-        _Pages(table, first, first + PAGES_AT_ONCE)
-        for table, pages in await connection.fetch(_EVENT_TABLES)
-        for first in range(0, pages, PAGES_AT_ONCE)
-    ]
 
 
 def _write_events(thread: DuckThread, folder: Path, files: int) -> list[Path]:

@@ -21,7 +21,7 @@ from headwater.backends.postgres.copying import (
     copy_in,
     duckdb_thread,
 )
-from headwater.backends.postgres.history_sql import last_value
+from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import parquet, scalar, text
@@ -129,6 +129,7 @@ class FrameRead:
         rows = await self._thread.run(self._prepare)
         collector = Collector(self._thread, self._collect)
         async with connection.transaction(isolation="repeatable_read"):
+            await connection.execute(LOCK_PARTITIONS)
             await connection.execute(_STAGE)
             for series, table in self._extra.items():
                 await self._load_extra(connection, self._query.extra[series], table)

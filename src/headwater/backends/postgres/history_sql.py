@@ -23,15 +23,22 @@ SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM in
 LIMIT makes each lookup of an existing series an index probe; a plain join would read all of them.
 """
 
+LOCK_PARTITIONS = "LOCK TABLE _history IN ACCESS SHARE MODE"
+"""The first statement of a transaction with one snapshot.
+
+Rows that were moved to another partition after the snapshot would be invisible there.
+"""
+
 _LAST_OF = """
-    SELECT h.value, h.as_of, h.written_at FROM _history AS h
+    SELECT h.seq, h.value, h.as_of, h.written_at FROM _history AS h
     WHERE h.feature = {feature}
       AND hashtextextended(h.entity_id, 0) = requested.hash AND h.entity_id = requested.entity_id
       AND {visible}
     ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
 """
 _LAST_EXTRA = """
-    SELECT e.value, e.as_of, '-infinity'::timestamptz AS written_at FROM {table} AS e
+    SELECT NULL::bigint AS seq, e.value, e.as_of, '-infinity'::timestamptz AS written_at
+    FROM {table} AS e
     WHERE e.hash = requested.hash AND e.entity_id = requested.entity_id
       AND e.as_of <= requested.moment
     ORDER BY e.as_of DESC, e.n DESC LIMIT 1

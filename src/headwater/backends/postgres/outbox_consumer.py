@@ -143,6 +143,10 @@ class OutboxConsumer:
         """Take the rows of all partitions that no other consumer is taking from."""
         await self._take_all(wait=False)
 
+    async def done_events(self) -> Sequence[str]:
+        """Return the last event of each partition that no consumer group needs any more."""
+        return await self._outbox.done_events()
+
     async def recheck(self) -> None:
         """Raise StoreMismatchError if the last run met an older copy and it is still there."""
         if self._has_mismatch:

@@ -7,12 +7,15 @@ of the process that adds it, limited to two years after the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import asyncpg
 
+from headwater.backends.postgres.page_ranges import pages_of, partitions_of
 from headwater.backends.postgres.pool import Connection
 from headwater.core.logging import log
 
@@ -21,8 +24,11 @@ MONTHS_AHEAD = 3
 MAX_MONTHS_AHEAD = 24
 # A waiting lock blocks new queries, so it must not wait long for a running one.
 _LOCK_TIMEOUT = "2s"
+_SET_LOCK_TIMEOUT = f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"
 # The lock that migrations use.
 _TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('headwater tables'), hashtext($1))"
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater tables'), hashtext(current_schema()))"
+_IS_MONTH = re.compile(r"_\d{4}_\d\d$")
 _NEWEST = r"""
 SELECT max(relname) FROM pg_inherits JOIN pg_class ON oid = inhrelid
 WHERE inhparent = $1::regclass AND relname ~ '_\d{4}_\d\d$'
@@ -33,6 +39,14 @@ class _Table(NamedTuple):
     name: str
     column: str
     columns: str
+
+    @property
+    def early(self) -> str:
+        """The first partition."""
+        return f"{self.name}_early"
+
+    def month(self, month: Month) -> str:
+        return f"{self.name}_{month.name}"
 
 
 _TABLES = (
@@ -93,7 +107,7 @@ async def extend_if_free(connection: Connection, schema: str, now: datetime) -> 
     try:
         for table in _TABLES:
             async with connection.transaction():
-                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                await connection.execute(_SET_LOCK_TIMEOUT)
                 if not await connection.fetchval(_TRY_LOCK, schema):
                     return False
                 await _extend(connection, table, span)
@@ -104,6 +118,107 @@ async def extend_if_free(connection: Connection, schema: str, now: datetime) -> 
         # Rows are stored in the last partition meanwhile.
         log.warning("no permission to create monthly partitions", reason=str(error))
     return True
+
+
+async def merge_months(
+    connection: Connection,
+    name: str,
+    before: datetime,
+    removed: Callable[[str], str],
+    late: str | None,
+) -> list[str]:
+    """Replace the first partition and the months before a moment by a new first partition.
+
+    ``removed`` gives, for a partition, the condition for its rows that do not stay. Rows that meet
+    ``late`` may be added meanwhile; if it is None, writers of these partitions wait. Returns the
+    partitions that were replaced: none if a lock prevents it.
+    """
+    table = next(each for each in _TABLES if each.name == name)
+    months = await _months_before(connection, table, before)
+    if not months:
+        return []
+    sources = [table.early, *map(table.month, months)]
+    merge = Merge(connection, table, sources, months[-1].later(1))
+    try:
+        async with AsyncExitStack() as stack:
+            if late is None:
+                await stack.enter_async_context(connection.transaction())
+                await connection.execute(_SET_LOCK_TIMEOUT)
+                await connection.execute(f"LOCK TABLE {', '.join(sources)} IN SHARE MODE")
+            await merge.create()
+            await merge.copy(removed, late)
+            async with connection.transaction():
+                await merge.swap(late)
+    except asyncpg.LockNotAvailableError:
+        log.debug("merge of monthly partitions postponed", table=name)
+    except asyncpg.InsufficientPrivilegeError as error:
+        log.warning("no permission to merge monthly partitions", reason=str(error))
+    else:
+        return sources
+    await merge.discard()
+    return []
+
+
+class Merge(NamedTuple):
+    """A new first partition with the rows of some others."""
+
+    connection: Connection
+    table: _Table
+    sources: Sequence[str]
+    end: Month
+
+    @property
+    def _new(self) -> str:
+        return f"{self.table.name}_merged"
+
+    async def create(self) -> None:
+        # With the constraint, the rows need not be checked again when the partition is attached.
+        await self.connection.execute(
+            f"DROP TABLE IF EXISTS {self._new};"
+            f" CREATE TABLE {self._new} (LIKE {self.table.name} INCLUDING ALL,"
+            f" CONSTRAINT _bound CHECK ({self.table.column} < {self.end.start}))"
+        )
+
+    async def copy(self, removed: Callable[[str], str], late: str | None) -> None:
+        for source in self.sources:
+            for pages in await pages_of(self.connection, source):
+                await self._insert(
+                    source, f"{pages} AND NOT ({late or 'false'} OR {removed(source)})"
+                )
+        await self.connection.execute(f"ANALYZE {self._new}")
+
+    async def swap(self, late: str | None) -> None:
+        name = self.table.name
+        await self.connection.execute(_SET_LOCK_TIMEOUT)
+        await self.connection.execute(_LOCK)
+        await self.connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+        for source in self.sources:
+            if late is not None:
+                await self._insert(source, late)
+            await self.connection.execute(f"DROP TABLE {source}")
+        await self.connection.execute(
+            f"ALTER TABLE {name} ATTACH PARTITION {self._new}"
+            f" FOR VALUES FROM (MINVALUE) TO ({self.end.start});"
+            f" ALTER TABLE {self._new} DROP CONSTRAINT _bound;"
+            f" ALTER TABLE {self._new} RENAME TO {name}_early"
+        )
+
+    async def _insert(self, source: str, condition: str) -> None:
+        columns = self.table.columns
+        await self.connection.execute(
+            f"INSERT INTO {self._new} ({columns}) SELECT {columns} FROM {source} WHERE {condition}"
+        )
+
+    async def discard(self) -> None:
+        await self.connection.execute(f"DROP TABLE IF EXISTS {self._new}")
+
+
+async def _months_before(connection: Connection, table: _Table, before: datetime) -> list[Month]:
+    """Return the months with partitions that are over, on the database's clock too."""
+    end = min(month_of(before.astimezone(UTC)), month_of(await connection.fetchval("SELECT now()")))
+    names = await partitions_of(connection, table.name)
+    found = [_parse_name(name) for name in names if _IS_MONTH.search(name)]
+    return sorted(month for month in found if month < end)
 
 
 async def _span(connection: Connection, now: Month) -> _Span:
@@ -124,7 +239,7 @@ async def _extend(connection: Connection, table: _Table, span: _Span) -> None:
 
 async def _create_first(connection: Connection, table: _Table, first: Month, last: Month) -> None:
     await connection.execute(
-        f"CREATE TABLE {table.name}_early PARTITION OF {table.name}"
+        f"CREATE TABLE {table.early} PARTITION OF {table.name}"
         f" FOR VALUES FROM (MINVALUE) TO ({first.start})"
     )
     await _create(connection, table, first, last)
@@ -152,7 +267,7 @@ async def _add(connection: Connection, table: _Table, first: Month, last: Month)
 async def _create(connection: Connection, table: _Table, first: Month, last: Month) -> None:
     for month in _months(first, last):
         await connection.execute(
-            f"CREATE TABLE {table.name}_{month.name} PARTITION OF {table.name}"
+            f"CREATE TABLE {table.month(month)} PARTITION OF {table.name}"
             f" FOR VALUES FROM ({month.start}) TO ({month.later(1).start})"
         )
 

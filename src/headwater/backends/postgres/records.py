@@ -12,6 +12,7 @@ import asyncpg
 
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import ROW_ERRORS
+from headwater.backends.postgres.page_ranges import pages_of
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import from_micros, to_micros
@@ -71,6 +72,20 @@ _CREATED_AT = "SELECT created_at FROM _records WHERE context_id = $1"
 _REDACT = """
 UPDATE _records SET disclosures = $3, redactions = $4 WHERE context_id = $1 AND redactions = $2
 RETURNING true
+"""
+_COUNT = "SELECT count(*) FROM _records WHERE created_at < $1"
+_PRUNE = """
+WITH removed AS (
+    DELETE FROM _records WHERE context_id IN (
+        SELECT context_id FROM _records WHERE created_at < $1 ORDER BY created_at LIMIT $2
+    ) RETURNING 1
+)
+SELECT count(*) FROM removed
+"""
+# A key without its record is never found, so this need not be the same transaction.
+_PRUNE_KEYS = """
+DELETE FROM _record_keys WHERE {pages} AND created_at < $1
+  AND NOT EXISTS (SELECT FROM _records AS r WHERE r.context_id = _record_keys.context_id)
 """
 _INDEX_KEY = "SELECT index_key FROM _meta"
 _MAKE_INDEX_KEY = "UPDATE _meta SET index_key = coalesce(index_key, $1) RETURNING index_key"
@@ -241,7 +256,11 @@ class PostgresRecordLog:
         return await self._postgres.run(update)
 
     async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
-        raise NotImplementedError
+        self._check_same_store()
+        end = _utc(before)
+        if dry_run:
+            return await self._postgres.run(lambda connection: connection.fetchval(_COUNT, end))
+        return await self._postgres.run(partial(_prune, before=end))
 
 
 def records_where(tests: Iterable[str]) -> str:
@@ -256,6 +275,16 @@ async def _index_key(connection: Connection) -> bytes:
         _MAKE_INDEX_KEY, token_bytes(_INDEX_KEY_BYTES)
     )
     return key
+
+
+async def _prune(connection: Connection, before: datetime) -> int:
+    """Delete records in portions, then the keys that have lost theirs."""
+    count = 0
+    while removed := await connection.fetchval(_PRUNE, before, RECORDS_AT_ONCE):
+        count += removed
+    for pages in await pages_of(connection, "_record_keys"):
+        await connection.execute(_PRUNE_KEYS.format(pages=pages), before)
+    return count
 
 
 async def _is_added(connection: Connection, append: _Append) -> bool:

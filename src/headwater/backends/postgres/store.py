@@ -10,7 +10,7 @@ from pathlib import Path
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
 from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
-from headwater.backends.postgres.history_sql import last_value
+from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.partition_tables import (
     MONTHS_AHEAD,
@@ -19,6 +19,8 @@ from headwater.backends.postgres.partition_tables import (
     month_of,
 )
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.retention import drop_series, prune_events, prune_history
+from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, to_micros
@@ -97,10 +99,14 @@ class PostgresOfflineStore:
         await self._consumer.catch_up()
 
         async def select(connection: Connection) -> list[list[PastValue | None]]:
+            size = max(1, VALUES_AT_ONCE // len(features))
+            if len(points) <= size:
+                return await _last(connection, features, points, known=known)
             grid: list[list[PastValue | None]] = []
             # One transaction, so that all values are of one snapshot.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                for portion in batched(points, max(1, VALUES_AT_ONCE // len(features))):
+                await connection.execute(LOCK_PARTITIONS)
+                for portion in batched(points, size):
                     grid += await _last(connection, features, portion, known=known)
             return grid
 
@@ -159,10 +165,23 @@ class PostgresOfflineStore:
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
     ) -> Pruned:
-        raise NotImplementedError
+        await self._consumer.catch_up()
+        pruned = {"history": 0, "events": 0}
+        if history is not None:
+            last = await settled_number(self._postgres)
+            pruned["history"] = await self._postgres.run(
+                partial(prune_history, before=history, last=last, dry_run=dry_run)
+            )
+        if events is not None:
+            done = await self._consumer.done_events()
+            pruned["events"] = await self._postgres.run(
+                partial(prune_events, before=events, done=done, dry_run=dry_run)
+            )
+        return Pruned(**pruned)
 
     async def drop(self, series: str) -> int:
-        raise NotImplementedError
+        await self._consumer.catch_up()
+        return await self._postgres.run(partial(drop_series, series=series))
 
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None

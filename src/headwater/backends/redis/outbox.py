@@ -138,6 +138,15 @@ class RedisOutbox:
         )
         return Positions(history.decode(), events.decode())
 
+    async def done_events(self) -> list[str]:
+        answers = await self._redis.calls(
+            [
+                script_call("done_event", [keys.events, keys.outbox], self._keys.group)
+                for keys in self._keys.parts
+            ]
+        )
+        return [position.decode() for position in answers]
+
 
 def _position(entry: Entry) -> str:
     """Return an entry's id and a digest of its fields: another server may use the same id."""

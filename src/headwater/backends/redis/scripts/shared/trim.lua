@@ -3,9 +3,9 @@ local function trim(key, last)
   redis.call('XTRIM', key, 'MINID', '=', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
 end
 
--- Delete the events up to an id that every group is done with. Until the first worker of our group
--- has claimed the partition, it is not done with any event.
-local function trim_done(events, last, our_group)
+-- Return the last event up to an id that every group is done with, or nil. Until the first worker of
+-- our group has claimed the partition, it is not done with any event.
+local function last_done(events, last, our_group)
   local ours = false
   local groups = redis.call('EXISTS', events) == 1 and redis.call('XINFO', 'GROUPS', events) or {}
   for _, group in ipairs(groups) do
@@ -18,7 +18,13 @@ local function trim_done(events, last, our_group)
       last = known['last-delivered-id']
     end
   end
-  if ours then
-    trim(events, last)
+  return ours and last or nil
+end
+
+-- Delete the events up to an id that every group is done with.
+local function trim_done(events, last, our_group)
+  local done = last_done(events, last, our_group)
+  if done then
+    trim(events, done)
   end
 end
