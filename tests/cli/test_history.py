@@ -1,0 +1,65 @@
+"""`headwater history`: past values for the rows of a file, and imports."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+SPINE = """user_id,timestamp,label
+u1,2026-01-01T12:00:00Z,1
+u1,2026-01-05T12:00:00+02:00,0
+u2,2026-01-05T12:00:00Z,0
+"""
+SPEND = """user_id,event_timestamp,total_spend,visits
+u1,2026-01-01T00:00:00Z,5,1
+u1,2026-01-02T00:00:00Z,7.5,
+"""
+
+
+@pytest.fixture
+def tables(folder: Path) -> Path:
+    """A folder with a features file, a table of values and rows to read them for."""
+    (folder / "spine.csv").write_text(SPINE)
+    (folder / "spend.csv").write_text(SPEND)
+    return folder
+
+
+def test_values_are_imported_read_and_rebuilt(run: Run, tables: Path) -> None:
+    imported = run("history", "import", "spend.csv", "--feature", "total_spend,visits")
+    assert imported.out == "Imported 3 values of 2 rows into history.\n"
+    assert "1 value missing in the file" in imported.err
+    assert "`headwater rebuild` restores them" in imported.err
+    again = run("history", "import", "spend.csv", "-f", "total_spend", "-f", "visits", "--json")
+    assert again.json == {"rows": 2, "values": 3, "missing": 1}
+    read = run("history", "spine.csv", "-f", "total_spend, visits", "-o", "out.csv", "--as-of")
+    assert read.out == "Wrote out.csv.\n"
+    lines = (tables / "out.csv").read_text().splitlines()
+    assert lines[0].endswith("label,total_spend,total_spend__as_of,visits,visits__as_of")
+    assert [line.split(",")[3] for line in lines[1:]] == ["5.0", "7.5", ""]
+    assert [line.split(",")[5] for line in lines[1:]] == ["1", "1", "0"]
+    known = run("history", "read", "spine.csv", "-f", "total_spend", "--known", "--json")
+    assert known.json == {"output": "spine.features.parquet"}
+    assert "Rebuilt 2 values of 1 entity" in run("rebuild").out
+    assert "7.5" in run("features", "get", "total_spend", "u1").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("spine.csv", "-f", "totl_spend"), "did you mean 'total_spend'? (searched"),
+        (("spine.csv", "-f", ","), "name at least one feature, as in -f total_spend"),
+        (("spine.csv",), "Missing option '--feature'"),
+        (("none.parquet", "-f", "visits"), "there is no file none.parquet"),
+        (("spine.csv", "-f", "visits", "--at", "time"), "the frame has no column 'time'"),
+        (("spine.csv", "-f", "visits", "-o", "x/out.csv"), "the folder x of the output does not e"),
+        (("spine.csv", "-f", "visits", "-o", "out.txt"), "must end with .parquet or .csv"),
+        (("import", "spend.csv", "-f", "shout"), "feature 'shout' is computed at every read"),
+    ],
+)
+def test_mistakes_are_explained(
+    run: Run, tables: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    run("history", "import", "spend.csv", "-f", "visits")
+    ran = run("history", *arguments)
+    assert (ran.code != 0, problem in ran.err) == (True, True), ran.err
