@@ -79,7 +79,8 @@ def session(scratch: Path, *, memory_limit: str | None = None) -> Iterator[Sessi
             )
         ) as connection,
     ):
-        connection.execute("SET TimeZone = 'UTC'")
+        # DuckDB takes some programs for terminals, and would draw on their standard output.
+        connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         if memory_limit is not None:
             connection.execute(f"SET memory_limit = {text(memory_limit)}")
         yield Session(connection, folder)

@@ -23,6 +23,7 @@ from headwater.ports.runner import Task
 T = TypeVar("T")
 
 _MAX_STARTS = 3
+_PROGRAM = "from headwater.history.task_process import main; main()"
 
 
 class InlineRunner:
@@ -58,9 +59,11 @@ class ProcessRunner:
                 if isinstance(result, _Failed):
                     raise result.error
                 yield result
-        finally:
+        except BaseException:
             for slot in slots:
                 slot.cancel()
+            raise
+        finally:
             await asyncio.gather(*slots, return_exceptions=True)
 
 
@@ -127,8 +130,8 @@ class _TaskProcess:
             # In a separate session Ctrl-C does not reach the process, which this one ends.
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-m",
-                "headwater.history.task_process",
+                "-c",
+                _PROGRAM,
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

@@ -1,4 +1,4 @@
-"""The program of a process that runs tasks: ``python -m headwater.history.task_process FD``.
+"""The program of a process that runs tasks, with the descriptor of a socket as its argument.
 
 Over the socket it gets the search path of modules, and then one task after the other. It exits when
 the socket is closed, which the kernel does if the other process dies.
@@ -32,9 +32,9 @@ class TaskAnswer(msgspec.Struct, frozen=True):
     trace: str = ""
 
 
-def main(descriptor: int) -> None:
+def main() -> None:
     """Run tasks until the socket is closed."""
-    with socket.socket(fileno=descriptor) as link:
+    with socket.socket(fileno=int(sys.argv[1])) as link:
         messages: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=_receive, args=(link, messages), daemon=True).start()
         sys.path[:] = pickle.loads(messages.get())
@@ -59,7 +59,3 @@ def _receive(link: socket.socket, messages: SimpleQueue[bytes]) -> None:
             (size,) = LENGTH.unpack(header)
             messages.put(stream.read(size))
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

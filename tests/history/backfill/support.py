@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import duckdb
 import msgspec
 
-from headwater import FeatureStore
+from headwater import FeatureStore, ServiceEvent
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import session, text
 from headwater.core.partitioning import bucket_of
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services
 from headwater.history.backfill.order import ReplayOrder, ReplayReport
@@ -50,22 +52,40 @@ Row = tuple[str, str, datetime, str]
 
 
 async def history(store: FeatureStore, series: str) -> list[Row]:
-    """Return all values of a series in history, in the order in which they count."""
+    """Return all values of a series in history, by entity and time."""
     offline = (await runtime_of(store).open()).backends.offline
     found = await offline.query(
         "SELECT entity_id, CAST(value AS VARCHAR) AS value, as_of, cause FROM feature_history"
-        f" WHERE feature = {text(series)} ORDER BY entity_id, as_of, written_at",
+        f" WHERE feature = {text(series)} ORDER BY entity_id, as_of, cause",
         {},
     )
     return [(entity_id, value, as_of, cause) for entity_id, value, as_of, cause in found.rows]
+
+
+async def values_of(store: FeatureStore, series: str) -> dict[str, list[Any]]:
+    """Return all values of a series in the order in which they were written, by entity."""
+    offline = (await runtime_of(store).open()).backends.offline
+    found = await offline.query(
+        "SELECT entity_id, CAST(value AS VARCHAR) AS value FROM feature_history"
+        f" WHERE feature = {text(series)} ORDER BY entity_id, written_at, as_of",
+        {},
+    )
+    values: dict[str, list[Any]] = {}
+    for entity_id, value in found.rows:
+        values.setdefault(entity_id, []).append(msgspec.json.decode(value))
+    return values
+
+
+def declared(store: FeatureStore, name: str) -> FeatureDef:
+    """Return the declaration of a feature."""
+    return runtime_of(store).registry.feature(name)
 
 
 async def order_of(
     store: FeatureStore, feature: str, folder: Path, files: int = 1, **options: Any
 ) -> ReplayOrder:
     """Return the order to replay all stored events of a feature, after exporting them."""
-    definition = runtime_of(store).registry.feature(feature)
-    exported = await export_events(store, folder, definition.triggers, files)
+    exported = await export_events(store, folder, declared(store, feature).triggers, files)
     return ReplayOrder(
         source=OpenStore(store),
         feature=feature,
@@ -80,7 +100,7 @@ async def replay_all(store: FeatureStore, order: ReplayOrder) -> ReplayReport:
     """Run an order and add the new values to history."""
     report = await replay(order, InlineRunner())
     engine = await runtime_of(store).open()
-    for changes in replayed_changes(order, engine.registry.feature(order.feature)):
+    for changes in replayed_changes(order, declared(store, order.feature)):
         await engine.backends.offline.append(changes)
     return report
 
@@ -88,30 +108,49 @@ async def replay_all(store: FeatureStore, order: ReplayOrder) -> ReplayReport:
 async def export_events(
     store: FeatureStore, folder: Path, types: tuple[str, ...], files: int
 ) -> list[Path]:
-    """Write the events of some types to files, each of a range of buckets."""
+    """Write the stored events of some types to files, each of a range of buckets."""
     offline = (await runtime_of(store).open()).backends.offline
     found = await offline.query(_EVENTS, {})
-    rows = [
-        (bucket_of(row[2]), n, str(n), *row[:3], to_micros(row[3]), to_micros(row[4]), row[5])
-        for n, row in enumerate(found.rows)
-        if row[1] in types
+    events = [
+        ServiceEvent(event_type, entity_id, msgspec.json.decode(payload), timestamp, event_id)
+        for event_id, event_type, entity_id, timestamp, _, payload in found.rows
+        if event_type in types
     ]
-    exported = []
-    for first in range(0, 1024, 1024 // files):
-        last = first + 1024 // files - 1
-        chosen = sorted(row for row in rows if first <= row[0] <= last)
-        file = folder / f"events-{first:04}-{last:04}.parquet"
-        with session(folder) as duck:
-            _write(duck.connection, chosen, file)
-        exported.append(file)
-    return exported
+    received = {row[0]: to_micros(row[4]) for row in found.rows}
+    return await asyncio.to_thread(write_events, events, folder, files, received)
 
 
-def _write(connection: duckdb.DuckDBPyConnection, rows: list[tuple[Any, ...]], file: Path) -> None:
-    columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
-    connection.execute(f"CREATE TABLE e ({columns})")
-    if rows:
-        connection.executemany(f"INSERT INTO e VALUES ({', '.join('?' * len(_COLUMNS))})", rows)
-    connection.execute(
-        f"COPY (SELECT * FROM e ORDER BY bucket, n) TO {text(file)} (FORMAT parquet)"
-    )
+def write_events(
+    events: Sequence[ServiceEvent],
+    folder: Path,
+    files: int,
+    received: Mapping[str, int] = MappingProxyType({}),
+) -> list[Path]:
+    """Write events to files, each of a range of buckets."""
+    rows = [
+        {
+            "bucket": bucket_of(event.entity_id),
+            "n": n,
+            "position": str(n),
+            "event_id": event.event_id,
+            "event_type": event.event_type,
+            "entity_id": event.entity_id,
+            "timestamp": to_micros(event.timestamp),
+            "received_at": received.get(event.event_id, to_micros(event.timestamp)),
+            "payload": msgspec.json.encode(event.payload).decode(),
+        }
+        for n, event in enumerate(events)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_write(rows, folder, first, 1024 // files) for first in range(0, 1024, 1024 // files)]
+
+
+def _write(rows: Sequence[Mapping[str, Any]], folder: Path, first: int, buckets: int) -> Path:
+    file = folder / f"events-{first:04}-{first + buckets - 1:04}.parquet"
+    with session(folder) as duck:
+        duck.load_rows("events", rows, _COLUMNS)
+        duck.run(
+            f"COPY (SELECT * FROM events WHERE bucket >= {first} AND bucket < {first + buckets}"
+            f" ORDER BY bucket, n) TO {text(file)} (FORMAT parquet)"
+        )
+    return file

@@ -90,6 +90,9 @@ class Commits:
             # A link is created with all its content or not at all, and only if the name is free.
             os.link(unnamed, self.folder / f"commit-{number:06}.json")
         except FileExistsError:
+            for name in (commit.values, commit.failures, commit.state):
+                if name is not None:
+                    (self.folder / name).unlink()
             return False
         finally:
             unnamed.unlink()
@@ -156,7 +159,14 @@ class ResultFile:
         with self._file as file:
             file.flush()
             os.fsync(file.fileno())
+        self._file = None
         return self._path.name
+
+    def discard(self) -> None:
+        """Remove the file."""
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink()
 
 
 def _sync(folder: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from headwater.core.clock import from_micros
+from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import glob_literal, scalar, session
 from headwater.core.values import ServiceEvent
 from headwater.ports import Delivery
@@ -25,24 +26,38 @@ class StoredEvent(Delivery, frozen=True, gc=False):
     received_at: int = 0
 
 
-def count_events(file: Path, scratch: Path) -> int:
-    """Return the number of events in a file."""
-    with session(scratch) as duck:
-        return int(scalar(duck.run(f"SELECT count(*) FROM read_parquet({glob_literal(file)})")))
+class EventFile(msgspec.Struct, frozen=True):
+    """A file of stored events, of which those in a span of time count."""
 
+    path: Path
+    since: datetime | None = None
+    until: datetime | None = None
 
-@contextmanager
-def reading(file: Path, scratch: Path, skip: int) -> Iterator[Iterator[list[StoredEvent]]]:
-    """Read the events of a file in its order, after the first ``skip``, in pages."""
-    with session(scratch) as duck:
-        duck.run("SET threads = 1")  # the rows come in the order of the file
-        rows = duck.run(f"SELECT {_COLUMNS} FROM read_parquet({glob_literal(file)}) OFFSET {skip}")
+    def count(self, scratch: Path) -> int:
+        """Return the number of events."""
+        with session(scratch) as duck:
+            return int(scalar(duck.run(f"SELECT count(*) {self._rows()}")))
 
-        def pages() -> Iterator[list[StoredEvent]]:
-            while page := rows.fetchmany(_PAGE):
-                yield [_event(*row) for row in page]
+    @contextmanager
+    def reading(self, scratch: Path, skip: int) -> Iterator[Iterator[list[StoredEvent]]]:
+        """Read the events in the order of the file, after the first ``skip``, in pages."""
+        with session(scratch) as duck:
+            duck.run("SET threads = 1")  # the rows come in the order of the file
+            rows = duck.run(f"SELECT {_COLUMNS} {self._rows()} OFFSET {skip}")
 
-        yield pages()
+            def pages() -> Iterator[list[StoredEvent]]:
+                while page := rows.fetchmany(_PAGE):
+                    yield [_event(*row) for row in page]
+
+            yield pages()
+
+    def _rows(self) -> str:
+        conditions = ["true"]
+        if self.since is not None:
+            conditions.append(f'"timestamp" >= {to_micros(self.since)}')
+        if self.until is not None:
+            conditions.append(f'"timestamp" < {to_micros(self.until)}')
+        return f"FROM read_parquet({glob_literal(self.path)}) WHERE {' AND '.join(conditions)}"
 
 
 def _event(

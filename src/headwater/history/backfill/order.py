@@ -35,9 +35,10 @@ class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     files: Sequence[Path]
     since: datetime | None = None
-    """With it, values start from those of the served version just before this moment."""
+    """With it, earlier events are left out: values start from those of the served version."""
     until: datetime | None = None
-    """With it, only values before the first one that each entity has in ``series`` are kept."""
+    """With it, later events are left out, and of the new values of an entity only those are kept
+    that are before the first one that it has in ``series``."""
     snapshot_seconds: float = 30.0
     """How often results are committed; a process that dies loses at most this much work."""
 

@@ -20,7 +20,6 @@ from headwater.core.partitioning import bucket_of
 from headwater.core.values import Cells
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
-from headwater.history.backfill.event_file import count_events
 from headwater.history.backfill.order import ReplayOrder, ReplayProgress, ReplayReport
 from headwater.history.backfill.task import ReplayTask
 from headwater.ports import Change, DeadLetter
@@ -122,7 +121,7 @@ async def _showing(tasks: list[ReplayTask], progress: Progress | None) -> AsyncI
         yield
         return
     total = await asyncio.to_thread(
-        lambda: sum(count_events(task.file, task.order.folder) for task in tasks)
+        lambda: sum(task.events.count(task.order.folder) for task in tasks)
     )
 
     def done() -> int:

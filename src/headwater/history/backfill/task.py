@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from copy import copy
 from datetime import timedelta
 from itertools import chain
@@ -29,7 +30,7 @@ from headwater.history.backfill.commits import (
     EntityProgress,
     ReplayedValue,
 )
-from headwater.history.backfill.event_file import StoredEvent, reading
+from headwater.history.backfill.event_file import EventFile, StoredEvent
 from headwater.history.backfill.order import ReplayOrder, ReplayReport
 from headwater.history.backfill.past_values import PastValues
 from headwater.history.backfill.state import ReplayState
@@ -49,6 +50,11 @@ class ReplayTask(msgspec.Struct, frozen=True):
         _, last = self.commits().last()
         return last.report if last.is_last else asyncio.run(self._run())
 
+    @property
+    def events(self) -> EventFile:
+        """The events to replay."""
+        return EventFile(self.file, self.order.since, self.order.until)
+
     def commits(self) -> Commits:
         """Return the commits of this task."""
         return Commits(self.order.folder / self.file.stem)
@@ -62,7 +68,7 @@ class ReplayTask(msgspec.Struct, frozen=True):
                     return last.report
                 # If another process was faster, continue after its commit.
                 run = _Run(services, self.order, commits, number)
-                await run.replay(self.file)
+                await run.replay(self.events)
 
 
 class _Run:
@@ -73,7 +79,7 @@ class _Run:
     ) -> None:
         registry = copy(services.registry)
         definition = replace(registry.feature(order.feature), series=order.series)
-        registry.triggers = {event_type: (definition,) for event_type in definition.triggers}
+        registry.run({definition.name: (definition,)})
         self._services = services
         self._order = order
         self._commits = commits
@@ -91,6 +97,8 @@ class _Run:
         for entity_id, progress in commits.entities(last).items():
             self._enter(entity_id, progress.cell, progress.written_at)
         self._first: dict[str, int] = {}
+        """When the first value of each entity is from, if values are added before it."""
+        self._bucket = -1
         self._values = commits.new_file("values")
         self._failures = commits.new_file("failures")
 
@@ -100,20 +108,28 @@ class _Run:
         self._state.entities[key] = LoadedEntity(EntityState(0, cells))
         self._written[entity_id] = written_at
 
-    async def replay(self, file: Path) -> None:
+    async def replay(self, events: EventFile) -> None:
         """Replay the events after the last commit."""
+        with ExitStack() as unfinished:
+            unfinished.callback(lambda: self._values.discard())
+            unfinished.callback(lambda: self._failures.discard())
+            pages = unfinished.enter_context(
+                events.reading(self._commits.folder, self._report.events)
+            )
+            await self._run_pages(pages)
+
+    async def _run_pages(self, pages: Iterator[list[StoredEvent]]) -> None:
         committed = shown = time.monotonic()
-        with reading(file, self._commits.folder, self._report.events) as pages:
-            for page in pages:
-                await self._run_page(page)
-                now = time.monotonic()
-                if now - shown >= _PROGRESS_SECONDS:
-                    self._commits.show_progress(self._report.events)
-                    shown = now
-                if now - committed >= self._order.snapshot_seconds:
-                    if not self._commit(is_last=False):
-                        return
-                    committed = now
+        for page in pages:
+            await self._run_page(page)
+            now = time.monotonic()
+            if now - shown >= _PROGRESS_SECONDS:
+                self._commits.show_progress(self._report.events)
+                shown = now
+            if now - committed >= self._order.snapshot_seconds:
+                if not self._commit(is_last=False):
+                    return
+                committed = now
         self._commit(is_last=True)
 
     async def _run_page(self, page: list[StoredEvent]) -> None:
@@ -150,7 +166,10 @@ class _Run:
 
     def _leave_buckets_before(self, entity_id: str) -> None:
         """Forget the entities of the buckets whose events are done."""
-        bucket = bucket_of(entity_id)
+        bucket, before = bucket_of(entity_id), self._bucket
+        self._bucket = bucket
+        if bucket == before:
+            return
         for entity, entity_id in list(self._state.entities):
             if bucket_of(entity_id) != bucket:
                 del self._state.entities[entity, entity_id]

@@ -1,0 +1,137 @@
+"""Commits of a replay: killed processes, several at once, and leftovers change no result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent
+from headwater.core.clock import SystemClock
+from headwater.declarations.runtime import runtime_of
+from headwater.history.backfill import event_file
+from headwater.history.backfill.order import ReplayOrder, ReplayReport, StoreSource
+from headwater.history.backfill.replay import replay, replayed_changes
+from headwater.history.backfill.task import ReplayTask
+from headwater.history.runners import InlineRunner, ProcessRunner
+from headwater.settings.schema import Settings
+from headwater.store.features_file import FeaturesFile
+from headwater.store.loader import load_store
+from tests.history.backfill.support import OpenStore, declared, write_events
+
+_FEATURES = Path(__file__).with_name("features_that_die.py")
+
+Sums = dict[str, list[int]]
+
+
+@pytest.fixture
+async def file(home: Path) -> AsyncIterator[FeatureStore]:
+    """Yield the store of the features file."""
+    store = load_store(_FEATURES)
+    await runtime_of(store).rebind(Settings().replace(home=home), SystemClock())
+    yield store
+    await store.close()
+
+
+def events(count: int, dying: dict[int, Path]) -> list[ServiceEvent]:
+    """Return numbered events of some users; a handler dies at some of them."""
+    return [
+        ServiceEvent(
+            "buy",
+            f"u{number % 13}",
+            {"number": number} | ({"dies": str(dying[number])} if number in dying else {}),
+        )
+        for number in range(count)
+    ]
+
+
+def order_for(
+    source: StoreSource, published: list[ServiceEvent], folder: Path, files: int = 1
+) -> ReplayOrder:
+    """Return an order that commits after every page."""
+    return ReplayOrder(
+        source=source,
+        feature="total",
+        series="total@2",
+        folder=folder / "results",
+        files=write_events(published, folder, files),
+        snapshot_seconds=0,
+    )
+
+
+def replayed(order: ReplayOrder, file: FeatureStore) -> Sums:
+    """Return the committed values by user, which are written later and later."""
+    found: Sums = {}
+    written: Counter[str] = Counter()
+    for page in replayed_changes(order, declared(file, "total")):
+        for change in page:
+            assert change.cell.written_at > written[change.entity_id]
+            written[change.entity_id] = change.cell.written_at
+            found.setdefault(change.entity_id, []).append(int(bytes(change.cell.value)))
+    return found
+
+
+def expected(published: list[ServiceEvent]) -> Sums:
+    """Return the running sum of each user's numbers."""
+    numbers: Sums = {}
+    for event in published:
+        numbers.setdefault(event.entity_id, []).append(event.payload["number"])
+    return {user_id: list(accumulate(each)) for user_id, each in numbers.items()}
+
+
+async def test_a_replay_continues_after_its_processes_were_killed(
+    file: FeatureStore, home: Path, tmp_path: Path
+) -> None:
+    dying = {number: tmp_path / f"died-{number}" for number in (2_000, 9_000)}
+    published = events(12_000, dying)
+    source = FeaturesFile(str(_FEATURES), Settings().replace(home=home))
+    order = order_for(source, published, tmp_path)
+    report = await replay(order, ProcessRunner(1))
+    assert all(marker.exists() for marker in dying.values())
+    assert report == ReplayReport(12_000, 12_000, 0, {})
+    assert replayed(order, file) == expected(published)
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read ten events at a time."""
+    monkeypatch.setattr(event_file, "_PAGE", 10)
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_runs_at_the_same_time_give_one_result(file: FeatureStore, tmp_path: Path) -> None:
+    published = events(300, {})
+    order = order_for(OpenStore(file), published, tmp_path, files=2)
+    reports = await asyncio.gather(
+        replay(order, InlineRunner()), replay(order, InlineRunner()), replay(order, InlineRunner())
+    )
+    assert list(reports) == [ReplayReport(300, 300, 0, {})] * 3
+    assert replayed(order, file) == expected(published)
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_results_that_no_commit_names_do_not_count(
+    file: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = events(100, {})
+    order = order_for(OpenStore(file), published, tmp_path)
+    link, links = os.link, iter(range(1_000))
+
+    def fail_sometimes(source: Path, target: Path) -> None:
+        if next(links) % 2:
+            raise OSError("no space left on device")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", fail_sometimes)
+    task = ReplayTask(order, order.files[0])
+    while not task.commits().last()[1].is_last:
+        with suppress(OSError):
+            await asyncio.to_thread(task.run)
+    assert task.run().events == 100
+    assert replayed(order, file) == expected(published)
