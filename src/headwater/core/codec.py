@@ -286,15 +286,21 @@ def _alternative(kind: type) -> str:
 
 
 class Codec:
-    """Encodes the values of one feature as JSON text and decodes them."""
+    """Encodes the values of one feature as JSON text and decodes them.
 
-    __slots__ = ("_decode", "_simple", "annotation", "expected", "feature", "kind")
+    ``convert`` makes a value of the annotated type from the plain JSON value of an earlier one.
+    """
 
-    def __init__(self, feature: str, annotation: Any) -> None:
+    __slots__ = ("_decode", "_simple", "annotation", "convert", "expected", "feature", "kind")
+
+    def __init__(
+        self, feature: str, annotation: Any, convert: Callable[[Any], Any] | None = None
+    ) -> None:
         """Raise TypeError if values of the annotated type cannot be stored."""
         _check_supported(annotation)
         self.feature = feature
         self.annotation = annotation
+        self.convert = convert
         self.expected: str = _name_of(annotation)
         self.kind: Kind = _KINDS.get(_bare(annotation), "json")
         # Values of exactly these types always decode to an equal value: no check is needed.
@@ -321,14 +327,45 @@ class Codec:
             ) from error
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:
-        """Return the value in its annotated type."""
+        """Return the value in its annotated type, converted if it was stored with another."""
         try:
             return self._decode(raw)
         except msgspec.ValidationError as error:
-            # The annotation has changed since the value was stored.
-            text = bytes(raw)[:_SHOWN].decode(errors="replace")
+            if self.convert is not None:
+                return self._converted(self.convert, raw)
             raise FeatureValueError(
                 self.feature,
-                f"was stored as {text}, which is not {self.expected}: {error}; change the "
-                "annotation back, or declare a feature of another name for the new type",
+                f"was stored as {_shown(raw)}, which is not {self.expected}: {error}; change the "
+                "annotation back, or declare the feature with convert=",
             ) from error
+
+    def fits(self, raw: bytes | msgspec.Raw) -> bool:
+        """Return whether a stored value is of the annotated type, without a conversion."""
+        try:
+            self._decode(raw)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    def _converted(self, convert: Callable[[Any], Any], raw: bytes | msgspec.Raw) -> Any:
+        try:
+            value = convert(msgspec.json.decode(raw))
+        except Exception as error:  # user code
+            raise FeatureValueError(
+                self.feature,
+                f"was stored as {_shown(raw)}, which convert= cannot convert to {self.expected}: "
+                f"{type(error).__name__}: {error}; correct that function",
+            ) from error
+        try:
+            encode_exact(value, self._decode)
+        except UnstorableError as error:
+            raise FeatureValueError(
+                self.feature,
+                f"was stored as {_shown(raw)}, which convert= converts to {reprlib.repr(value)}, "
+                f"and that is not {self.expected}: {error}; correct that function",
+            ) from error
+        return value
+
+
+def _shown(raw: bytes | msgspec.Raw) -> str:
+    return bytes(raw)[:_SHOWN].decode(errors="replace")

@@ -52,6 +52,7 @@ def feature(
     log: bool = False,
     derived: bool = False,
     repeatable: bool = False,
+    convert: Callable[[Any], Any] | None = None,
     **unknown: Never,
 ) -> FeatureDecorator:
     """Declare the decorated function as a feature of an entity and return its handle.
@@ -71,6 +72,9 @@ def feature(
 
     A backfill runs the function again for past events, and refuses verbs that change anything but
     values, such as ``publish``, unless the feature is ``repeatable``.
+
+    After a change of the return annotation, ``convert`` makes a value of the new type from the
+    plain JSON value of one that was stored with the old type.
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
@@ -101,10 +105,11 @@ def feature(
             log=log or None,
             derived=derived or None,
             repeatable=repeatable or None,
+            convert=convert,
         )
         triggers = _triggers(checks, trigger)
         _check_arity(checks, function, 2 if triggers else 1, declared.entity)
-        codec = _codec(checks, function, caller)
+        codec = _codec(checks, function, caller, convert)
         _check_value(checks, codec, default, is_triggered=bool(triggers))
         definition = FeatureDef(
             name=checks.name,
@@ -191,6 +196,9 @@ def _check_combination(checks: Checks, **options: object) -> None:
             "freshness needs trigger or refresh: a value that is computed when it is read is as "
             "fresh as its inputs"
         )
+    stored = (options["trigger"], options["refresh"], options["ttl"], options["log"])
+    if options["convert"] is not None and stored == (None,) * 4:
+        raise checks.error("convert needs stored values: trigger, refresh, ttl or log")
 
 
 def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
@@ -243,13 +251,31 @@ def _check_arity(
         ) from error
 
 
-def _codec(checks: Checks, function: Callable[..., Any], caller: FrameType | None) -> Codec:
+def _codec(
+    checks: Checks,
+    function: Callable[..., Any],
+    caller: FrameType | None,
+    convert: Callable[[Any], Any] | None,
+) -> Codec:
+    if convert is not None:
+        _check_convert(checks, convert)
     try:
         local_names = caller.f_locals if caller else None
         hints = get_type_hints(inspect.unwrap(function), localns=local_names)
-        return Codec(checks.name, hints.get("return", Any))
+        return Codec(checks.name, hints.get("return", Any), convert)
     except (NameError, TypeError) as error:
         raise checks.error(f"its return annotation cannot be used: {error}") from error
+
+
+def _check_convert(checks: Checks, convert: Callable[[Any], Any]) -> None:
+    is_plain = callable(convert) and not inspect.iscoroutinefunction(convert)
+    checks.check("convert", "a function that takes the old value, not async", holds=is_plain)
+    try:
+        inspect.signature(convert).bind(None)
+    except TypeError as error:
+        raise checks.error(f"convert must take one argument, the old value: {error}") from error
+    except ValueError:
+        return  # a built-in such as int has no signature
 
 
 def _check_value(checks: Checks, codec: Codec, default: object, *, is_triggered: bool) -> None:

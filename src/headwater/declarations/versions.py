@@ -79,5 +79,6 @@ def unfit_series(state: CatalogState, feature: FeatureDef) -> set[str]:
     if entry is None or len(entry.versions) == 1:
         return set()
     structure = shape_of(feature).structure
-    fit = {each.series for each in entry.versions if each.structure == structure}
-    return {each.series for each in entry.versions} - fit
+    # A converted version has the series of the one before it.
+    latest = {each.series: each.structure for each in entry.versions}
+    return {series for series, each in latest.items() if each != structure}

@@ -6,6 +6,7 @@ from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner, drop_unneeded_groups
+from headwater.engine.type_changes import check_types
 from headwater.errors import BackendUnavailableError
 from headwater.history.backfill.steps import retired_when_due
 from headwater.history.versions import enter
@@ -29,7 +30,8 @@ class RunningVersions:
         """Whether the catalog names other versions than the ones that run."""
 
     async def prepare(self) -> None:
-        """Enter the declared features and run the versions that the catalog names."""
+        """Check and enter the declared features, and run the versions that the catalog names."""
+        await check_types(self._engine)
         await self.follow()
         self.apply()
         if _has_done_backfill(self._engine.catalog.state):

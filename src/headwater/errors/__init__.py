@@ -6,6 +6,7 @@ HeadwaterError
 │   ├── UnknownReferenceError   unknown name in a {reference} or an option
 │   ├── CycleError              features depend on each other
 │   ├── TemplateError           invalid template
+│   ├── TypeChangedError        stored values do not fit the annotated type
 │   └── FeaturesFileError       features file missing, failing, or without exactly one store
 ├── ConfigError                 invalid or missing setting
 │   ├── UnknownSettingError     unknown key in headwater.toml
@@ -77,6 +78,7 @@ from headwater.errors.declarations import MissingApiKeyError as MissingApiKeyErr
 from headwater.errors.declarations import MissingExtraError as MissingExtraError
 from headwater.errors.declarations import SigningKeyError as SigningKeyError
 from headwater.errors.declarations import TemplateError as TemplateError
+from headwater.errors.declarations import TypeChangedError as TypeChangedError
 from headwater.errors.declarations import UnknownReferenceError as UnknownReferenceError
 from headwater.errors.declarations import UnknownSettingError as UnknownSettingError
 from headwater.errors.functions import ContextFailedError as ContextFailedError

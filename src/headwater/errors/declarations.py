@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Sequence
 
 from headwater.errors.base import HeadwaterError
@@ -46,6 +47,31 @@ class CycleError(DeclarationError):
 
 class TemplateError(DeclarationError):
     """An invalid template."""
+
+
+class TypeChangedError(DeclarationError):
+    """A feature whose stored values do not fit its return annotation."""
+
+    def __init__(
+        self,
+        feature: str,
+        types: tuple[str, str],
+        example: str,
+        location: Location,
+        *,
+        is_triggered: bool,
+    ) -> None:
+        self.feature = feature
+        before, now = types
+        again = f"run `headwater backfill {feature}`, which computes it again from past events"
+        if not is_triggered:
+            again = f"remove its values with `headwater features drop {feature}`"
+        super().__init__(
+            f"feature {feature!r} has values of type {before}, such as {reprlib.repr(example)}, "
+            f"which are not {now}; change the annotation back, declare convert= with a function "
+            f"that takes such a value and returns the new one, or {again}",
+            location,
+        )
 
 
 class FeaturesFileError(DeclarationError):

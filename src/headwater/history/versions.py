@@ -96,6 +96,12 @@ def add_version(
     return with_entry(state, replace(entry, versions=[*entry.versions, version]))
 
 
+def is_unfinished(entry: CatalogEntry, structure: str) -> bool:
+    """Return whether a backfill makes a version of this type."""
+    states = ("building", "joining", "ready")
+    return any(each.state in states and each.structure == structure for each in entry.versions)
+
+
 def change_type(state: CatalogState, feature: FeatureDef) -> CatalogState:
     """Record that the values of the served version also fit the type declared now."""
     entry = entry_of(state, feature.name)

@@ -1,0 +1,78 @@
+"""Comparing the declared types with those that stored values have, when a worker starts."""
+
+from __future__ import annotations
+
+from headwater.core.logging import log
+from headwater.core.values import Cell
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.versions import shape_of
+from headwater.engine.engine import Engine
+from headwater.errors import TypeChangedError
+from headwater.history import versions
+from headwater.ports import CatalogEntry, FeatureVersion
+
+_SAMPLED = 300
+
+
+async def check_types(engine: Engine) -> None:
+    """Raise TypeChangedError if the values of a feature do not fit the type declared now.
+
+    A type that the values fit, or that they can be converted to, is entered into the catalog.
+    Features for which a backfill makes a version of the declared type are left to it.
+    """
+    state = await engine.catalog.follow()
+    for feature in engine.registry.features.values():
+        entry = state.features.get(feature.name)
+        if entry is None or entry.active is None:
+            continue
+        structure = shape_of(feature).structure
+        is_made = versions.is_unfinished(entry, structure)
+        if entry.active.structure != structure and not is_made:
+            await _change_type(engine, feature, entry, entry.active)
+
+
+async def _change_type(
+    engine: Engine, feature: FeatureDef, entry: CatalogEntry, before: FeatureVersion
+) -> None:
+    cells = await _sample(engine, entry.entity, before.series)
+    unfit = [cell for cell in cells if not feature.codec.fits(cell.value)]
+    names = _names(before, feature)
+    if not unfit:
+        await engine.catalog.change(lambda state: versions.change_type(state, feature))
+        log.warning(
+            "feature has another type",
+            **names,
+            remedy=f"{len(cells)} stored values were read as the new type; a value that cannot "
+            "be read needs convert= or a backfill",
+        )
+    elif feature.codec.convert is None:
+        raise TypeChangedError(
+            feature.name,
+            (names["before"], names["now"]),
+            bytes(unfit[0].value).decode(),
+            feature.location,
+            is_triggered=bool(feature.triggers),
+        )
+    else:
+        for cell in unfit:
+            feature.codec.decode(cell.value)
+        now = engine.clock.now()
+        await engine.catalog.change(lambda state: versions.convert(state, feature, now))
+        log.info("feature is converted", **names)
+
+
+async def _sample(engine: Engine, entity: str, series: str) -> list[Cell]:
+    """Return some values that a read would return."""
+    online = engine.backends.online
+    ids = await online.entity_ids(entity, after="", limit=_SAMPLED, having=series)
+    found, now = await online.get(entity, ids), engine.clock.micros()
+    return [cells[series] for cells in found if series in cells and not cells[series].expired(now)]
+
+
+def _names(before: FeatureVersion, feature: FeatureDef) -> dict[str, str]:
+    now = shape_of(feature).type
+    return {
+        "feature": feature.name,
+        "before": before.type,
+        "now": now if now != before.type else f"{now} with other fields",
+    }
