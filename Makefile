@@ -15,6 +15,10 @@ LOCKS := requirements
 export UV_PYTHON_DOWNLOADS := never
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
+# Compiled bytecode is kept here, also where Python is told not to write any.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.bytecode
+unexport PYTHONDONTWRITEBYTECODE
+
 TOOLS_READY := .tools/.ready
 VENV_READY := $(VENV)/.ready
 RUNTIME_READY := $(VENV)/.runtime-ready
@@ -78,7 +82,7 @@ lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=-
 
 clean: ## Remove what the other targets made (embedded data stays)
 	rm -rf .venv .tools build dist .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
-		.import_linter_cache .hypothesis
+		.import_linter_cache .hypothesis .bytecode
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # uv goes into a folder of its own, because system Pythons refuse `pip install` elsewhere (PEP 668).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,14 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.cluster import cluster
 from tests.servers import postgres, valkey
+
+# All processes share compiled bytecode, as installed programs do, also where Python is told not to
+# write any: to compile what it imports takes a process longer than everything else at its start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.pycache_prefix = os.environ.setdefault(
+    "PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".bytecode")
+)
 
 # The conformance suites live in the package; pytest explains only asserts that it knows of.
 pytest.register_assert_rewrite("headwater.testing.conformance")

@@ -65,15 +65,6 @@ class Ran(NamedTuple):
 Run = Callable[..., Ran]
 
 
-@pytest.fixture(autouse=True, scope="session")
-def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let all processes share compiled bytecode, as installed programs do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
-        yield
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a features file and default settings."""
