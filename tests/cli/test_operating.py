@@ -129,6 +129,14 @@ def test_an_audit_as_json_has_both_sides_and_says_when_there_is_more(
         "differences": [],
         "not_compared": [],
         "complete": True,
+        "served": {
+            "records": 0,
+            "values": 0,
+            "equal": 0,
+            "different": 0,
+            "differences": [],
+            "not_compared": {},
+        },
     }
     lose_online(folder)
     differs = run("audit", "--json", "--limit", "1")
@@ -138,6 +146,41 @@ def test_an_audit_as_json_has_both_sides_and_says_when_there_is_more(
     assert difference["online"] is None
     assert difference["history"].keys() == {"value", "as_of"}
     assert "more than 1 difference;" in run("audit", "--limit", "1").err
+
+
+SUMMARY = """
+from headwater import ContextItem, context
+
+@context(store)
+async def summary(user_id: str) -> list[ContextItem]:
+    spent = await store.get_feature("total_spend", user_id)
+    return [ContextItem(f"{spent} spent by {await store.get_feature('shout', user_id)}")]
+"""
+
+
+@pytest.mark.usefixtures("bought")
+def test_an_audit_shows_recorded_values_that_history_does_not_give(folder: Path, run: Run) -> None:
+    with (folder / "features.py").open("a") as file:
+        file.write(SUMMARY)
+    assert run("context", "assemble", "summary", "user_id=u1").code == 0
+    agrees = run("audit")
+    line = "Recorded contexts: 1 record with 1 value: 1 equal, 0 different in history.\n"
+    assert (agrees.code, agrees.out.endswith(line)) == (0, True)
+    reason = "Not compared: 1 recorded value of on-demand features without history.\n"
+    assert agrees.err.endswith(reason)
+    assert run("audit", "--records", "0").out.count("\n") == 1
+    with closing(sqlite3.connect(folder / ".headwater" / "headwater.db")) as home:
+        home.execute("UPDATE history SET value = CAST('99.0' AS BLOB) WHERE entity_id = 'u1'")
+        home.commit()
+    differs = run("audit")
+    assert differs.code == 1
+    assert "1 value: 0 equal, 1 different" in differs.out
+    *_, heading, row = differs.out.splitlines()
+    assert "KNOWN IN HISTORY" in heading
+    assert row.split()[1:3] == ["total_spend", "u1"]
+    assert row.split()[-2:] == ["2.5", "99.0"]
+    (listed,) = run("audit", "--json").json["served"]["differences"]
+    assert (listed["recorded"], listed["history"]) == (2.5, 99.0)
 
 
 @pytest.mark.usefixtures("home")

@@ -8,6 +8,7 @@ from headwater.cli.options import AsJson, FileArgument, command_group, declared_
 from headwater.cli.output import note, pluralize, print_json, print_table, progress_bar
 from headwater.cli.runner import run
 from headwater.features.reconcile import AuditReport, StoredValue
+from headwater.features.served_report import ServedReport
 
 app = command_group("Compare online values with history.")
 
@@ -17,22 +18,29 @@ def audit(
     file: FileArgument = None,
     *,
     limit: Annotated[int, typer.Option(min=1, help="Stop after this many differences.")] = 100,
+    records: Annotated[
+        int, typer.Option(min=0, help="Compare the values of this many recorded contexts.")
+    ] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Compare the online value of every declared feature with the latest value in history.
 
-    Exit with 1 if values differ. It is safe to run this while workers are running: a difference
-    counts only if it is still there after a second read.
+    Also compare the values that recorded contexts got with those that history gives as known at
+    that moment. Exit with 1 if values differ. It is safe to run this while workers are running: a
+    difference counts only if it is still there after a second read.
     """
     with progress_bar("Comparing") as progress:
         report = run(
-            declared_store(file), lambda store: store.admin.audit(limit=limit, progress=progress)
+            declared_store(file),
+            lambda store: store.admin.audit(limit=limit, records=records, progress=progress),
         )
     if as_json:
         print_json(report)
     else:
         _print(report)
-    raise typer.Exit(1 if report.differences else 0)
+        if report.served.records:
+            _print_served(report.served)
+    raise typer.Exit(1 if report.differences or report.served.different else 0)
 
 
 def _print(report: AuditReport) -> None:
@@ -54,6 +62,25 @@ def _print(report: AuditReport) -> None:
         note(f"There are more than {listed}; pass --limit to list more.")
     if report.differences:
         note("Run `headwater rebuild` to restore values that are missing or older online.")
+
+
+def _print_served(served: ServedReport) -> None:
+    counts = f"{served.equal} equal, {served.different} different"
+    typer.echo(
+        f"Recorded contexts: {pluralize(served.records, 'record')} with "
+        f"{pluralize(served.values, 'value')}: {counts} in history."
+    )
+    if served.differences:
+        rows = [
+            (d.context_id, d.feature, d.entity_id, d.at, d.recorded, d.history)
+            for d in served.differences
+        ]
+        columns = ("context", "feature", "entity id", "at", "recorded", "known in history")
+        print_table(columns, rows)
+    for reason, count in served.not_compared.items():
+        note(f"Not compared: {pluralize(count, 'recorded value')} {reason}.")
+    if served.different > len(served.differences):
+        note(f"There are {served.different} different values; pass --limit to list more.")
 
 
 def _cells(seen: StoredValue | None) -> tuple[object, object]:

@@ -16,6 +16,7 @@ from headwater.core.values import Cell, Cells
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
+from headwater.features.served_report import ServedReport
 from headwater.ports import OfflineStore, OnlineStore, PastValue, Point
 
 Progress = Callable[[int, int], None]
@@ -71,6 +72,8 @@ class AuditReport(msgspec.Struct, frozen=True):
     differences: Sequence[Difference]
     not_compared: Sequence[str]
     complete: bool
+    served: ServedReport = ServedReport()
+    """The values of recorded contexts, compared with history."""
 
     __repr__ = short_repr("entity_ids", "values", "differences", "complete")
 

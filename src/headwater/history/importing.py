@@ -18,6 +18,7 @@ from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.cells import make_cell, make_change
 from headwater.history.column_types import JSON, column_type
+from headwater.history.columns import is_of_its_computation
 from headwater.history.frames.files import rows_of
 from headwater.history.frames.frame import Spine, TimeRemedies
 from headwater.history.import_report import ImportReport
@@ -227,7 +228,8 @@ def _changes(
                 continue
             try:
                 decoded = None if value is None else feature.codec.decode(value.encode())
-                cell = make_cell(feature, decoded, as_of, now if written is None else written)
+                at = written or (as_of if is_of_its_computation(feature) else now)
+                cell = make_cell(feature, decoded, as_of, at)
             except (FeatureValueError, msgspec.DecodeError):
                 problems.append((feature, row, value))
                 continue

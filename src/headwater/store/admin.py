@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from headwater.core.durations import Duration
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.frame import check_not_replaying
@@ -109,13 +111,25 @@ class AdminVerbs:
             retention = Retention.configured(engine.settings.retention)
         return await prune(engine.backends, retention, engine.clock.now(), dry_run=dry_run)
 
-    async def audit(self, *, limit: int = 100, progress: Progress | None = None) -> AuditReport:
+    async def audit(
+        self, *, limit: int = 100, records: int = 100, progress: Progress | None = None
+    ) -> AuditReport:
         """Compare online values with history; return at most ``limit`` differences.
 
-        >>> (await store.admin.audit()).differences
-        []
+        The values that a sample of ``records`` contexts got are compared with the ones that
+        history gives as known at that moment.
+
+        >>> report = await store.admin.audit()
+        >>> report.differences, report.served.differences
+        ([], [])
         """
-        return await (await self._runtime.open()).reconciler.audit(limit, progress)
+        from headwater.contexts.recorded.served_audit import ServedAudit  # noqa: PLC0415 - loaded with the engine
+
+        engine = await self._runtime.open()
+        report = await engine.reconciler.audit(limit, progress)
+        catalog = await engine.catalog.follow()
+        served = await ServedAudit(engine, engine.reader).compare(records, limit, catalog)
+        return replace(report, served=served)
 
 
 class SyncAdminVerbs(Blocking[AdminVerbs]):

@@ -1,0 +1,166 @@
+"""An audit compares the values that contexts got with the ones known at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, feature
+from headwater.core.clock import from_micros
+from headwater.declarations.runtime import runtime_of
+from headwater.features.cells import make_cell, make_change
+from headwater.testing import ManualClock
+from tests.engine.support import past
+
+pytestmark = pytest.mark.both_environments
+
+
+def declare(store: FeatureStore, user: type, clock: ManualClock) -> None:
+    """Features of all kinds."""
+
+    @feature(entity=user, trigger="buy", default=0.0)
+    async def total(user_id: str, event: ServiceEvent) -> float:
+        return float(await store.get_feature("total", user_id)) + float(event.payload["amount"])
+
+    @feature(entity=user, trigger="buy", ttl="10m")
+    def basket(user_id: str, event: ServiceEvent) -> list[str]:
+        return ["pen", str(event.payload["amount"])]
+
+    @feature(entity=user, refresh="5m", materialize=True)
+    async def rank(user_id: str) -> int:
+        return int(await store.get_feature("total", user_id)) // 2
+
+    @feature(entity=user, ttl="3m")
+    async def cached(user_id: str) -> str:
+        return f"{await store.get_feature('total', user_id)} at {clock.now():%M}"
+
+    @feature(entity=user, log=True)
+    def moment(user_id: str) -> str:
+        return f"{clock.now():%H:%M}"
+
+    @feature(entity=user, derived=True)
+    async def tier(user_id: str) -> str:
+        return "gold" if await store.get_feature("total", user_id) > 10 else "silver"
+
+    @feature(entity=user, template="{tier} with {total}")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+
+NAMES = ["total", "basket", "rank", "cached", "moment", "tier", "line"]
+
+
+@pytest.fixture
+def summary(store: FeatureStore, user: type, clock: ManualClock) -> Any:
+    declare(store, user, clock)
+
+    @context(store)
+    async def summary(user_id: str) -> list[ContextItem]:
+        values = (await store.get_features(NAMES, [user_id]))[user_id]
+        return [ContextItem(f"{name}: {value}") for name, value in values.items()]
+
+    return summary
+
+
+async def serve(store: FeatureStore, clock: ManualClock, summary: Any) -> None:
+    """Assemble contexts of two entities while one of them changes."""
+    for amount in (4.0, 5.0, 8.0):
+        await store.publish("buy", "u1", {"amount": amount})
+        await store.drain()
+        await summary("u1")
+        clock.advance("4m")
+        await summary("u1")
+        await summary("u2")
+        clock.advance("1s")
+
+
+async def test_all_values_that_were_served_are_known_in_history(
+    store: FeatureStore, clock: ManualClock, summary: Any
+) -> None:
+    await serve(store, clock, summary)
+    clock.advance("1d")
+    await store.publish("buy", "u1", {"amount": 50.0})
+    await store.drain()
+    served = (await store.admin.audit()).served
+    assert served.differences == []
+    # One value of cached for u2 depends on a default, and is never stored.
+    assert served.not_compared == {"computed from a default, so not stored": 3}
+    assert (served.records, served.values, served.different) == (9, served.equal, 0)
+    assert served.equal > 9 * 6
+    assert (await store.admin.audit(records=4)).served.records == 4
+    assert (await store.admin.audit(records=0)).served.records == 0
+    assert len(await past(store, "moment")) == 6
+
+
+async def test_a_value_that_history_does_not_give_is_listed(
+    store: FeatureStore, clock: ManualClock, summary: Any
+) -> None:
+    await serve(store, clock, summary)
+    engine = await runtime_of(store).open()
+    total = engine.registry.feature("total")
+    # As if online values had missed a write, which was known to history before two contexts.
+    micros = clock.micros() - 300_000_000
+    cell = make_cell(total, 77.0, micros, micros)
+    await engine.backends.offline.append([make_change(total, "u1", cell, "import", online=False)])
+    served = (await store.admin.audit()).served
+    (difference,) = served.differences
+    assert (difference.feature, difference.entity_id) == ("total", "u1")
+    assert (difference.recorded, difference.history) == (9.0, 77.0)
+    assert difference.at > from_micros(micros)
+    assert served.values == served.equal + served.different
+
+
+async def test_a_value_that_changes_during_the_assembly_is_equal(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="never")
+    def score(user_id: str, event: ServiceEvent) -> int: ...  # type: ignore[empty-body]
+
+    @context(store)
+    async def changing(user_id: str) -> list[ContextItem]:
+        texts = []
+        for value in range(3):
+            await store.set_feature("score", user_id, value)
+            texts.append(str(await store.get_feature("score", user_id)))
+            clock.advance("1s")
+        await store.set_feature("score", user_id, 9)
+        return [ContextItem(" ".join(texts))]
+
+    made = await changing("u1")
+    assert made.content == "0 1 2"
+    served = (await store.admin.audit()).served
+    assert (served.equal, served.different) == (3, 0)
+
+
+async def test_values_that_cannot_be_compared_are_counted_by_reason(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="never")
+    def score(user_id: str, event: ServiceEvent) -> int: ...  # type: ignore[empty-body]
+
+    @feature(entity=user)
+    def plain(user_id: str) -> int:
+        return 1
+
+    @context(store)
+    async def summary(user_id: str) -> list[ContextItem]:
+        values = await asyncio.gather(
+            store.get_feature("score", user_id), store.get_feature("plain", user_id)
+        )
+        return [ContextItem(str(values))]
+
+    await store.set_feature("score", "u1", 5)
+    first = await summary("u1")
+    await summary("u1")
+    place = next(n for n, read in enumerate(first.lineage.features) if read.feature == "score")
+    await store.records.redact(first.context_id, f"/features/{place}/value", reason="test")
+    served = (await store.admin.audit()).served
+    assert (served.records, served.equal, served.different) == (2, 1, 0)
+    assert served.not_compared == {
+        "of on-demand features without history": 2,
+        "withheld: recorded without content, or redacted": 1,
+    }
+    del runtime_of(store).registry.features["score"]
+    served = (await store.admin.audit()).served
+    assert served.not_compared["of features that are not declared any more"] == 1
