@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from headwater.backends.inline_runner import InlineRunner as InlineRunner
 from headwater.core.logging import log
 from headwater.errors import TaskFailedError
 from headwater.history.task_process import LENGTH, TaskAnswer
@@ -24,15 +25,6 @@ T = TypeVar("T")
 
 _MAX_STARTS = 3
 _PROGRAM = "from headwater.history.task_process import main; main()"
-
-
-class InlineRunner:
-    """Runs tasks one after the other, in a thread of this process."""
-
-    async def map(self, tasks: Iterable[Task[T]]) -> AsyncIterator[T]:
-        """Run the tasks and yield their results, in order."""
-        for task in tasks:
-            yield await asyncio.to_thread(task.run)
 
 
 class ProcessRunner:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from headwater.history.backfill.order import ReplayOrder, ReplayReport
 from headwater.history.backfill.replay import replay, replayed_changes
 from headwater.history.runners import InlineRunner
 
-_EVENTS = "SELECT event_id, event_type, entity_id, timestamp, received_at, payload FROM events"
 _COLUMNS = {
     "bucket": "USMALLINT",
     "n": "BIGINT",
@@ -85,7 +83,15 @@ async def order_of(
     store: FeatureStore, feature: str, folder: Path, files: int = 1, **options: Any
 ) -> ReplayOrder:
     """Return the order to replay all stored events of a feature, after exporting them."""
-    exported = await export_events(store, folder, declared(store, feature).triggers, files)
+    await store.drain()
+    backends = (await runtime_of(store).open()).backends
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    exported = await backends.offline.export_events(
+        folder,
+        declared(store, feature).triggers,
+        await backends.groups.positions(store.settings.worker.consumer_group),
+        files=files,
+    )
     return ReplayOrder(
         source=OpenStore(store),
         feature=feature,
@@ -105,28 +111,8 @@ async def replay_all(store: FeatureStore, order: ReplayOrder) -> ReplayReport:
     return report
 
 
-async def export_events(
-    store: FeatureStore, folder: Path, types: tuple[str, ...], files: int
-) -> list[Path]:
-    """Write the stored events of some types to files, each of a range of buckets."""
-    offline = (await runtime_of(store).open()).backends.offline
-    found = await offline.query(_EVENTS, {})
-    events = [
-        ServiceEvent(event_type, entity_id, msgspec.json.decode(payload), timestamp, event_id)
-        for event_id, event_type, entity_id, timestamp, _, payload in found.rows
-        if event_type in types
-    ]
-    received = {row[0]: to_micros(row[4]) for row in found.rows}
-    return await asyncio.to_thread(write_events, events, folder, files, received)
-
-
-def write_events(
-    events: Sequence[ServiceEvent],
-    folder: Path,
-    files: int,
-    received: Mapping[str, int] = MappingProxyType({}),
-) -> list[Path]:
-    """Write events to files, each of a range of buckets."""
+def write_events(events: Sequence[ServiceEvent], folder: Path, files: int) -> list[Path]:
+    """Write events to files as the export of a store does, each of a range of buckets."""
     rows = [
         {
             "bucket": bucket_of(event.entity_id),
@@ -136,7 +122,7 @@ def write_events(
             "event_type": event.event_type,
             "entity_id": event.entity_id,
             "timestamp": to_micros(event.timestamp),
-            "received_at": received.get(event.event_id, to_micros(event.timestamp)),
+            "received_at": to_micros(event.timestamp),
             "payload": msgspec.json.encode(event.payload).decode(),
         }
         for n, event in enumerate(events)

@@ -75,7 +75,7 @@ def _declare(store: FeatureStore) -> None:
 
 
 @given(moments=_EVENTS, name=st.sampled_from(sorted(_FEATURES)))
-@hypothesis(max_examples=12)
+@hypothesis(max_examples=8)
 async def test_random_events_give_the_same_values_in_a_replay(
     moments: Sequence[Sequence[Published]], name: str
 ) -> None:

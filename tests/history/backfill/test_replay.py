@@ -44,7 +44,7 @@ async def test_a_replay_gives_the_values_of_a_feature_that_was_there_from_the_fi
     for number in range(40):
         await store.publish("buy", f"u{number % 7}", {"amount": float(number)})
     await store.drain()
-    order = await order_of(store, "total", tmp_path, files=4)
+    order = await order_of(store, "total", tmp_path, files=2)
     shown: list[ReplayProgress] = []
     report = await replay(order, InlineRunner(), shown.append)
     assert (report.events, report.values, report.failures) == (40, 40, 0)
@@ -152,6 +152,7 @@ async def test_failed_events_are_listed_and_the_others_count(
     for number in range(3):
         await store.publish("buy", "ada", {"number": number})
     order = await order_of(store, "total", tmp_path)
+    attempts.clear()
     report = await replay_all(store, order)
     assert (report.events, report.values, report.failures) == (3, 2, 1)
     (failure,) = replay_failures(order)
@@ -177,10 +178,12 @@ async def test_values_set_on_other_features_are_seen_and_not_stored(
 
     await store.publish("buy", "ada")
     await store.publish("buy", "ada")
-    report = await replay_all(store, await order_of(store, "total", tmp_path))
+    order = await order_of(store, "total", tmp_path)
+    before = await history(store, "note")
+    report = await replay_all(store, order)
     assert report.unstored == {"note": 4}
-    assert await values_of(store, "total@2") == {"ada": [[None, "set"], [None, "set"]]}
-    assert await history(store, "note") == []
+    assert await values_of(store, "total@2") == await values_of(store, "total")
+    assert await history(store, "note") == before
 
 
 async def test_verbs_with_effects_end_the_replay(
@@ -211,7 +214,7 @@ async def test_a_repeatable_handler_has_its_effects_again(
 ) -> None:
     @feature(entity=user, trigger="buy", repeatable=True)
     async def total(user_id: str, event: ServiceEvent) -> int:
-        await store.publish("bought", user_id, event_id=f"{event.event_id} bought")
+        await store.publish("bought", user_id)
         return 1
 
     @feature(entity=user, trigger="bought")
@@ -221,7 +224,7 @@ async def test_a_repeatable_handler_has_its_effects_again(
     await store.publish("buy", "ada")
     await replay_all(store, await order_of(store, "total", tmp_path))
     await store.drain()
-    assert await store.get_feature("count", "ada") == 1
+    assert await store.get_feature("count", "ada") == 2
 
 
 def declare_readers_of_the_present(store: FeatureStore, user: type) -> None:

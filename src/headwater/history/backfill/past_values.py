@@ -91,7 +91,9 @@ class PastValues:
         """Return whether a value of the same moment was there when the event was handled."""
         event = stored.event
         if row.cause == event.event_id:
-            return self._places[feature.name] < self._own_place
+            # Other handlers of the event, among them this one, may have set it as well.
+            is_own = event.event_type in feature.triggers
+            return is_own and self._places[feature.name] < self._own_place
         cause = self._page.order.get((event.entity_id, row.cause))
         if cause is not None:
             return cause < self._page.order[event.entity_id, event.event_id]
