@@ -19,13 +19,14 @@ from headwater.history.backfill import steps
 from headwater.ports import BackfillState, CatalogState, Point
 from headwater.settings.schema import Settings
 from headwater.testing.conformance.suite import until
+from tests.engine.support import records
 
 pytestmark = pytest.mark.both_environments
 BACKFILL = BackfillState(id="b1", group="backfill-b1", like="headwater_workers")
 
 
-def declare(settings: Settings, name: str = "total") -> FeatureStore:
-    """Return a store with a feature that adds up amounts, under this name."""
+def declare(settings: Settings, name: str = "total", *, added: bool = False) -> FeatureStore:
+    """Return a store with a feature that adds up amounts, under this name, and perhaps another."""
     store = FeatureStore(settings=settings)
 
     @store.entity
@@ -41,6 +42,11 @@ def declare(settings: Settings, name: str = "total") -> FeatureStore:
     async def seen(user_id: str, event: ServiceEvent) -> int:
         return int(await store.get_feature(name, user_id))
 
+    def last(user_id: str, event: ServiceEvent) -> str:
+        return event.event_type
+
+    if added:
+        store.feature(User, trigger=["purchase", "visit"])(last)
     return store
 
 
@@ -162,3 +168,33 @@ async def test_a_renamed_feature_keeps_its_values_while_workers_of_both_names_ru
             assert (await new.admin.audit()).differences == []
             state = await (await engine_of(new)).backends.catalog.load()
             assert set(state.features) == {"spend", "seen"}
+
+
+async def test_a_feature_that_is_added_later_offers_a_backfill_of_its_past_events(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with declare(settings) as store:
+        for amount in range(3):
+            await store.publish("purchase", "u1", {"amount": amount})
+        await store.publish("visit", "u1")
+        async with working(store):
+
+            async def is_done() -> bool:
+                return bool(await store.get_feature("total", "u1") == 3)
+
+            await until(is_done)
+    assert records(capsys.readouterr().err, "feature has past events") == []
+    async with declare(settings, added=True) as store:
+        await store.publish("purchase", "u2", {"amount": 1})  # waits, so it is not past
+        logged = ""
+        async with working(store):
+
+            async def is_offered() -> bool:
+                nonlocal logged
+                logged += capsys.readouterr().err
+                return "feature has past events" in logged
+
+            await until(is_offered)
+    (offer,) = records(logged, "feature has past events")
+    assert (offer["feature"], offer["events"]) == ("last", 4)
+    assert offer["remedy"] == "4 past events; run `headwater backfill last`"

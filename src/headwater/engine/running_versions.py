@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
+from headwater.engine.backfill_offers import NewFeatures, find_new_features
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner, drop_unneeded_groups
 from headwater.engine.type_changes import check_types
@@ -26,12 +27,15 @@ class RunningVersions:
         self._outage = Outage("catalog")
         self._group = engine.settings.worker.consumer_group
         self.joiner = Joiner(engine)
+        self.new = NewFeatures()
+        """The features that this worker is the first one to run."""
         self.is_outdated = False
         """Whether the catalog names other versions than the ones that run."""
 
     async def prepare(self) -> None:
         """Check and enter the declared features, and run the versions that the catalog names."""
         await check_types(self._engine)
+        self.new = await find_new_features(self._engine)
         await self.follow()
         self.apply()
         if _has_done_backfill(self._engine.catalog.state):

@@ -15,6 +15,7 @@ from headwater.core.logging import Outage, log
 from headwater.core.partitioning import assigned_partitions
 from headwater.core.values import new_id
 from headwater.declarations.runtime import HasRuntime, runtime_of
+from headwater.engine.backfill_offers import offer_backfills
 from headwater.engine.batch import run_batch
 from headwater.engine.declaration_changes import report_changes
 from headwater.engine.declared_sets import WaitingReports
@@ -134,6 +135,7 @@ class Worker:
                         update_gauges(engine.backends, engine.clock, self._lanes, self._outage)
                     ),
                     group.create_task(scheduler.run(self._stopping)),
+                    group.create_task(offer_backfills(engine, versions.new)),
                 ]
                 with watchdog:
                     await self._read(engine, group, versions.joiner)

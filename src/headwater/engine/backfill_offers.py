@@ -1,0 +1,66 @@
+"""The offer of a backfill for a triggered feature that was added after events had arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from headwater.core.logging import log
+from headwater.declarations.features import FeatureDef
+from headwater.engine.engine import Engine
+from headwater.errors import BackendError
+
+
+class NewFeatures(NamedTuple):
+    """Triggered features that no worker has run, and the time before which events are past."""
+
+    features: Sequence[FeatureDef] = ()
+    before: datetime | None = None
+
+
+async def find_new_features(engine: Engine) -> NewFeatures:
+    """Return the triggered features that the catalog does not have.
+
+    For the first worker of a store nothing is past: all events wait for it.
+    """
+    state, registry = engine.catalog.state, engine.registry
+    former = {name for entry in state.features.values() for name in entry.former_names}
+    found = [
+        feature
+        for feature in registry.features.values()
+        if feature.triggers and feature.codec.kind != "none" and feature.name not in state.features
+        if feature.name not in former
+    ]
+    if not found or not state.revision:
+        return NewFeatures()
+    waiting = [lag.oldest_at for lag in await engine.backends.bus.lag() if lag.oldest_at]
+    return NewFeatures(found, min(waiting, default=engine.clock.now()))
+
+
+async def offer_backfills(engine: Engine, new: NewFeatures) -> None:
+    """Log the number of past events of each new feature that has some."""
+    if not new.features or new.before is None:
+        return
+    types = {each for feature in new.features for each in feature.triggers}
+    listed = ", ".join("'" + each.replace("'", "''") + "'" for each in sorted(types))
+    moment = new.before.isoformat()
+    sql = (
+        f"SELECT event_type, count(*) FROM events WHERE event_type IN ({listed})"
+        f" AND received_at < CAST('{moment}' AS TIMESTAMPTZ) GROUP BY event_type"
+    )
+    try:
+        found = await engine.backends.offline.query(sql, {})
+    except BackendError as error:
+        log.warning("past events not counted", error=str(error))
+        return
+    counts: dict[str, int] = {event_type: count for event_type, count in found.rows}
+    for feature in new.features:
+        events = sum(counts.get(each, 0) for each in feature.triggers)
+        if events:
+            log.info(
+                "feature has past events",
+                feature=feature.name,
+                events=events,
+                remedy=f"{events:,} past events; run `headwater backfill {feature.name}`",
+            )
