@@ -17,6 +17,7 @@ SAID = {
     "spend": "after two purchases: gold customer who spent 120.0",
     "orders_sql": "favourite: chair (as of 2026-01-15, online)",
     "testing_features": "3 tests passed",
+    "training_set": "10 Mar ada 120.0 gold",
 }
 
 

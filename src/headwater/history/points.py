@@ -65,7 +65,7 @@ def _check_times(duck: Session, spine: Spine, remedies: TimeRemedies) -> None:
             else (f"column {spine.at!r} holds {_described(kind)}, not times", remedies.other)
         )
         raise InvalidInputError(f"{problem}; {remedy.format(spine.at)}")
-    endless = _first(duck, "CAST(moment AS VARCHAR)", "ends_with(value, 'infinity')")
+    endless = _first(duck, "moment", "NOT isfinite(value)", "CAST(value AS VARCHAR)")
     if endless is not None:
         raise InvalidInputError(
             f"row {endless[0]}: {endless[1]} in column {spine.at!r} is not a time"
@@ -120,7 +120,7 @@ def _check_ids(duck: Session, column: str, entity: EntityDef) -> None:
 
 
 def _check_no_nulls(duck: Session, column: str, name: str) -> None:
-    missing = _first(duck, column, "value IS NULL")
+    missing = _first(duck, column, "value IS NULL", "NULL")
     if missing is not None:
         raise InvalidInputError(
             f"row {missing[0]} has no value in column {name!r}{_others(missing)}; fill it in, or "
@@ -132,10 +132,12 @@ def _type_of(duck: Session, column: str) -> str:
     return str(duck.connection.table("frame").select(column).types[0])
 
 
-def _first(duck: Session, value: str, condition: str) -> tuple[int, Any, int] | None:
+def _first(
+    duck: Session, value: str, condition: str, shown: str = "value"
+) -> tuple[int, Any, int] | None:
     """Return row and value of the first row that fulfils a condition, and the number of others."""
     row = duck.run(
-        "SELECT min(row), arg_min(value, row), count(*) - 1"
+        f"SELECT min(row), arg_min({shown}, row), count(*) - 1"
         f" FROM (SELECT row, {value} AS value FROM frame) WHERE {condition}"
     ).fetchone()
     return None if row is None or row[0] is None else (row[0], row[1], row[2])
