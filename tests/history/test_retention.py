@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent, Worker, context, entity, feature
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import BackendError, InvalidInputError, UnknownContextError
+from headwater.errors import InvalidInputError, UnknownContextError
 from headwater.history.nightly_pruning import NightlyPruning
 from headwater.history.retention import PrunedPart, PruneReport
 from headwater.ports import (
@@ -29,12 +28,8 @@ from headwater.testing import ManualClock
 from tests.engine.support import past, query, until
 
 DAY = timedelta(days=1)
+pytestmark = pytest.mark.both_environments
 START = datetime(2026, 1, 1, 2, tzinfo=UTC)
-
-
-@pytest.fixture
-def settings(home: Path) -> Settings:
-    return Settings().replace(home=home, partitions=4)
 
 
 @pytest.fixture
@@ -82,20 +77,19 @@ async def test_pruning_removes_what_is_older_and_stores_the_moments(
     await greeting("u1")
     await buy_daily(store, clock, 10)
     before = clock.now() - timedelta(hours=84)
-    keep: dict[str, Any] = {"history": "84h", "events": timedelta(hours=84), "records": "1w"}
+    keep: dict[str, Any] = {"history": timedelta(hours=84), "records": "1w"}
     counted = await store.admin.prune(**keep, dry_run=True)
-    assert (await past(store, "bought"), await count_events(store)) == ([*range(1, 11)], 10)
+    assert await past(store, "bought") == [*range(1, 11)]
     catalog = (await backends_of(store)).catalog
     assert (await catalog.load()).pruned == Horizons()
     pruned = await store.admin.prune(**keep)
     assert pruned == replace(counted, dry_run=False)
     assert pruned == PruneReport(
         history=PrunedPart(before, 6),
-        events=PrunedPart(before, 7),
         records=PrunedPart(clock.now() - 7 * DAY, 1),
     )
-    assert (await past(store, "bought"), await count_events(store)) == ([7, 8, 9, 10], 3)
-    assert (await catalog.load()).pruned == Horizons(before, before, clock.now() - 7 * DAY)
+    assert await past(store, "bought") == [7, 8, 9, 10]
+    assert (await catalog.load()).pruned == Horizons(before, None, clock.now() - 7 * DAY)
     assert (await store.admin.audit()).differences == []
     await store.admin.prune(history="10d")
     assert (await catalog.load()).pruned.history == before
@@ -149,22 +143,6 @@ async def test_what_a_backfill_in_progress_needs_is_not_pruned(
     assert (await past(store, "bought"), await count_events(store)) == ([4, 5], 5)
 
 
-async def test_the_moment_is_stored_before_the_first_row_is_removed(
-    store: FeatureStore, clock: ManualClock, settings: Settings, tmp_path: Path
-) -> None:
-    await buy_daily(store, clock, 3)
-    backends = await backends_of(store)
-    segments = Path(settings.home) / "segments"
-    segments.rename(tmp_path / "segments")
-    with pytest.raises(BackendError):
-        await store.admin.prune(history="1d")
-    assert (await backends.catalog.load()).pruned.history == clock.now() - DAY
-    (tmp_path / "segments").rename(segments)
-    assert await past(store, "bought") == [1, 2, 3]
-    pruned = await store.admin.prune(history="1d")
-    assert pruned.history == PrunedPart(clock.now() - DAY, 2)
-
-
 async def test_an_unknown_context_may_have_been_pruned(
     store: FeatureStore, clock: ManualClock, greeting: Any
 ) -> None:
@@ -194,7 +172,7 @@ async def test_a_context_from_before_the_moment_is_not_replayed_from_pruned_hist
     assert (await store.replay(old.context_id, "reassemble")).matches
 
 
-NIGHTLY = RetentionSettings(history="1d", events="1d", hour=3)
+NIGHTLY = RetentionSettings(history="1d", hour=3)
 
 
 async def test_the_nightly_run_happens_once_a_day_for_all_workers(
@@ -211,10 +189,7 @@ async def test_the_nightly_run_happens_once_a_day_for_all_workers(
     await buy_daily(store, clock, 3)
     clock.advance(timedelta(minutes=59))
     (report,) = await run_all()
-    assert (report.history, report.events) == (
-        PrunedPart(clock.now() - DAY, 2),
-        PrunedPart(clock.now() - DAY, 3),
-    )
+    assert report == PruneReport(history=PrunedPart(clock.now() - DAY, 2))
     assert await run_all() == []
     clock.advance(timedelta(minutes=2))
     assert len(await run_all()) == 1
@@ -222,32 +197,10 @@ async def test_the_nightly_run_happens_once_a_day_for_all_workers(
     assert await NightlyPruning(backends, NIGHTLY).run(clock.now()) is None
 
 
-async def test_a_nightly_run_that_failed_is_repeated_by_its_worker_and_later_by_others(
-    store: FeatureStore, clock: ManualClock, settings: Settings, tmp_path: Path
-) -> None:
-    backends = await backends_of(store)
-    failing, waiting = (NightlyPruning(backends, NIGHTLY) for _ in range(2))
-    await failing.run(clock.now())
-    clock.advance(DAY)
-    segments = Path(settings.home) / "segments"
-    segments.rename(tmp_path / "segments")
-    for _ in range(2):
-        with pytest.raises(BackendError):
-            await failing.run(clock.now())
-        assert await waiting.run(clock.now()) is None
-    clock.advance(timedelta(minutes=10))
-    with pytest.raises(BackendError):
-        await waiting.run(clock.now())
-    assert await failing.run(clock.now()) is None
-    (tmp_path / "segments").rename(segments)
-    assert await waiting.run(clock.now()) is not None
-    assert await failing.run(clock.now()) is None
-
-
 async def test_workers_prune_by_night_and_log_the_rows(
     settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = settings.replace(retention={"history": "1d", "events": "1d"})
+    own = settings.replace(retention={"history": "1d"})
     async with FeatureStore(settings=own, clock=clock) as store:
 
         @entity(store)
@@ -277,5 +230,4 @@ async def test_workers_prune_by_night_and_log_the_rows(
         worker.stop()
         await running
         assert await past(store, "amount") == [2]
-        assert await count_events(store) == 0
-    assert '"history":2,"events":3,"records":0' in logged
+    assert '"history":2,"events":0,"records":0' in logged

@@ -496,9 +496,13 @@ class Oracle:
         return PastValue(value, from_micros(as_of), from_micros(written_at))
 
 
-async def compare_with_oracle(path: Path, segment_rows: int, plan: list[Any]) -> None:
+async def compare_with_oracle(
+    path: Path, segment_rows: int, plan: list[Any], pruned_before: int
+) -> None:
+    """Apply a plan to history and to an oracle, prune history alone, and compare what is left."""
     oracle = Oracle()
-    points = [Point(i, after(moment)) for i in [*IDS, "unknown"] for moment in [-1, *MOMENTS]]
+    moments = [moment for moment in [-1, *MOMENTS] if moment >= pruned_before]
+    points = [Point(i, after(moment)) for i in [*IDS, "unknown"] for moment in moments]
     with embedded(path, segment_rows) as parts:
         for step, given_changes in plan:
             oracle.add(step, given_changes)
@@ -508,17 +512,20 @@ async def compare_with_oracle(path: Path, segment_rows: int, plan: list[Any]) ->
                 await parts.history.append(given_changes)
             else:
                 await parts.history.maintain()
+        pruned = await parts.history.prune(history=after(pruned_before), events=None)
         for known in (False, True):
             answer = await parts.history.as_of(FEATURES, points, known=known)
             assert answer == [
                 [oracle.at(feature, point, known=known) for feature in FEATURES] for point in points
             ]
         rows = await parts.history.query("SELECT count(*) FROM feature_history", {})
-        assert rows.rows == [(len(oracle.rows),)]
+        assert rows.rows == [(len(oracle.rows) - pruned.history,)]
 
 
-@settings(max_examples=40)
-@given(st.sampled_from([1, 3, 10]), steps)
-def test_history_answers_like_a_search_from_end_to_end(segment_rows: int, plan: list[Any]) -> None:
+@settings(max_examples=25)
+@given(st.sampled_from([1, 3, 10]), steps, st.sampled_from([-1, *MOMENTS]))
+def test_history_answers_like_a_search_from_end_to_end_also_when_it_was_pruned(
+    segment_rows: int, plan: list[Any], pruned_before: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(compare_with_oracle(Path(folder), segment_rows, plan))
+        asyncio.run(compare_with_oracle(Path(folder), segment_rows, plan, pruned_before))
