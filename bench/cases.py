@@ -222,6 +222,15 @@ CASES = (
     ),
     *SEARCH_CASES,
     Case(
+        name="redis history 100k x 1M, 10 features",
+        unit="rows/s",
+        ours=production.ours("ours", "postgres_frames"),
+        floor=production.ours("floor", "postgres_frames"),
+        floor_is="same Postgres: COPY, one LATERAL for each feature, asyncpg",
+        targets=(TimesFloor(0.77),),
+        rounds=3,
+    ),
+    Case(
         name="import headwater",
         unit="s",
         # Every public name, because the package loads each when it is first used.

@@ -235,10 +235,7 @@ class FrameRead:
             place, count, example, entity_id = first
             column = self._query.columns[place]
             raise misfit_error(column, count=count, example=example, entity_id=entity_id)
-        self._duck.run(
-            f'COPY (FROM answers ORDER BY "row") TO {text(answer)}'
-            " (FORMAT parquet, COMPRESSION zstd)"
-        )
+        self._duck.run(f'COPY (FROM answers ORDER BY "row") TO {text(answer)} (FORMAT parquet)')
 
 
 async def read_frame(
