@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from headwater.backends.connect import connect as connect_backends
 from headwater.core.clock import SystemClock
-from headwater.ports import Backends
+from headwater.history.export import HistoryExport
+from headwater.history.exported import ExportedHistory
+from headwater.ports import Backends, CatalogState, FrameReader
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     BusConformance,
@@ -30,7 +33,8 @@ from headwater.testing.conformance import (
     VectorIndexConformance,
     VectorSearchConformance,
 )
-from headwater.testing.conformance.suite import Suite
+from headwater.testing.conformance.frames import Reading
+from headwater.testing.conformance.suite import Opened, Suite
 
 
 class Embedded(Suite):
@@ -89,6 +93,19 @@ class TestDuckdbOfflineStore(Embedded, OfflineStoreConformance):
 
 class TestDuckdbFrames(Embedded, FramesConformance):
     """ASOF joins over segments and tail."""
+
+
+class TestExportedFrames(Embedded, FramesConformance):
+    """The same ASOF joins over exported files."""
+
+    @pytest.fixture
+    def reading(self, tmp_path: Path) -> Reading:
+        async def exported(store: Opened) -> FrameReader:
+            now = datetime.now(UTC)
+            await HistoryExport(store.offline, CatalogState(), tmp_path / "export", now).run()
+            return ExportedHistory(tmp_path / "export")
+
+        return exported
 
 
 class TestDuckdbExports(Embedded, ExportsConformance):

@@ -15,7 +15,7 @@ VERBS = {
     "worker": "Run one more worker process for a features file.",
     "features": "Read, list, rename and drop features.",
     "events": "Publish, list and show events.",
-    "history": "Read past values for the rows of a file, and import feature tables.",
+    "history": "Read past values for the rows of a file; import and export history.",
     "context": "Assemble, show, verify, export and compare contexts.",
     "index": "Load, search, rebuild and drop indexes of documents.",
     "keys": "Generate keys that sign records, and print their public halves.",

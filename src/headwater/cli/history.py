@@ -1,4 +1,4 @@
-"""`headwater history`: past values for the rows of a file, and imports into history."""
+"""`headwater history`: past values for the rows of a file, imports and exports of history."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from headwater.cli.history_export import export
 from headwater.cli.options import AsJson, command_group, declared_store, named_in
 from headwater.cli.output import note, pluralize, print_json, progress_bar
 from headwater.cli.runner import run
@@ -24,9 +25,11 @@ class ReadByDefault(TyperGroup):
 
 
 app = command_group(
-    "Read the past values of features for the rows of a file, and import feature tables.",
+    "Read the past values of features for the rows of a file; import and export history.",
     cls=ReadByDefault,
 )
+
+app.command()(export)
 
 # -f names features here, so the features file has no short option.
 File = Annotated[
@@ -79,6 +82,13 @@ def read(
         bool,
         typer.Option("--as-of", help="Add a column FEATURE__as_of with the time of each value."),
     ] = False,
+    exported: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Read stored values from the files that `headwater history export` wrote.",
+        ),
+    ] = None,
     file: File = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,6 +108,7 @@ def read(
                 known=known,
                 with_as_of=as_of,
                 output=output,
+                exported=exported,
                 progress=progress,
             ),
         )

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import msgspec
 
+_ALIVE = "alive.lock"
 _MAX_THREADS = 4
 _MIN_OBJECT_LIMIT = 16 << 20
 
@@ -88,10 +89,13 @@ def session(scratch: Path, *, memory_limit: str | None = None) -> Iterator[Sessi
 
 @contextmanager
 def private_folder(scratch: Path) -> Iterator[Path]:
-    """Create a folder that is removed afterwards, or by ``sweep`` if this process dies."""
+    """Create a folder that is removed afterwards, or by ``sweep`` if this process dies.
+
+    It can serve as the scratch folder of sessions.
+    """
     with _locked(scratch, fcntl.LOCK_SH):
         folder = Path(tempfile.mkdtemp(dir=scratch))
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         yield folder
@@ -105,13 +109,19 @@ def sweep(scratch: Path) -> None:
     # The exclusive lock waits out a process that has created a folder but not locked it yet.
     with suppress(BlockingIOError), _locked(scratch, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for folder in filter(Path.is_dir, scratch.iterdir()):
-            with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(BlockingIOError):
+                _remove_dead(folder)
+
+
+def _remove_dead(folder: Path) -> None:
+    with suppress(FileNotFoundError), _locked(folder / _ALIVE, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def _locked(folder: Path, mode: int) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY)
+def _locked(path: Path, mode: int) -> Iterator[None]:
+    handle = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(handle, mode)
         yield

@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, or in local processes."""
+"""Tasks in local processes."""
 
 from __future__ import annotations
 

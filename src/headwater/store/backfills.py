@@ -73,9 +73,9 @@ class BackfillVerbs:
         2
         """
         check_not_replaying("backfill")
+        from headwater.backends.inline_runner import InlineRunner  # noqa: PLC0415
         from headwater.engine.backfilling import BackfillRun  # noqa: PLC0415 - loaded with the engine
         from headwater.engine.backfills import begin_backfill  # noqa: PLC0415
-        from headwater.history.runners import InlineRunner  # noqa: PLC0415
 
         definition = self._runtime.registry.feature(feature_name(feature))
         engine = await self._runtime.open()

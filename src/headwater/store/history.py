@@ -1,4 +1,4 @@
-"""The verbs of a store for history as a whole: imports."""
+"""The verbs of a store for history as a whole: imports and exports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from headwater.store.validation import requested
 from headwater.store.writing import check_stored
 
 if TYPE_CHECKING:
+    from headwater.history.export import ExportReport
     from headwater.history.import_report import ImportReport
 
 
 class HistoryVerbs:
-    """``store.history``: import feature tables."""
+    """``store.history``: import feature tables, export history to files."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -69,8 +70,26 @@ class HistoryVerbs:
             progress=progress,
         )
 
+    async def export(self, folder: str | Path) -> ExportReport:
+        """Write the history of all features to Parquet files; again, add the rows since then.
+
+        ``get_historical_features(…, exported=folder)`` reads them without loading the database.
+        An export that was interrupted is simply run again.
+
+        >>> report = await store.history.export("history")
+        >>> report.added == report.rows
+        True
+        """
+        from headwater.history.export import HistoryExport  # noqa: PLC0415 - loaded with the engine
+
+        engine = await self._runtime.open()
+        catalog = await engine.catalog.follow()
+        export = HistoryExport(engine.backends.offline, catalog, Path(folder), engine.clock.now())
+        return await export.run()
+
 
 class SyncHistoryVerbs(Blocking[HistoryVerbs]):
     """``store.sync.history``."""
 
     import_file = blocking(HistoryVerbs.import_file)
+    export = blocking(HistoryVerbs.export)

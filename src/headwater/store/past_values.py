@@ -53,6 +53,7 @@ class PastValueVerbs:
         known: bool = False,
         with_as_of: bool = False,
         output: str | Path | None = None,
+        exported: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Any:
         """Return a table with the values that features had at the time of each row.
@@ -66,12 +67,14 @@ class PastValueVerbs:
 
         Each value is the last one whose ``as_of`` is not later than the row's time. With
         ``known``, it is the one that a reader was served at that time. ``with_as_of`` adds the
-        ``as_of`` of each value as a column ``<feature>__as_of``.
+        ``as_of`` of each value as a column ``<feature>__as_of``. With ``exported``, stored values
+        are read from the files that ``store.history.export`` wrote to that folder.
 
         >>> rows = [{"user_id": "ada", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}]
         >>> await store.get_historical_features(rows, ["total_spend"])
         [{'user_id': 'ada', 'timestamp': ..., 'total_spend': None}]
         """
+        from headwater.history.exported import ExportedHistory  # noqa: PLC0415 - loaded with the engine
         from headwater.history.frames.kinds import is_sql, open_frame  # noqa: PLC0415 - loaded with the engine
         from headwater.history.frames.rows import relation_of  # noqa: PLC0415 - loaded with the engine
         from headwater.history.point_in_time import HistoryRequest, PastSources, read_history  # noqa: PLC0415 - loaded with the engine
@@ -79,17 +82,18 @@ class PastValueVerbs:
 
         engine = await self._runtime.open()
         catalog, offline = await engine.catalog.follow(), engine.backends.offline
+        files = None if exported is None else ExportedHistory(exported)
         request = HistoryRequest(
             features=requested(engine.registry, features),
             at=at,
             known=known,
             with_as_of=with_as_of,
-            earliest=catalog.pruned.history,
+            earliest=catalog.pruned.history if files is None else files.manifest().earliest,
             progress=progress,
         )
         if is_sql(frame):
             frame = relation_of(await offline.query(frame, engine.registry.sources))
         opened = open_frame(frame, None if output is None else Path(output))
         queries = PastQueries(offline, engine.registry, engine.clock)
-        sources = PastSources(offline, engine.reader, queries)
+        sources = PastSources(files or offline, engine.reader, queries)
         return await read_history(opened, request, sources)

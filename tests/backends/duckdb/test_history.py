@@ -224,14 +224,24 @@ def test_only_segments_of_like_size_and_of_the_same_buckets_are_merged() -> None
         merge = due_for_merge(segments, 100)
         return None if merge is None else merge.segments
 
-    large, small = sized(8 * 8 * 100, 7), sized(100, 7)
+    large, small = sized(8 * 100, 7), sized(100, 7)
     assert due(large + small) is None
     assert due(large + small + sized(3, 1)) == small + sized(3, 1)
-    assert due(sized(8 * 8 * 100, 8)) == sized(8 * 8 * 100, 8)
-    assert due(sized(8**4 * 100, 20)) is None
-    half, other = sized(4 * 800, 4, (0, 511)), sized(4 * 800, 4, (512, 1023))
-    assert due(half + other) is None
-    assert due(half + half + other) == half + half
+    part, other = sized(800, 4, (0, 127)), sized(800, 4, (128, 255))
+    assert due(part + other) is None
+    assert due(part + part + other) == part + part
+    assert due(sized(800, 20, (0, 15))) is None
+
+
+def test_a_segment_that_is_large_at_once_is_divided() -> None:
+    large = Segment("large", "history", 8 * 8 * 100)
+    merge = due_for_merge([large], 100)
+    assert merge is not None
+    assert merge.segments == [large]
+    assert merge.ranges == [(n * 128, n * 128 + 127) for n in range(8)]
+    huge = due_for_merge([Segment("huge", "history", 10**9)], 100)
+    assert huge is not None
+    assert huge.ranges == [(n * 16, n * 16 + 15) for n in range(64)]
 
 
 async def test_large_merged_segments_are_divided_by_bucket(parts: Embedded) -> None:

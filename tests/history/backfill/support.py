@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headwater import FeatureStore, ServiceEvent
+from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import session, text
 from headwater.core.partitioning import bucket_of
@@ -20,7 +21,6 @@ from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services
 from headwater.history.backfill.order import ReplayOrder, ReplayReport
 from headwater.history.backfill.replay import replay, replayed_changes
-from headwater.history.runners import InlineRunner
 
 _COLUMNS = {
     "bucket": "USMALLINT",

@@ -10,14 +10,25 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import duckdb
 import msgspec
 
 from headwater.backends.duckdb.kernel import FramePart
 from headwater.backends.duckdb.segment_files import ALL_BUCKETS
-from headwater.core.duckdb_session import glob_literal, parquet, scalar, session, text
+from headwater.core.duckdb_session import (
+    glob_literal,
+    parquet,
+    private_folder,
+    scalar,
+    session,
+    text,
+)
 from headwater.core.partitioning import BUCKETS, bucket_of
+from headwater.errors import HeadwaterError
 from headwater.ports import FrameQuery, Runner, Segment
 
+# A file disappears during a read only if the read takes longer than the grace period.
+_ATTEMPTS = 3
 MAX_POINTS = 2_000_000
 MAX_ROWS = 20_000_000
 """The numbers of points and of rows in history up to which a frame is one task."""
@@ -62,9 +73,6 @@ class FramePlan:
         self._source = source
         self._answer = answer
         self._folder = folder
-        # The folder itself is locked, to show that its process lives.
-        self._scratch = folder / "sessions"
-        self._scratch.mkdir()
 
     async def run(self, runner: Runner, progress: Callable[[int], None] | None) -> None:
         """Answer the frame with the tasks that its size needs."""
@@ -84,7 +92,7 @@ class FramePlan:
             await asyncio.to_thread(self._merge, [task.answer for task in tasks])
 
     def _count(self) -> int:
-        with session(self._scratch) as duck:
+        with session(self._folder) as duck:
             file = glob_literal(self._query.points)
             count: int = scalar(duck.run(f"SELECT count(*) FROM read_parquet({file})"))
             return count
@@ -100,13 +108,13 @@ class FramePlan:
             longest=self._source.longest,
             buckets=buckets,
             answer=answer,
-            scratch=self._scratch,
+            scratch=self._folder,
         )
 
     def _split(self, groups: int) -> list[FramePart]:
         """Divide the points by bucket into files."""
         tasks = []
-        with session(self._scratch) as duck:
+        with session(self._folder) as duck:
             file = glob_literal(self._query.points)
             # DuckDB has no function for it.
             duck.connection.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
@@ -119,11 +127,36 @@ class FramePlan:
         return tasks
 
     def _merge(self, parts: Sequence[Path]) -> None:
-        with session(self._scratch) as duck:
+        with session(self._folder) as duck:
             duck.run(
                 f'COPY ({parquet(parts)} ORDER BY "row") TO {text(self._answer)}'
                 " (FORMAT parquet, USE_TMP_FILE false)"
             )
+
+
+async def answer_frame(
+    query: FrameQuery,
+    answer: Path,
+    source: Callable[[Path], FrameSource],
+    runner: Runner,
+    scratch: Path,
+    progress: Callable[[int], None] | None,
+    lost: Callable[[Sequence[str]], HeadwaterError],
+) -> None:
+    """Answer a frame from a source, which is called again if its files were merged meanwhile.
+
+    The source is given a folder for its tail. ``lost`` is given the names of files that are gone.
+    """
+    for _ in range(_ATTEMPTS):
+        with private_folder(scratch) as folder:
+            rows = await asyncio.to_thread(source, folder)
+            try:
+                return await FramePlan(query, rows, answer, folder).run(runner, progress)
+            except duckdb.OperationalError:
+                gone = [file.name for file in rows.files() if not file.exists()]
+                if not gone:
+                    raise
+    raise lost(gone)
 
 
 def group_count(points: int, rows: int) -> int:

@@ -41,10 +41,14 @@ class SegmentFolder:
         self, session: Session, log: SegmentLog, rows: str, buckets: tuple[int, int] = ALL_BUCKETS
     ) -> Segment:
         """Write the rows of a query, all of a range of buckets, as a new segment."""
-        first, last = buckets
-        name = f"{log.kind}-{first:04}-{last:04}-{new_id()}{_SUFFIX}"
+        name = self.new_name(log, buckets)
         count = write_parquet(session, f"{rows} ORDER BY {log.order}", self.path / name)
         return Segment(name, log.kind, count, buckets)
+
+    def new_name(self, log: SegmentLog, buckets: tuple[int, int] = ALL_BUCKETS) -> str:
+        """Return the name of a new segment."""
+        first, last = buckets
+        return f"{log.kind}-{first:04}-{last:04}-{new_id()}{_SUFFIX}"
 
     def merge(self, session: Session, log: SegmentLog, merge: Merge) -> list[Segment]:
         """Write the rows of several segments as new ones."""
@@ -55,6 +59,7 @@ class SegmentFolder:
             )
             for first, last in merge.ranges
         ]
+        self.remove(segment.name for segment in written if not segment.rows)
         return [segment for segment in written if segment.rows]
 
     def remove(self, names: Iterable[str]) -> None:
@@ -83,6 +88,12 @@ def write_parquet(session: Session, rows: str, file: Path) -> int:
     return count
 
 
+def row_count(session: Session, file: Path) -> int:
+    """Return the number of rows of a Parquet file."""
+    count: int = scalar(session.run(f"SELECT count(*) FROM ({parquet([file])})"))
+    return count
+
+
 def _acquire(handle: int, *, wait: bool) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -107,19 +118,23 @@ class Merge(NamedTuple):
 
 
 def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> Merge | None:
-    """Return the segments of the lowest tier that has enough of one range of buckets, or None.
+    """Return a segment that is to be divided, or segments that are to be merged, or None.
 
     The segments of a tier have eight times as many rows per bucket as those of the tier below, so
-    a row is rewritten once per tier, and not again in the top tier. From the third tier on, merged
-    rows are divided by bucket into files of the same size, so that a process that works on some of
-    the buckets reads few files.
+    a row is rewritten once per tier, and not again in the top tier. From the third tier on, rows
+    are divided by bucket into files of the same size, so that a process that works on some of the
+    buckets reads few files.
     """
     groups: dict[tuple[int, tuple[int, int]], list[Segment]] = {}
     for segment in segments:
-        groups.setdefault((_tier(segment, segment_rows), segment.buckets), []).append(segment)
+        tier = _tier(segment, segment_rows)
+        ranges = _ranges(segment.buckets, tier)
+        if len(ranges) > 1:
+            return Merge([segment], ranges)
+        groups.setdefault((tier, segment.buckets), []).append(segment)
     for (tier, buckets), same in sorted(groups.items()):
         if tier < _MAX_TIER and len(same) >= MERGE_COUNT:
-            return Merge(same, _divided(buckets) if tier else [buckets])
+            return Merge(same, _ranges(buckets, tier + 1))
     return None
 
 
@@ -131,7 +146,8 @@ def _tier(segment: Segment, segment_rows: int) -> int:
     return tier
 
 
-def _divided(buckets: tuple[int, int]) -> list[tuple[int, int]]:
+def _ranges(buckets: tuple[int, int], tier: int) -> list[tuple[int, int]]:
+    """Return the parts of a range of buckets that files of a tier have."""
     first, last = buckets
-    width = max(1, (last - first + 1) // MERGE_COUNT)
-    return [(start, start + width - 1) for start in range(first, last + 1, width)]
+    width = max(1, BUCKETS // MERGE_COUNT ** max(0, min(tier, _MAX_TIER) - 1))
+    return [(start, min(start + width - 1, last)) for start in range(first, last + 1, width)]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import duckdb
 import msgspec
 
 from headwater.backends.duckdb.exports import export_events, export_history
-from headwater.backends.duckdb.frame_plan import FramePlan, FrameSource
+from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
 from headwater.backends.duckdb.retention import SegmentRetention
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import (
@@ -28,7 +29,7 @@ from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
-from headwater.core.duckdb_session import Session, headline, private_folder, session, text, texts
+from headwater.core.duckdb_session import Session, headline, session, text, texts
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import (
@@ -262,17 +263,11 @@ class DuckdbOfflineStore:
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
-        for _ in range(_ATTEMPTS):
-            with self._translated(), private_folder(self._scratch) as folder:
-                source = await asyncio.to_thread(self._source, query, folder)
-                try:
-                    plan = FramePlan(query, source, answer, folder)
-                    return await plan.run(self._runner, progress)
-                except duckdb.OperationalError:
-                    gone = [file.name for file in source.files() if not file.exists()]
-                    if not gone:
-                        raise
-        raise self._missing(gone)
+        with self._translated():
+            source = partial(self._source, query)
+            await answer_frame(
+                query, answer, source, self._runner, self._scratch, progress, self._missing
+            )
 
     def _source(self, query: FrameQuery, folder: Path) -> FrameSource:
         series = sorted({column.series for column in query.columns})
