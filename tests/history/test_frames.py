@@ -19,6 +19,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.testing import ManualClock
 from tests.history.frame_features import (
     DAY,
     START,
@@ -305,6 +306,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - that is the mistake
             r"no column 'user_id' with the ids of User; did yo",
         ),
         ([{"user_id": "a", "timstamp": START}], r"no column 'timestamp' .* did you mean 'timstamp"),
+        ([{**at(START)[0], "Total": 1}], r"already has a column 'Total'; rename or drop it"),
         ([{**at(START)[0], "total": 1}], r"already has a column 'total'; rename or drop it"),
         ([5], r"row 0 of the frame must be a dict, not int"),
         (5, r"a frame cannot be a int; pass a pandas, Polars or Arrow table"),
@@ -317,6 +319,30 @@ async def test_invalid_frames_are_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         await totals.get_historical_features(frame, ["total"])
+
+
+async def test_a_refused_relation_leaves_nothing_in_its_connection(totals: FeatureStore) -> None:
+    connection = duckdb.connect()
+    relation = connection.sql("SELECT 'ada' AS user_id, now()::TIMESTAMP AS timestamp")
+    with pytest.raises(InvalidInputError, match="no time zone"):
+        await totals.get_historical_features(relation, ["total"])
+    assert connection.sql("SHOW TABLES").fetchall() == []
+
+
+@pytest.mark.both_environments
+async def test_rows_before_pruned_history_are_refused(
+    totals: FeatureStore, clock: ManualClock
+) -> None:
+    now = clock.now()
+    clock.advance("10d")
+    await totals.admin.prune(history="5d")
+    frame = at(now, clock.now(), now + DAY)
+    with pytest.raises(
+        InvalidInputError, match=r"row 0 is of .* \(and 1 more\), and the history before .* pruned"
+    ):
+        await totals.get_historical_features(frame, ["total"])
+    (found,) = await totals.get_historical_features(frame[1:2], ["total"])
+    assert found["total"] == 3
 
 
 async def test_invalid_features_are_refused(totals: FeatureStore, user: type) -> None:

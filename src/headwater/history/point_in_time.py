@@ -61,11 +61,16 @@ async def read_history(frame: Frame, request: HistoryRequest, past: PastSources)
     with TemporaryDirectory(prefix="headwater-") as name:
         folder = Path(name)
         points = [folder / f"points{number}.parquet" for number in range(len(plans))]
-        rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
-        answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
-        for plan, file in zip(plans, points, strict=True):
-            await answering.answer(plan, file)
-        return await asyncio.to_thread(_attach, frame, Result(answering.answers, columns), folder)
+        try:
+            rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
+            answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
+            for plan, file in zip(plans, points, strict=True):
+                await answering.answer(plan, file)
+            result = Result(answering.answers, columns)
+            return await asyncio.to_thread(_attach, frame, result, folder)
+        except BaseException:
+            frame.discard()
+            raise
 
 
 def _answers_of(plan: ColumnPlan) -> int:
@@ -136,10 +141,13 @@ def _check_columns(given: Sequence[str], spine: Spine, columns: Sequence[ResultC
     for entity in spine.entities:
         _check_column(entity.id_field, texts, f"the ids of {entity.name}", "rename the column")
     _check_column(spine.at, texts, "the times", "pass the name of the column as at=")
+    # Names that differ in case alone are the same in SQL.
+    by_name = {name.casefold(): name for name in texts}
     for column in columns:
-        if column.name in texts:
+        if column.name.casefold() in by_name:
+            present = by_name[column.name.casefold()]
             raise InvalidInputError(
-                f"the frame already has a column {column.name!r}; rename or drop it"
+                f"the frame already has a column {present!r}; rename or drop it"
             )
 
 

@@ -35,6 +35,9 @@ class ArrowFrame:
     def columns(self) -> Sequence[str]:
         return list(self._table.column_names)
 
+    def discard(self) -> None:
+        pass
+
     def load(self, duck: Session, spine: Spine) -> None:
         names = list(spine.columns.values())
         given = self._table.select(names).rename_columns(list(spine.columns))

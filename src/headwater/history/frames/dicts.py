@@ -29,6 +29,9 @@ class DictFrame:
     def columns(self) -> Sequence[str]:
         return list(dict.fromkeys(name for row in self._rows for name in row))
 
+    def discard(self) -> None:
+        pass
+
     def load(self, duck: Session, spine: Spine) -> None:
         columns: dict[str, list[Any]] = {
             f"id{number}": text_ids(entity, self._values(entity.id_field))

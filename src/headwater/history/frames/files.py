@@ -65,6 +65,9 @@ class FileFrame:
         except duckdb.Error as error:
             raise InvalidInputError(f"{self._file} cannot be read: {headline(error)}") from error
 
+    def discard(self) -> None:
+        pass
+
     def load(self, duck: Session, spine: Spine) -> None:
         selected = ", ".join(
             f"{identifier(name)} AS {column}" for column, name in spine.columns.items()

@@ -83,3 +83,6 @@ class Frame(Protocol):
 
     def attach(self, duck: Session, result: Result) -> Any:
         """Return the caller's table with the columns of the result added."""
+
+    def discard(self) -> None:
+        """Remove the leftovers of a read that failed, if it left any outside of the session."""

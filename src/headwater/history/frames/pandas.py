@@ -27,6 +27,9 @@ class PandasFrame:
     def columns(self) -> Sequence[str]:
         return list(self._frame.columns)
 
+    def discard(self) -> None:
+        pass
+
     def load(self, duck: Session, spine: Spine) -> None:
         given = {f"id{number}": self._ids(entity) for number, entity in enumerate(spine.entities)}
         given["moment"] = self._times(spine.at)

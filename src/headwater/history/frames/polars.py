@@ -24,6 +24,9 @@ class PolarsFrame:
     def columns(self) -> Sequence[str]:
         return list(self._frame.columns)
 
+    def discard(self) -> None:
+        pass
+
     def load(self, duck: Session, spine: Spine) -> None:
         given = [self._series(name).alias(column) for column, name in spine.columns.items()]
         duck.connection.register("given", ArrowStream(type(self._frame)(given)))

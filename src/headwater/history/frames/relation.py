@@ -61,10 +61,13 @@ class RelationFrame:
             f" FROM (SELECT * FROM {self._stored} ORDER BY {self._view}) AS given"
             f" POSITIONAL JOIN ({parquet([file])}) AS result"
         )
-        self._run(f"DROP TABLE {self._stored}")
         attached = self._run(f"SELECT * FROM {self._result}")
-        self._run(f"DROP VIEW {self._view}")
+        self.discard()
         return attached
+
+    def discard(self) -> None:
+        self._run(f"DROP TABLE IF EXISTS {self._stored}")
+        self._run(f"DROP VIEW {self._view}")
 
     def _run(self, sql: str) -> Any:
         return self._relation.query(self._view, sql)
