@@ -67,6 +67,22 @@ CASES = (
         targets=(TimesFloor(0.65),),
     ),
     Case(
+        name="backfill",
+        unit="events/s",
+        ours=in_child("backfills", "one_process"),
+        floor=in_child("ours", "worker"),
+        floor_is="ours: the worker",
+        targets=(TimesFloor(0.5),),
+    ),
+    Case(
+        name="backfill, 2 processes",
+        unit="events/s",
+        ours=in_child("backfills", "two_processes"),
+        floor=in_child("backfills", "one_process"),
+        floor_is="ours with 1 process",
+        targets=(TimesFloor(1.6),) if CORES >= 2 else (),
+    ),
+    Case(
         name="read 1x10",
         unit="calls/s",
         ours=in_child("ours", "read_one"),

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from headwater import Chunk, FeatureStore, ServiceEvent, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackfillRefusedError, ReplayWriteError
+from headwater.history.backfill.older_values import last_of, older_changes
 from headwater.history.backfill.order import ReplayProgress
 from headwater.history.backfill.replay import (
     check_replayable,
@@ -301,6 +303,7 @@ def test_features_without_events_or_values_are_refused(store: FeatureStore, user
         check_replayable(declared(store, "computed"))
 
 
+@pytest.mark.both_environments
 async def test_with_since_values_continue_from_the_version_that_is_served(
     store: FeatureStore, user: type, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -315,6 +318,14 @@ async def test_with_since_values_continue_from_the_version_that_is_served(
     order = await order_of(store, "total", tmp_path, since=since)
     await replay_all(store, order)
     assert await values_of(store, "total@2") == {"ada": [5.0], "eve": [8.0]}
+    offline = (await runtime_of(store).open()).backends.offline
+    older = [page async for page in older_changes(order, offline, declared(store, "total"))]
+    assert {i: bytes(cells["total@2"].value) for i, cells in last_of(older[0]).items()} == {
+        "ada": b"1.0",
+        "bob": b"2.0",
+    }
+    await offline.append(older[0])
+    assert await history(store, "total@2") == await history(store, "total")
 
 
 async def test_with_until_values_are_added_before_the_first_one(
