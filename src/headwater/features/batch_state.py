@@ -125,7 +125,12 @@ class HandlerTransaction:
 
     def cell(self, key: EntityKey, feature: FeatureDef) -> Cell | None:
         """Return one value of an entity that is loaded; raise KeyError for any other entity."""
-        return self.loaded(key).get(feature.series)
+        if self._staged:
+            return self.loaded(key).get(feature.series)
+        entity = self._state.entities[key]
+        cells = entity.cells
+        self._seen.setdefault(entity, cells)
+        return cells.get(feature.series)
 
     def check_allowed(self, verb: str) -> None:
         """Raise an error if handlers may not call a verb of the store, other than to read values.

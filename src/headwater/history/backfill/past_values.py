@@ -17,7 +17,6 @@ from headwater.declarations.registry import Registry
 from headwater.history.backfill.event_file import StoredEvent
 from headwater.ports import OfflineStore, PastValue, Point
 
-_MAX_SINGLE = 100_000
 _NOT_EVENTS = frozenset({"set", "computed", "served"})
 
 
@@ -34,6 +33,7 @@ class _Page(msgspec.Struct, frozen=True):
     order: Mapping[tuple[str, str], int] = {}
     """The place of each event, by entity id and event id."""
     ids: frozenset[str] = frozenset()
+    moments: frozenset[int] = frozenset()
     first: int = 0
     last: int = 0
 
@@ -42,7 +42,8 @@ class PastValues:
     """Values of other features in the past.
 
     The rows of a page's entities are loaded at once, when the first of its handlers reads a
-    feature; values of other entities one by one.
+    feature. Values of another entity are loaded one by one, together with those that other handlers
+    wait for; from the second one of a page on, for all moments of the page.
     """
 
     def __init__(self, offline: OfflineStore, registry: Registry, definition: FeatureDef) -> None:
@@ -52,6 +53,8 @@ class PastValues:
         self._page = _Page()
         self._rows: dict[str, dict[str, list[_Row]]] = {}
         self._single: dict[tuple[str, str, int], Cell | None] = {}
+        self._read: set[tuple[str, str]] = set()
+        self._wanted: dict[str, set[tuple[str, int]]] = {}
         self._loading = asyncio.Lock()
 
     def begin_page(self, events: Sequence[StoredEvent], moments: Sequence[int]) -> None:
@@ -61,8 +64,10 @@ class PastValues:
         """
         order = {(e.event.entity_id, e.event.event_id): n for n, e in enumerate(events)}
         ids = frozenset(e.event.entity_id for e in events)
-        self._page = _Page(order, ids, min(moments), max(moments))
+        self._page = _Page(order, ids, frozenset(moments), min(moments), max(moments))
         self._rows = {}
+        self._single = {}
+        self._read = set()
 
     def value(
         self, feature: FeatureDef, entity_id: str, stored: StoredEvent, about: int
@@ -106,11 +111,22 @@ class PastValues:
                 if feature.series not in self._rows:
                     self._rows[feature.series] = await self._page_rows(feature)
             return
-        points = [Point(entity_id, from_micros(about))]
-        ((found,),) = await self._offline.as_of([feature.series], points)
-        if len(self._single) >= _MAX_SINGLE:
-            self._single.clear()
-        self._single[feature.series, entity_id, about] = _cell(feature, found)
+        wanted = self._wanted.setdefault(feature.series, set())
+        wanted.add((entity_id, about))
+        if (feature.series, entity_id) in self._read:
+            wanted |= {(entity_id, moment) for moment in self._page.moments}
+        self._read.add((feature.series, entity_id))
+        async with self._loading:
+            if (feature.series, entity_id, about) not in self._single:
+                await self._load_wanted(feature)
+
+    async def _load_wanted(self, feature: FeatureDef) -> None:
+        """Load the values that handlers wait for, among them those that came meanwhile."""
+        wanted = list(self._wanted.pop(feature.series))
+        points = [Point(entity_id, from_micros(moment)) for entity_id, moment in wanted]
+        found = await self._offline.as_of([feature.series], points)
+        for (entity_id, moment), (past,) in zip(wanted, found, strict=True):
+            self._single[feature.series, entity_id, moment] = _cell(feature, past)
 
     async def _page_rows(self, feature: FeatureDef) -> dict[str, list[_Row]]:
         """Return the rows of the page's span, after the last one before it, for each entity."""
