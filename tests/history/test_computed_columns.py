@@ -11,6 +11,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past
 
@@ -386,3 +387,31 @@ async def test_rows_of_a_query_that_are_not_values_are_refused(
 
     with pytest.raises(InvalidInputError, match="returns 1 of 1 rows that are not values of it"):
         await columns(store, ["wrong"], 5)
+
+
+async def test_values_of_an_earlier_type_are_converted(
+    store: FeatureStore, settings: Settings, clock: ManualClock
+) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="never", default=0)
+    def score(user_id: str, event: ServiceEvent) -> int: ...  # type: ignore[empty-body]
+
+    await store.set_feature("score", "u1", 5)
+    clock.advance("10m")
+    await store.close()
+    later = FeatureStore(settings=settings, clock=clock)
+
+    @entity(later)
+    class Customer:
+        user_id: str
+
+    @feature(entity=Customer, name="score", trigger="never", default="none", convert=str)
+    def new_score(user_id: str, event: ServiceEvent) -> str: ...  # type: ignore[empty-body]
+
+    async with later:
+        await later.set_feature("score", "u1", "six")
+        rows = await columns(later, ["score"], -5, 5, 10, with_as_of=True)
+        assert rows == [("none", None), ("5", at(0)), ("six", at(10))]

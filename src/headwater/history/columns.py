@@ -79,7 +79,7 @@ def plan_columns(features: Sequence[FeatureDef], *, known: bool) -> list[ColumnP
 
 
 def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
-    computed = [each for each in features if each.derived or not each.has_history]
+    computed = [each for each in features if _is_computed(each)]
     readings: dict[bool, list[FeatureDef]] = {}
     for each in features:
         if each not in computed:
@@ -87,6 +87,11 @@ def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
     return ColumnPlan(
         features[0].entity, [Reading(some, each) for each, some in readings.items()], computed
     )
+
+
+def _is_computed(feature: FeatureDef) -> bool:
+    """Return whether Python code makes the values: the function, a template, or a conversion."""
+    return feature.derived or not feature.has_history or feature.codec.convert is not None
 
 
 def is_of_its_computation(feature: FeatureDef) -> bool:

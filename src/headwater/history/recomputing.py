@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,6 +69,7 @@ class Recomputation:
         self._loaded: dict[tuple[str, str, int], Cell | None] = {}
         self._learned: dict[str, FeatureDef] = {}
         self._numbers = count()
+        self._duck: Session
 
     async def answer(
         self,
@@ -78,36 +79,44 @@ class Recomputation:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Write the columns of features, as ``FrameReader.read_frame`` does for stored ones."""
+        with ExitStack() as stack:
+            self._duck = await asyncio.to_thread(stack.enter_context, session(self._folder))
+            await self._answer(features, points, answer, progress)
+
+    async def _answer(
+        self,
+        features: Sequence[FeatureDef],
+        points: Path,
+        answer: Path,
+        progress: Callable[[int], None] | None,
+    ) -> None:
         names = [feature.name for feature in features]
-        first = await asyncio.to_thread(self._first, points)
-        if first is not None:
-            await self._compute(names, [first])
+        start = await asyncio.to_thread(self._fetch, f"{_ordered([points])} LIMIT {_ROWS + 1}")
+        if len(start) > _ROWS:
+            # Of a single page, the values that are missing are read for all rows anyway.
+            await self._compute(names, [_Moment(*start[0][1:])])
         inputs = self._in_order(self._learned.values())
         answers = await self._read(points, inputs)
-        lines = self._new_file("ndjson")
+        lines, longest = self._new_file("ndjson"), 0
         with lines.open("wb") as output:
             async for page in self._pages(points, inputs, answers):
                 values = await self._compute(names, list(dict.fromkeys(page.values())))
-                await asyncio.to_thread(_write, output, features, page, values)
+                length = await asyncio.to_thread(_write, output, features, page, values)
+                longest = max(longest, length)
                 self._loaded.clear()
-                if progress is not None and page:
+                if progress is not None:
                     progress(max(page) + 1)
-        await asyncio.to_thread(self._to_parquet, features, lines, answer)
-
-    def _first(self, points: Path) -> _Moment | None:
-        with session(self._folder) as duck:
-            row = duck.run(f"{_ordered([points])} LIMIT 1").fetchone()
-        return None if row is None else _Moment(row[1], row[2])
+        await asyncio.to_thread(self._to_parquet, features, lines, longest, answer)
 
     async def _pages(
         self, points: Path, inputs: Sequence[FeatureDef], answers: Sequence[Path]
     ) -> AsyncIterator[dict[int, _Moment]]:
         """Yield the moments by row, a page at a time, with the values of the inputs loaded."""
-        async with _threaded_session(self._folder) as duck:
-            cursor = await asyncio.to_thread(duck.run, _ordered([points, *answers]))
-            while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
-                self._load(inputs, [row[1:] for row in rows])
-                yield {row[0]: _Moment(row[1], row[2]) for row in rows}
+        cursor = self._duck.connection.cursor()  # others run between two pages
+        await asyncio.to_thread(cursor.execute, _ordered([points, *answers]))
+        while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
+            self._load(inputs, [row[1:] for row in rows])
+            yield {row[0]: _Moment(row[1], row[2]) for row in rows}
 
     def _load(self, inputs: Sequence[FeatureDef], rows: Iterable[Sequence[Any]]) -> None:
         """Load values: rows of entity id, moment, and value and ``as_of`` of each input."""
@@ -175,13 +184,12 @@ class Recomputation:
 
     def _write_points(self, moments: Iterable[_Moment], points: Path) -> None:
         rows = [_PointRow(n, moment.entity_id, moment.at) for n, moment in enumerate(moments)]
-        with session(self._folder) as duck:
-            duck.load_rows("points", rows, _POINT_COLUMNS)
-            duck.run(f"COPY points TO {text(points)} (FORMAT parquet)")
+        self._duck.load_rows("points", rows, _POINT_COLUMNS)
+        self._duck.run(f"COPY points TO {text(points)} (FORMAT parquet)")
+        self._duck.run("DROP TABLE points")
 
     def _fetch(self, sql: str) -> list[tuple[Any, ...]]:
-        with session(self._folder) as duck:
-            return duck.run(sql).fetchall()
+        return self._duck.run(sql).fetchall()
 
     def _is_read_as_known(self, feature: FeatureDef) -> bool:
         return self._known or is_of_its_computation(feature)
@@ -199,7 +207,9 @@ class Recomputation:
             await self._reads.read(points, reading, answers[-1])
         return answers
 
-    def _to_parquet(self, features: Sequence[FeatureDef], lines: Path, answer: Path) -> None:
+    def _to_parquet(
+        self, features: Sequence[FeatureDef], lines: Path, longest: int, answer: Path
+    ) -> None:
         columns = {"row": "BIGINT"}
         selected = ["row"]
         for place, feature in enumerate(features):
@@ -207,12 +217,11 @@ class Recomputation:
             columns |= {f"v{place}": _TYPES.get(kind, "VARCHAR"), f"a{place}": "BIGINT"}
             value = f"CAST(v{place} AS TIMESTAMPTZ) AS v{place}" if kind == "time" else f"v{place}"
             selected += [value, f"a{place}"]
-        with session(self._folder) as duck:
-            duck.load("computed", lines, columns, longest=lines.stat().st_size)
-            duck.run(
-                f"COPY (SELECT {', '.join(selected)} FROM computed ORDER BY row)"
-                f" TO {text(answer)} (FORMAT parquet)"
-            )
+        self._duck.load("computed", lines, columns, longest=longest)
+        self._duck.run(
+            f"COPY (SELECT {', '.join(selected)} FROM computed ORDER BY row)"
+            f" TO {text(answer)} (FORMAT parquet)"
+        )
 
     def _new_file(self, kind: str) -> Path:
         return self._folder / f"computed{next(self._numbers)}.{kind}"
@@ -233,12 +242,12 @@ def _write(
     features: Sequence[FeatureDef],
     page: Mapping[int, _Moment],
     values: Mapping[_Moment, FeatureRow],
-) -> None:
-    output.write(
-        _encode_lines(
-            [{"row": row} | dict(_cells(features, values[moment])) for row, moment in page.items()]
-        )
-    )
+) -> int:
+    """Write a page as lines of JSON; return the length of the longest one."""
+    rows = [{"row": row} | dict(_cells(features, values[moment])) for row, moment in page.items()]
+    lines = _encode_lines(rows)
+    output.write(lines)
+    return max(map(len, lines.splitlines()))
 
 
 def _cells(features: Sequence[FeatureDef], row: FeatureRow) -> Iterator[tuple[str, Any]]:
@@ -261,10 +270,3 @@ def _failed(names: Sequence[str], moment: _Moment, problem: HeadwaterError) -> H
     if isinstance(problem, FeatureFailedError):
         return HeadwaterError(f"{problem} (at {at}); return None where a value is missing")
     return InvalidInputError(f"{', '.join(names)} of {moment.entity_id!r} at {at}: {problem}")
-
-
-@asynccontextmanager
-async def _threaded_session(folder: Path) -> AsyncIterator[Session]:
-    """Open a DuckDB session whose calls run in threads, one after the other."""
-    with ExitStack() as stack:
-        yield await asyncio.to_thread(stack.enter_context, session(folder))
