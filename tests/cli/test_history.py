@@ -63,3 +63,13 @@ def test_mistakes_are_explained(
     run("history", "import", "spend.csv", "-f", "visits")
     ran = run("history", *arguments)
     assert (ran.code != 0, problem in ran.err) == (True, True), ran.err
+
+
+def test_an_export_is_read_in_another_folder_than_the_store(run: Run, tables: Path) -> None:
+    run("history", "import", "spend.csv", "-f", "total_spend")
+    assert run("history", "export", "exported").code == 0
+    (tables / ".headwater").rename(tables / "moved")
+    ran = run("history", "spine.csv", "-f", "total_spend", "-o", "o.csv", "--exported", "exported")
+    assert (ran.code, ran.out) == (0, "Wrote o.csv.\n"), ran.err
+    assert ",5.0\n" in (tables / "o.csv").read_text()
+    assert not (tables / ".headwater").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,15 @@ from headwater.errors import BackendError, InvalidInputError
 from headwater.history import export as exports
 from headwater.history.export import HistoryExport
 from headwater.history.exported import ExportedHistory, load_manifest, save_manifest
-from headwater.ports import CatalogEntry, CatalogState, FeatureVersion, Horizons
+from headwater.ports import (
+    CatalogEntry,
+    CatalogState,
+    FeatureVersion,
+    FrameColumn,
+    FrameQuery,
+    Horizons,
+    VersionState,
+)
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 
@@ -84,6 +94,57 @@ async def test_an_export_adds_the_rows_since_the_last_one_and_frames_are_read_fr
     exported = await store.get_historical_features(frame, ["spend"], exported=folder)
     assert [row["spend"] for row in exported] == [5, 6, 0]
     assert exported == await store.get_historical_features(frame, ["spend"])
+
+
+async def test_an_export_is_read_without_the_store(
+    store: FeatureStore, clock: ManualClock, folder: Path, tmp_path: Path
+) -> None:
+    await write(store, range(5))
+    await store.history.export(folder)
+    elsewhere = FeatureStore(home=tmp_path / "elsewhere", clock=clock)
+    runtime_of(elsewhere).registry.add_feature(runtime_of(store).registry.feature("spend"))
+    frame = [{"user_id": "u0", "timestamp": clock.now()}]
+    (row,) = await elsewhere.get_historical_features(frame, ["spend"], exported=folder)
+    assert row["spend"] == 3
+    assert runtime_of(elsewhere).current() is None
+    assert "elsewhere" not in os.listdir(tmp_path)
+
+
+async def test_values_of_an_export_are_those_of_its_version(
+    store: FeatureStore, clock: ManualClock, folder: Path
+) -> None:
+    await write(store, range(3))
+    definition = runtime_of(store).registry.feature("spend")
+    states: list[tuple[int, str, VersionState]] = [(1, "spend", "active"), (2, "spend@2", "ready")]
+    versions = [
+        FeatureVersion(
+            number=number,
+            series=series,
+            state=state,
+            type="int",
+            structure="",
+            created_at=clock.now(),
+        )
+        for number, series, state in states
+    ]
+    entry = CatalogEntry(feature="spend", entity="User", versions=versions)
+    await (await exporting(store, folder, features={"spend": entry}, revision=1)).run()
+    (exported,) = ExportedHistory(folder).versions_of(
+        [replace(definition, series="spend@2")], ["spend"]
+    )
+    assert exported.series == "spend"
+    frame = folder.parent / "points.parquet"
+    duckdb.sql('SELECT 0 AS "row", \'u0\' AS entity_id, 0 AS "at"').write_parquet(str(frame))
+    for series, is_exported in (("spend@2", True), ("spend@3", False)):
+        query = FrameQuery(frame, [FrameColumn(series, "int")])
+        with (
+            nullcontext()
+            if is_exported
+            else pytest.raises(
+                InvalidInputError, match=r"is older than 'spend@3', .* export .* again"
+            )
+        ):
+            await ExportedHistory(folder).read_frame(query, folder.parent / "answer.parquet")
 
 
 async def test_rows_after_the_export_are_refused(

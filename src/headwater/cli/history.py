@@ -1,5 +1,7 @@
 """`headwater history`: past values for the rows of a file, imports and exports of history."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,9 +101,9 @@ def read(
     """
     store = declared_store(file)
     with named_in(file), progress_bar("Reading history") as progress:
-        written = run(
-            store,
-            lambda store: store.get_historical_features(
+
+        async def write(store: FeatureStore) -> Any:
+            return await store.get_historical_features(
                 frame,
                 _names(features),
                 at=at,
@@ -110,8 +112,10 @@ def read(
                 output=output,
                 exported=exported,
                 progress=progress,
-            ),
-        )
+            )
+
+        # An export is read without the store, which may be on another machine.
+        written = run(store, write) if exported is None else asyncio.run(_and_close(store, write))
     if as_json:
         print_json({"output": str(written)})
     else:
@@ -194,6 +198,13 @@ def import_(
     if report.missing:
         note(f"{pluralize(report.missing, 'value')} missing in the file and left out.")
     note("Online values have not changed; `headwater rebuild` restores them from history.")
+
+
+async def _and_close(store: FeatureStore, call: Callable[[FeatureStore], Awaitable[Any]]) -> Any:
+    try:
+        return await call(store)
+    finally:
+        await store.close()
 
 
 def _names(features: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,8 @@ from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
 from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.versions import served_series
 from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import CatalogState, FrameQuery, Runner, Segment
 
@@ -112,6 +114,16 @@ class ExportedHistory:
             )
         return manifest
 
+    def versions_of(
+        self, features: Sequence[FeatureDef], declared: Collection[str]
+    ) -> list[FeatureDef]:
+        """Return features in the version that was served at the time of the export."""
+        catalog = self.manifest().catalog
+        return [
+            msgspec.structs.replace(each, series=served_series(catalog, each.name, declared))
+            for each in features
+        ]
+
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
@@ -119,6 +131,7 @@ class ExportedHistory:
 
         def source(folder: Path) -> FrameSource:
             manifest = self.manifest()
+            self._check_versions(query, manifest)
             self._check_end(query, manifest, folder)
             return FrameSource(self._folder, manifest.live)
 
@@ -126,6 +139,17 @@ class ExportedHistory:
             await answer_frame(
                 query, answer, source, self._runner, answer.parent, progress, self._lost
             )
+
+    def _check_versions(self, query: FrameQuery, manifest: ExportManifest) -> None:
+        """Raise InvalidInputError if a version is newer than the export, which has none of it."""
+        entries = manifest.catalog.features.values()
+        known = {version.series for entry in entries for version in entry.versions}
+        for column in query.columns:
+            if "@" in column.series and column.series not in known:
+                raise InvalidInputError(
+                    f"the export in {self._folder} is older than {column.series!r}, the present "
+                    f"version of a feature; run `headwater history export {self._folder}` again"
+                )
 
     def _check_end(self, query: FrameQuery, manifest: ExportManifest, scratch: Path) -> None:
         """Raise InvalidInputError if the frame has rows from after the export."""

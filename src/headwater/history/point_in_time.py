@@ -44,12 +44,20 @@ class PastSources(msgspec.Struct, frozen=True):
     """Where past values come from.
 
     ``history`` has the values that were stored; ``reader`` computes others from them as it does for
-    serving; ``queries`` runs the queries of SQL features, whose rows may be of the past.
+    serving; ``queries`` runs the queries of SQL features, whose rows may be of the past. Only some
+    features need the last two.
     """
 
     history: FrameReader
-    reader: Reader
+    reader: Reader | None = None
     queries: PastQueries | None = None
+
+
+def needs_store(features: Sequence[FeatureDef], *, known: bool) -> bool:
+    """Return whether features are computed, or have a query whose rows count."""
+    plans = plan_columns(features, known=known)
+    has_queries = not known and any(feature.sql is not None for feature in features)
+    return has_queries or any(plan.computed for plan in plans)
 
 
 async def read_history(frame: Frame, request: HistoryRequest, past: PastSources) -> Any:
@@ -97,6 +105,7 @@ class _Answering:
             report = self._reporter()
             await self._reads.read(points, reading, self._new_answer(), report)
         if plan.computed:
+            assert self._reader is not None, "computed features need an open store"
             computing = Recomputation(
                 self._reader, self._reads, self._folder, known=self._request.known
             )

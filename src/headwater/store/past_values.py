@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.store.runtime import Runtime
-from headwater.store.validation import requested
 
 if TYPE_CHECKING:
     from headwater.history.one_value import HistoricalValue
@@ -68,32 +67,21 @@ class PastValueVerbs:
         Each value is the last one whose ``as_of`` is not later than the row's time. With
         ``known``, it is the one that a reader was served at that time. ``with_as_of`` adds the
         ``as_of`` of each value as a column ``<feature>__as_of``. With ``exported``, stored values
-        are read from the files that ``store.history.export`` wrote to that folder.
+        are read from the files that ``store.history.export`` wrote to that folder; the store is
+        not even opened, unless a feature is computed or ``frame`` is a query.
 
         >>> rows = [{"user_id": "ada", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}]
         >>> await store.get_historical_features(rows, ["total_spend"])
         [{'user_id': 'ada', 'timestamp': ..., 'total_spend': None}]
         """
-        from headwater.history.exported import ExportedHistory  # noqa: PLC0415 - loaded with the engine
-        from headwater.history.frames.kinds import is_sql, open_frame  # noqa: PLC0415 - loaded with the engine
-        from headwater.history.frames.rows import relation_of  # noqa: PLC0415 - loaded with the engine
-        from headwater.history.point_in_time import HistoryRequest, PastSources, read_history  # noqa: PLC0415 - loaded with the engine
-        from headwater.history.query_rows import PastQueries  # noqa: PLC0415 - loaded with the engine
+        from headwater.store.frame_reads import FrameOptions, read_frame  # noqa: PLC0415 - loaded with the engine
 
-        engine = await self._runtime.open()
-        catalog, offline = await engine.catalog.follow(), engine.backends.offline
-        files = None if exported is None else ExportedHistory(exported)
-        request = HistoryRequest(
-            features=requested(engine.registry, features),
+        options = FrameOptions(
             at=at,
             known=known,
             with_as_of=with_as_of,
-            earliest=catalog.pruned.history if files is None else files.manifest().earliest,
+            output=output,
+            exported=exported,
             progress=progress,
         )
-        if is_sql(frame):
-            frame = relation_of(await offline.query(frame, engine.registry.sources))
-        opened = open_frame(frame, None if output is None else Path(output))
-        queries = PastQueries(offline, engine.registry, engine.clock)
-        sources = PastSources(files or offline, engine.reader, queries)
-        return await read_history(opened, request, sources)
+        return await read_frame(self._runtime, frame, features, options)

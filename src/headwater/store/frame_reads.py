@@ -1,0 +1,100 @@
+"""Point-in-time reads of tables, from the open store, from an export, or from both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.declarations.feature_handles import FeatureRef
+from headwater.declarations.features import FeatureDef
+from headwater.history.exported import ExportedHistory
+from headwater.history.frames.kinds import is_sql, open_frame
+from headwater.history.frames.rows import relation_of
+from headwater.history.point_in_time import (
+    HistoryRequest,
+    PastSources,
+    Progress,
+    needs_store,
+    read_history,
+)
+from headwater.history.query_rows import PastQueries
+from headwater.store.runtime import Runtime
+from headwater.store.validation import requested
+
+
+class FrameOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``get_historical_features``."""
+
+    at: str
+    known: bool
+    with_as_of: bool
+    output: str | Path | None
+    exported: str | Path | None
+    progress: Progress | None
+
+
+class _Past(msgspec.Struct, frozen=True):
+    """The versions of features that are read, from where, and from which moment on."""
+
+    features: Sequence[FeatureDef]
+    sources: PastSources
+    earliest: datetime | None
+
+
+async def read_frame(
+    runtime: Runtime, frame: Any, features: Sequence[FeatureRef], options: FrameOptions
+) -> Any:
+    """Return a table with the values that features had at the time of each row."""
+    definitions = requested(runtime.registry, features)
+    is_query = is_sql(frame)
+    if options.exported is None:
+        past = await _stored(runtime, features)
+    else:
+        export = ExportedHistory(options.exported)
+        is_open = is_query or needs_store(definitions, known=options.known)
+        sources = (await _stored(runtime, features)).sources if is_open else None
+        past = _exported(export, definitions, runtime, sources)
+    if is_query:
+        engine = await runtime.open()
+        frame = relation_of(await engine.backends.offline.query(frame, engine.registry.sources))
+    request = HistoryRequest(
+        features=past.features,
+        at=options.at,
+        known=options.known,
+        with_as_of=options.with_as_of,
+        earliest=past.earliest,
+        progress=options.progress,
+    )
+    output = None if options.output is None else Path(options.output)
+    return await read_history(open_frame(frame, output), request, past.sources)
+
+
+async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
+    engine = await runtime.open()
+    catalog, offline = await engine.catalog.follow(), engine.backends.offline
+    queries = PastQueries(offline, engine.registry, engine.clock)
+    return _Past(
+        requested(engine.registry, features),
+        PastSources(offline, engine.reader, queries),
+        catalog.pruned.history,
+    )
+
+
+def _exported(
+    export: ExportedHistory,
+    features: Sequence[FeatureDef],
+    runtime: Runtime,
+    sources: PastSources | None,
+) -> _Past:
+    """Read stored values from an export; only computed ones and queries need the store."""
+    return _Past(
+        export.versions_of(features, runtime.registry.features),
+        PastSources(export)
+        if sources is None
+        else msgspec.structs.replace(sources, history=export),
+        export.manifest().earliest,
+    )
