@@ -335,3 +335,26 @@ def test_the_verbs_work_the_same_on_servers(folder: Path, run: Run) -> None:
     (letter,) = run("dlq", "list", "--entity-id", "u3", "--since", "1h", "--json").json
     assert f"position      {letter['position']}\n" in run("dlq", "show", letter["id"]).out
     assert run("dlq", "discard", letter["id"]).out == "Discarded 1 dead letter.\n"
+
+
+@pytest.mark.usefixtures("bought")
+def test_a_feature_is_renamed_listed_and_dropped_with_its_values(folder: Path, run: Run) -> None:
+    (listed,) = run("features", "versions", "total_spend", "--json").json
+    assert (listed["version"], listed["state"], listed["type"]) == (1, "active", "float")
+    assert (listed["series"], listed["online"], listed["history"]) == ("total_spend", 2, 2)
+    renamed = run("features", "rename", "total_spend", "spend")
+    assert renamed.out == "Renamed feature total_spend to spend, with its values and its history.\n"
+    assert "Next, rename it in features.py, in templates and contexts too" in renamed.err
+    assert run("features", "get", "total_spend", "u1", "--json").json[0]["value"] == 2.5
+    refused = run("features", "versions", "total_spend")
+    assert (refused.code, "was renamed to 'spend'" in refused.err) == (1, True)
+    file = folder / "features.py"
+    file.write_text(file.read_text().replace("total_spend", "spend"))
+    assert run("features", "get", "spend", "u1", "--json").json[0]["value"] == 2.5
+    assert "total_spend  2       2" in run("features", "versions", "spend").out
+    refused = run("features", "drop", "spend")
+    assert (refused.code, "pass --yes to drop the feature" in refused.err) == (2, True)
+    dropped = run("features", "drop", "spend", "--yes")
+    assert dropped.out == "Dropped feature spend with 4 values (2 online and 2 in history).\n"
+    assert dropped.err == "features.py still declares spend: it begins without values.\n"
+    assert run("features", "get", "spend", "u1", "--json").json[0]["value"] is None

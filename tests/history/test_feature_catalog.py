@@ -28,7 +28,7 @@ def declare(settings: Settings, *names: str) -> FeatureStore:
         page_id: str
 
     def add(name: str) -> None:
-        @store.feature(User, name=name, trigger="purchase", default=0)
+        @store.feature(User, name=name, trigger="purchase", default=0, max_retries=0)
         async def total(user_id: str, event: ServiceEvent) -> int:
             return int(await store.get_feature(name, user_id)) + int(event.payload["amount"])
 
@@ -132,3 +132,20 @@ async def test_a_feature_that_live_workers_run_is_not_dropped(settings: Settings
         worker.stop()
         await running
         await store.catalog.drop("total")
+
+
+async def test_dead_letters_of_a_renamed_feature_are_found_and_run_under_its_new_name(
+    settings: Settings,
+) -> None:
+    async with declare(settings, "total") as old:
+        await old.publish("purchase", "u1", {})
+        await old.drain()
+        await old.catalog.rename("total", "spend")
+    async with declare(settings, "spend") as new:
+        (letter,) = await new.dead_letters.list(feature="spend")
+        assert letter.feature == "spend"
+        await new.dead_letters.redrive(letter.id)
+        await new.drain()
+        (again,) = await new.dead_letters.list()
+        assert (again.feature, again.event.entity_id) == ("spend", "u1")
+        assert "KeyError" in again.error

@@ -55,6 +55,18 @@ class FollowedCatalog:
                 self.use(after)
                 return after
 
+    def series_of(self, name: str) -> str:
+        """Return the series of the version of a feature that is served; else the name itself."""
+        entry = self.state.features.get(name)
+        return name if entry is None or entry.active is None else entry.active.series
+
+    def name_of(self, series: str) -> str:
+        """Return the feature that is served from a series; else the series itself."""
+        for entry in self.state.features.values():
+            if entry.active is not None and entry.active.series == series:
+                return entry.feature
+        return series
+
     def use(self, state: CatalogState) -> None:
         """Store and read values as a catalog says that was just read or written."""
         self.state, self._is_read = state, True

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from headwater.core.logging import log
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
@@ -282,16 +284,18 @@ class DeadLetterVerbs:
         last_item KeyError: 'item'
         """
         engine = await self._runtime.open()
+        catalog = engine.catalog
         query = DeadLetterQuery(
             ids=ids,
-            feature=None if feature is None else feature_name(feature),
+            feature=None if feature is None else catalog.series_of(feature_name(feature)),
             event_type=event_type,
             entity_id=entity_id,
             since=since,
             before=before,
             limit=limit,
         )
-        return await engine.backends.dead_letters.letters(query)
+        letters = await engine.backends.dead_letters.letters(query)
+        return [replace(each, feature=catalog.name_of(each.feature)) for each in letters]
 
     async def redrive(self, *ids: str) -> None:
         """Run dead letters again, each for the failed feature only; all or none.
