@@ -98,6 +98,12 @@ async def test_a_replay_continues_after_its_processes_were_killed(
     assert replayed(order, file) == expected(published)
 
 
+def test_the_name_of_a_task_in_errors_has_no_settings(home: Path, tmp_path: Path) -> None:
+    source = FeaturesFile(str(_FEATURES), Settings().replace(home=home))
+    order = order_for(source, events(1, {}), tmp_path)
+    assert repr(ReplayTask(order, order.files[0])) == "the replay of events-0000-1023.parquet"
+
+
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read ten events at a time."""

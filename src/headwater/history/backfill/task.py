@@ -45,6 +45,10 @@ class ReplayTask(msgspec.Struct, frozen=True):
     order: ReplayOrder
     file: Path
 
+    def __repr__(self) -> str:
+        # The settings of the order have passwords, and errors name the task.
+        return f"the replay of {self.file.name}"
+
     def run(self) -> ReplayReport:
         """Replay the events of the file, unless that is done, and return the counts."""
         _, last = self.commits().last()
