@@ -13,7 +13,7 @@ import asyncpg
 import duckdb
 import pytest
 
-from headwater.backends.postgres import copying, frames
+from headwater.backends.postgres import copying, frame_answers, frames
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.core.clock import to_micros
 from headwater.ports import FrameColumn, FrameQuery
@@ -57,6 +57,21 @@ async def test_portions_of_a_frame_are_answered_in_the_order_of_its_rows(
     assert column(answer) == [*range(200), *(193 + (n - 193) % 7 for n in range(200, 250))]
     assert progress == [30, 60, 90, 100, 130, 160, 190, 200, 230, 250]
     assert sorted(os.listdir(tmp_path)) == ["answer.parquet", "points.parquet"]
+
+
+@pytest.mark.usefixtures("small_portions")
+async def test_many_columns_are_read_in_groups(
+    past: PostgresEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_answers, "COLUMNS_AT_ONCE", 2)
+    names = [f"f{number}" for number in range(5)]
+    await past.offline.append([change(n, feature=name) for n, name in enumerate(names)])
+    answer = tmp_path / "answer.parquet"
+    query = FrameQuery(points(tmp_path, 40, "'u1'"), [FrameColumn(name, "int") for name in names])
+    await past.offline.read_frame(query, answer)
+    for number in range(5):
+        assert column(answer, f"v{number}") == [number] * 40
+    assert column(answer, "row") == [*range(40)]
 
 
 @pytest.mark.usefixtures("small_portions")

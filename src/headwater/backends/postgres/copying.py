@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 from headwater.backends.postgres.pool import Connection
 from headwater.core.duckdb_session import Session, glob_literal, identifier, session, text
+from headwater.core.values import new_id
 
 T = TypeVar("T")
 
@@ -96,13 +98,12 @@ class Collector:
     def __init__(self, thread: DuckThread, collect: Callable[[CsvFile], None]) -> None:
         self._thread = thread
         self._collect = collect
-        self._files = 0
+        self._names = itertools.cycle(f"{new_id()}.csv" for _ in range(2))
         self._file = self._next_file()
         self._collecting: asyncio.Future[None] | None = None
 
     def _next_file(self) -> CsvFile:
-        self._files += 1
-        path = self._thread.duck.folder / f"rows-{self._files % 2}.csv"
+        path = self._thread.duck.folder / next(self._names)
         path.unlink(missing_ok=True)
         return CsvFile(path)
 
