@@ -189,6 +189,8 @@ def test_the_public_names_are_these() -> None:
         "Connect",
         "ConsumerGroupsConformance",
         "DeadLettersConformance",
+        "ExportsConformance",
+        "FramesConformance",
         "GenerationsConformance",
         "IndexStepsConformance",
         "LeasesConformance",
