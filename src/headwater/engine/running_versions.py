@@ -27,6 +27,7 @@ class RunningVersions:
         self._outage = Outage("catalog")
         self._group = engine.settings.worker.consumer_group
         self.joiner = Joiner(engine)
+        self._is_registered = True
         self.new = NewFeatures()
         """The features that this worker is the first one to run."""
         self.is_outdated = False
@@ -57,21 +58,26 @@ class RunningVersions:
             self._outage.recovered("worker")
             if not _has_leaving(self._engine.catalog.state):
                 self._settled = self._revisions()
-        self.is_outdated = self._wanted() != self._running
+        self.is_outdated = self._wanted() != self._running or not self._is_registered
 
     async def check(self) -> None:
         """Find out whether other versions have to run, before a claimed partition is run."""
         await self._engine.catalog.follow()
-        self.is_outdated = self._wanted() != self._running
+        self.is_outdated = self._wanted() != self._running or not self._is_registered
 
     def apply(self) -> None:
         """Let events trigger the versions that the catalog names."""
         before, self._running = self._running, self._wanted()
         self._engine.registry.run(self._engine.registry.running(self._group))
         self.joiner.follow()
-        self.is_outdated = False
+        self._is_registered = False
         if before:
             log.info("versions changed", before=before, now=self._running)
+
+    def registered(self) -> None:
+        """Note that the worker is registered with these versions."""
+        self._is_registered = True
+        self.is_outdated = False
 
     def _due(self, state: CatalogState) -> CatalogState:
         """Return the catalog with the features of this worker, and without versions that left."""

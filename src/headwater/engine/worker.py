@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
 from headwater.core.logging import Outage, log
-from headwater.core.partitioning import assigned_partitions
 from headwater.core.values import new_id
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.backfill_offers import offer_backfills
 from headwater.engine.batch import run_batch
 from headwater.engine.declaration_changes import report_changes
-from headwater.engine.declared_sets import WaitingReports
 from headwater.engine.engine import Engine
+from headwater.engine.held_partitions import HeldPartitions
 from headwater.engine.joining import Joiner
 from headwater.engine.lag_metrics import update_gauges
 from headwater.engine.lanes import Lane, QuarantineScheduler
@@ -69,17 +67,10 @@ class Worker:
         self._failure: TooManyHungThreadsError | None = None
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._runtime = runtime_of(store)
-        self._lanes: dict[int, Lane] = {}
+        self._held = HeldPartitions(self.name)
         self._quarantine = QuarantineScheduler()
-        self._assigned: frozenset[int] = frozenset()
-        self._alive_until = 0.0
         self._draining = False
-        self._waiting = WaitingReports(self.name)
-        self._is_changing_versions = False
         self._stopping = asyncio.Event()
-        self._changed = asyncio.Event()
-        self._membership_changed = asyncio.Event()
-        self._claiming = asyncio.Lock()
         self._outage = Outage("events")
 
     def stop(self) -> None:
@@ -90,13 +81,14 @@ class Worker:
         >>> await worker.run()
         """
         self._stopping.set()
-        self._changed.set()
+        self._held.is_retiring = True
+        self._held.changed.set()
 
     def health(self) -> Health:
         """Return whether the worker runs, its heartbeat is in time, and it was not stopped."""
         if self._stopping.is_set():
             return Health("worker", ok=False, detail="stopping after its running batches")
-        if time.monotonic() > self._alive_until:
+        if not self._held.is_alive:
             detail = "heartbeat overdue; other workers may claim this worker's partitions"
             return Health("worker", ok=False, detail=detail)
         return Health("worker", ok=True)
@@ -132,14 +124,14 @@ class Worker:
                     group.create_task(maintain(engine)),
                     group.create_task(prune_nightly(engine)),
                     group.create_task(
-                        update_gauges(engine.backends, engine.clock, self._lanes, self._outage)
+                        update_gauges(engine.backends, engine.clock, self._held.lanes, self._outage)
                     ),
                     group.create_task(scheduler.run(self._stopping)),
                     group.create_task(offer_backfills(engine, versions.new)),
                 ]
                 with watchdog:
                     await self._read(engine, group, versions.joiner)
-                    await self._finish(engine)
+                    await self._held.finish(engine, self._drain_seconds(engine))
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup:
@@ -148,7 +140,7 @@ class Worker:
             release = False
             raise
         finally:
-            await self._deregister(engine, versions.joiner, release=release)
+            await self._held.deregister(engine, versions, release=release)
             log.info("worker stopped", worker=self.name)
         if self._failure is not None:
             raise self._failure
@@ -175,6 +167,7 @@ class Worker:
             await report_changes(engine)
         await versions.prepare()
         await engine.backends.leases.register(self.name, engine.registry.runs())
+        versions.registered()
 
     async def _retry(
         self,
@@ -199,13 +192,13 @@ class Worker:
     async def _read(self, engine: Engine, group: asyncio.TaskGroup, joiner: Joiner) -> None:
         """Start the next batches of idle lanes until stopped."""
         while not self._stopping.is_set():
-            self._changed.clear()
+            self._held.changed.clear()
             self._join_lanes(group, joiner)
             try:
                 batches = await self._next_batches(engine)
                 drained = not batches and self._draining and await self._drained(engine)
             except LeaseLostError as error:
-                self._lose(error)
+                self._held.lose(error)
                 continue
             except BackendError as error:
                 self._outage.report("error", "reading events failed; retrying", error, "events")
@@ -213,20 +206,20 @@ class Worker:
                 continue
             self._outage.recovered("events")
             for batch in batches:
-                lane = self._lanes.get(batch.lease.partition)
+                lane = self._held.lanes.get(batch.lease.partition)
                 # Lost while its events were being read; the next owner runs them.
                 is_lost = lane is None or lane.lease != batch.lease
-                if lane is not None and not (is_lost or self._is_changing_versions):
+                if lane is not None and not (is_lost or self._held.is_changing_versions):
                     lane.task = group.create_task(self._run(engine, lane, batch))
             if drained:
                 self.stop()
             elif not batches:
-                await self._changed.wait()
+                await self._held.changed.wait()
 
     def _join_lanes(self, group: asyncio.TaskGroup, joiner: Joiner) -> None:
         """Start to join the idle lanes in which new versions of features begin to run."""
-        for lane in self._lanes.values():
-            if not (lane.is_joined or lane.task or self._is_changing_versions):
+        for lane in self._held.lanes.values():
+            if not (lane.is_joined or lane.task or self._held.is_changing_versions):
                 lane.task = group.create_task(self._join(joiner, lane))
 
     async def _join(self, joiner: Joiner, lane: Lane) -> None:
@@ -240,37 +233,11 @@ class Worker:
         else:
             self._outage.recovered("joining")
         finally:
-            self._end(lane)
-
-    def _end(self, lane: Lane) -> None:
-        """End the work of a lane."""
-        lane.task = None
-        self._changed.set()
-        if self._is_changing_versions or lane.lease.partition not in self._assigned:
-            self._membership_changed.set()
+            self._held.end(lane)
 
     async def _drained(self, engine: Engine) -> bool:
-        at_work = any(lane.task for lane in self._lanes.values())
+        at_work = bool(self._held.at_work())
         return not at_work and not await engine.backends.bus.backlog()
-
-    async def _finish(self, engine: Engine) -> None:
-        """Release partitions as their batches end; abandon late batches, which will run again."""
-        try:
-            async with asyncio.timeout(self._drain_seconds(engine)):
-                async with self._claiming:  # partitions that are being claimed are released, too
-                    await engine.backends.leases.retire(self.name)
-                while self._lanes:
-                    idle = [lane for lane in self._lanes.values() if lane.task is None]
-                    await self._release(engine, idle)
-                    if busy := [lane.task for lane in self._lanes.values() if lane.task]:
-                        await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            log.warning("batches abandoned; they will run again", partitions=sorted(self._lanes))
-        except BackendError as error:
-            log.error("could not release partitions; their leases will expire", error=str(error))
-        for lane in self._lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
 
     def _drain_seconds(self, engine: Engine) -> float:
         settings = engine.settings.worker
@@ -279,17 +246,9 @@ class Worker:
         hung = settings.handler_timeout if self._failure else 0.0
         return settings.drain_timeout + hung
 
-    async def _release(self, engine: Engine, lanes: Sequence[Lane]) -> None:
-        for lane in lanes:
-            del self._lanes[lane.lease.partition]
-        # Quarantined lanes are not released: their next owner has to quarantine them as well.
-        leases = [lane.lease for lane in lanes if not lane.quarantined]
-        if leases:
-            await engine.backends.leases.release(leases)
-
     async def _next_batches(self, engine: Engine) -> list[Batch]:
-        at_work = [lane for lane in self._lanes.values() if lane.task]
-        if self._is_changing_versions or any(lane.quarantined for lane in at_work):
+        at_work = self._held.at_work()
+        if self._held.is_changing_versions or any(lane.quarantined for lane in at_work):
             return []
         if not self._quarantine.is_others_turn():
             quarantined = await self._next_quarantined(engine, at_work)
@@ -298,10 +257,10 @@ class Worker:
         # A partition assigned to another worker gets no further batch and is released soon.
         idle = [
             lane.lease
-            for partition, lane in self._lanes.items()
+            for partition, lane in self._held.lanes.items()
             if not (lane.task or lane.quarantined)
             and lane.is_joined
-            and partition in self._assigned
+            and partition in self._held.assigned
         ]
         size, touches = engine.settings.worker.batch_size, engine.registry.touches
         batches = await engine.backends.bus.read(idle, size, touches)
@@ -317,7 +276,7 @@ class Worker:
         An empty list means that one waits until the lanes at work have finished.
         """
         bus, touches = engine.backends.bus, engine.registry.touches
-        for lane in [x for x in self._lanes.values() if x.quarantined and x.is_joined]:
+        for lane in [x for x in self._held.lanes.values() if x.quarantined and x.is_joined]:
             known = bool(at_work) and lane.is_waiting
             found = [] if known else await bus.read([lane.lease], 1, touches)
             lane.is_waiting = known or bool(found)
@@ -347,7 +306,7 @@ class Worker:
             if lane.conflicts % _CONFLICTS_BETWEEN_WARNINGS == 0:
                 log.warning("batch keeps conflicting with other writes", reason=str(error))
         except LeaseLostError as error:
-            self._lose(error)
+            self._held.lose(error)
         except BackendError as error:
             # The commit may have succeeded: reading the lane again shows it.
             self._outage.report("error", "commit failed; retrying", error, "events")
@@ -355,12 +314,7 @@ class Worker:
         finally:
             if is_quarantined:
                 self._quarantine.event_ended()
-            self._end(lane)
-
-    def _lose(self, error: LeaseLostError) -> None:
-        log.warning("lease lost", partition=error.partition, worker=self.name)
-        self._lanes.pop(error.partition, None)
-        self._membership_changed.set()
+            self._held.end(lane)
 
     async def _listen(self, engine: Engine) -> None:
         """Wake the reading loop when new events or workers arrive."""
@@ -368,23 +322,21 @@ class Worker:
             wait = engine.backends.bus.wait(self.name, engine.settings.worker.poll_interval)
             try:
                 if await wait:
-                    self._membership_changed.set()
+                    self._held.due.set()
                 self._outage.recovered("new events")
             except BackendError as error:
                 self._outage.report(
                     "error", "waiting for new events failed; retrying", error, "new events"
                 )
                 await asyncio.sleep(_BACKEND_PAUSE)
-            self._changed.set()
+            self._held.changed.set()
 
     async def _hold_partitions(self, engine: Engine, versions: RunningVersions) -> None:
         """Send heartbeats, and hold the partitions that are assigned to this worker."""
         interval = min(_MAX_HEARTBEAT_SECONDS, engine.settings.worker.lease_ttl / 4)
         while True:
             try:
-                async with self._claiming:
-                    await self._follow(engine, versions)
-                    await self._rebalance(engine, versions)
+                await self._held.update(engine, versions)
                 self._outage.recovered("partitions")
             except BackendError as error:
                 self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
@@ -395,67 +347,5 @@ class Worker:
                 self.stop()
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
-                    await self._membership_changed.wait()
-            self._membership_changed.clear()
-
-    async def _follow(self, engine: Engine, versions: RunningVersions) -> None:
-        """Run other versions of features when the catalog names others and no batch is at work.
-
-        Meanwhile no batch begins. Lanes in quarantine are kept, because their state would be lost.
-        """
-        await versions.follow()
-        self._is_changing_versions = versions.is_outdated
-        if any(lane.task for lane in self._lanes.values()):
-            return
-        if versions.is_outdated:
-            await self._release(engine, [x for x in self._lanes.values() if not x.quarantined])
-            versions.apply()
-            for partition, lane in self._lanes.items():
-                lane.is_joined = not versions.joiner.is_due(partition)
-            await engine.backends.leases.register(self.name, engine.registry.runs())
-            self._is_changing_versions = False
-        elif versions.joiner.is_done:
-            await versions.joiner.leave()
-
-    async def _rebalance(self, engine: Engine, versions: RunningVersions) -> None:
-        bus, leases = engine.backends.bus, engine.backends.leases
-        living = await leases.heartbeat(self.name, [lane.lease for lane in self._lanes.values()])
-        self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
-        if self._stopping.is_set():
-            return
-        await self._waiting.report(engine, is_waiting=self.name not in living)
-        # One partition more than the entities' carries the ticks of SQL features.
-        assigned = self._assigned = assigned_partitions(self.name, living, bus.partitions + 1)
-        surplus = [
-            lane
-            for partition, lane in self._lanes.items()
-            # A quarantined one is kept until it is cleared: released, it would seem harmless.
-            if partition not in assigned and lane.task is None and not lane.quarantined
-        ]
-        await self._release(engine, surplus)
-        missing = assigned - self._lanes.keys()
-        if missing:
-            claimed = await leases.claim(self.name, missing)
-            # Other workers may have begun to run other versions in these partitions.
-            await versions.check()
-            self._is_changing_versions = versions.is_outdated
-            size, is_due = engine.settings.worker.batch_size, versions.joiner.is_due
-            for lease in claimed:
-                is_joined = not is_due(lease.partition)
-                self._lanes[lease.partition] = Lane(lease, size, is_joined=is_joined)
-            self._changed.set()
-
-    async def _deregister(self, engine: Engine, joiner: Joiner, *, release: bool) -> None:
-        leases = [lane.lease for lane in self._lanes.values() if not lane.quarantined]
-        self._lanes.clear()
-        try:
-            if leases and release:
-                await engine.backends.leases.release(leases)
-            await engine.backends.leases.deregister(self.name)
-            await joiner.leave()
-        except BackendError as error:
-            log.error(
-                "could not deregister worker; its leases will expire",
-                worker=self.name,
-                error=str(error),
-            )
+                    await self._held.due.wait()
+            self._held.due.clear()

@@ -1,0 +1,153 @@
+"""The partitions that a worker holds: heartbeats, claims, releases, and changes of versions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+from headwater.core.logging import log
+from headwater.core.partitioning import assigned_partitions
+from headwater.engine.declared_sets import WaitingReports
+from headwater.engine.engine import Engine
+from headwater.engine.lanes import Lane
+from headwater.engine.running_versions import RunningVersions
+from headwater.errors import BackendError, LeaseLostError
+
+
+class HeldPartitions:
+    """The lanes of one worker, and the partitions that are assigned to it."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._waiting = WaitingReports(worker)
+        self._claiming = asyncio.Lock()
+        self._alive_until = 0.0
+        self.lanes: dict[int, Lane] = {}
+        self.assigned: frozenset[int] = frozenset()
+        self.is_changing_versions = False
+        """Whether no batch may begin, because other versions of features have to run."""
+        self.is_retiring = False
+        self.changed = asyncio.Event()
+        """Set when a batch may be able to begin."""
+        self.due = asyncio.Event()
+        """Set when partitions may have to be claimed or released."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the last heartbeat is in time."""
+        return time.monotonic() <= self._alive_until
+
+    def at_work(self) -> list[Lane]:
+        return [lane for lane in self.lanes.values() if lane.task]
+
+    def end(self, lane: Lane) -> None:
+        """End the work of a lane."""
+        lane.task = None
+        self.changed.set()
+        if self.is_changing_versions or lane.lease.partition not in self.assigned:
+            self.due.set()
+
+    def lose(self, error: LeaseLostError) -> None:
+        """Give up a lane whose lease another worker has."""
+        log.warning("lease lost", partition=error.partition, worker=self._worker)
+        self.lanes.pop(error.partition, None)
+        self.due.set()
+
+    async def update(self, engine: Engine, versions: RunningVersions) -> None:
+        """Send a heartbeat, and hold the partitions that are assigned to this worker."""
+        async with self._claiming:
+            await self._follow(engine, versions)
+            await self._rebalance(engine, versions)
+
+    async def _follow(self, engine: Engine, versions: RunningVersions) -> None:
+        """Run other versions of features when the catalog names others and no batch is at work.
+
+        Meanwhile no batch begins. Lanes in quarantine are kept, because their state would be lost.
+        """
+        await versions.follow()
+        self.is_changing_versions = versions.is_outdated
+        if self.at_work():
+            return
+        if versions.is_outdated:
+            await self.release(engine, [x for x in self.lanes.values() if not x.quarantined])
+            versions.apply()
+            for partition, lane in self.lanes.items():
+                lane.is_joined = not versions.joiner.is_due(partition)
+            await engine.backends.leases.register(self._worker, engine.registry.runs())
+            versions.registered()
+            self.is_changing_versions = False
+        elif versions.joiner.is_done:
+            await versions.joiner.leave()
+
+    async def _rebalance(self, engine: Engine, versions: RunningVersions) -> None:
+        bus, leases = engine.backends.bus, engine.backends.leases
+        living = await leases.heartbeat(self._worker, [lane.lease for lane in self.lanes.values()])
+        self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
+        if self.is_retiring:
+            return
+        await self._waiting.report(engine, is_waiting=self._worker not in living)
+        # One partition more than the entities' carries the ticks of SQL features.
+        assigned = self.assigned = assigned_partitions(self._worker, living, bus.partitions + 1)
+        surplus = [
+            lane
+            for partition, lane in self.lanes.items()
+            # A quarantined one is kept until it is cleared: released, it would seem harmless.
+            if partition not in assigned and lane.task is None and not lane.quarantined
+        ]
+        await self.release(engine, surplus)
+        missing = assigned - self.lanes.keys()
+        if missing:
+            claimed = await leases.claim(self._worker, missing)
+            # Other workers may have begun to run other versions in these partitions.
+            await versions.check()
+            self.is_changing_versions = versions.is_outdated
+            size, is_due = engine.settings.worker.batch_size, versions.joiner.is_due
+            for lease in claimed:
+                is_joined = not is_due(lease.partition)
+                self.lanes[lease.partition] = Lane(lease, size, is_joined=is_joined)
+            self.changed.set()
+
+    async def release(self, engine: Engine, lanes: Iterable[Lane]) -> None:
+        """Release idle lanes; their next owners may claim them at once."""
+        released = list(lanes)
+        for lane in released:
+            del self.lanes[lane.lease.partition]
+        # Quarantined lanes are not released: their next owner has to quarantine them as well.
+        leases = [lane.lease for lane in released if not lane.quarantined]
+        if leases:
+            await engine.backends.leases.release(leases)
+
+    async def finish(self, engine: Engine, seconds: float) -> None:
+        """Release partitions as their batches end; abandon late batches, which will run again."""
+        try:
+            async with asyncio.timeout(seconds):
+                async with self._claiming:  # partitions that are being claimed are released, too
+                    await engine.backends.leases.retire(self._worker)
+                while self.lanes:
+                    await self.release(engine, [x for x in self.lanes.values() if x.task is None])
+                    if busy := [lane.task for lane in self.lanes.values() if lane.task]:
+                        await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            log.warning("batches abandoned; they will run again", partitions=sorted(self.lanes))
+        except BackendError as error:
+            log.error("could not release partitions; their leases will expire", error=str(error))
+        for lane in self.lanes.values():
+            if lane.task is not None:
+                lane.task.cancel()
+
+    async def deregister(self, engine: Engine, versions: RunningVersions, *, release: bool) -> None:
+        """End the membership of the worker; without release, its partitions become suspect."""
+        leases = [lane.lease for lane in self.lanes.values() if not lane.quarantined]
+        self.lanes.clear()
+        try:
+            if leases and release:
+                await engine.backends.leases.release(leases)
+            await engine.backends.leases.deregister(self._worker)
+            await versions.joiner.leave()
+        except BackendError as error:
+            log.error(
+                "could not deregister worker; its leases will expire",
+                worker=self._worker,
+                error=str(error),
+            )
