@@ -118,7 +118,7 @@ async def test_no_row_is_multiplied_dropped_or_moved(
 async def test_a_missing_feature_is_an_error_and_never_a_missing_column(
     store: FeatureStore, user: type, noon: datetime
 ) -> None:
-    """Seen: a feature without a table is left out of the result without a word."""
+    """Seen: a feature without a table is silently left out of the result."""
 
     @feature(entity=user, trigger="never")
     def unused(user_id: str, event: ServiceEvent) -> float:
@@ -148,7 +148,7 @@ async def test_a_value_past_its_ttl_is_missing_in_training_as_in_serving(
 
 
 async def test_future_values_never_leak(store: FeatureStore, noon: datetime) -> None:
-    """Whatever is written about later moments, the answer about a moment stays the same."""
+    """Values of later moments do not change the answer about a moment."""
     frame = spine(noon, 0, 0.5, 1, 1.5)
     before = await read(store, frame, "clicks", "page")
     for hour in (1.6, 2, 3):

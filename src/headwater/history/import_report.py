@@ -8,7 +8,7 @@ from headwater.core.short_repr import short_repr
 
 
 class ImportReport(msgspec.Struct, frozen=True):
-    """The number of rows that were read, of their values, and of those that were missing."""
+    """The number of rows that were read, of their values, and of missing values."""
 
     rows: int
     values: int

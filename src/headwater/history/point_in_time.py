@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,19 +67,18 @@ async def read_history(frame: Frame, request: HistoryRequest, past: PastSources)
     order = [feature.name for feature in request.features]
     columns = result_columns(plans, order, with_as_of=request.with_as_of)
     spine = Spine([plan.entity for plan in plans], request.at, request.earliest)
-    with TemporaryDirectory(prefix="headwater-") as name:
+    with TemporaryDirectory(prefix="headwater-") as name, ExitStack() as undo:
+        undo.callback(frame.discard)
         folder = Path(name)
         points = [folder / f"points{number}.parquet" for number in range(len(plans))]
-        try:
-            rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
-            answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
-            for plan, file in zip(plans, points, strict=True):
-                await answering.answer(plan, file)
-            result = Result(answering.answers, columns)
-            return await asyncio.to_thread(_attach, frame, result, folder)
-        except BaseException:
-            frame.discard()
-            raise
+        rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
+        answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
+        for plan, file in zip(plans, points, strict=True):
+            await answering.answer(plan, file)
+        result = Result(answering.answers, columns)
+        attached = await asyncio.to_thread(_attach, frame, result, folder)
+        undo.pop_all()
+        return attached
 
 
 def _answers_of(plan: ColumnPlan) -> int:

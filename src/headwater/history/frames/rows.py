@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def relation_of(rows: Rows) -> duckdb.DuckDBPyRelation:
-    """Return a relation of its own connection with these rows."""
+    """Return a relation of a new connection with these rows."""
     types = {
         name: _type([row[place] for row in rows.rows]) for place, name in enumerate(rows.columns)
     }
