@@ -29,7 +29,7 @@ from headwater.testing import ManualClock, temporary
 STORE = FeatureStore(settings=Settings())
 GROUPS = (
     *(STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.indexes, STORE.history),
-    *(STORE.catalog, STORE.admin),
+    *(STORE.catalog, STORE.backfills, STORE.admin),
 )
 VERBS = {
     f"{kind.__name__}.{name}": verb

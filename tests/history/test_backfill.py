@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.declarations.runtime import runtime_of
+from headwater.errors import BackfillRefusedError, InvalidInputError
 from headwater.settings.schema import Settings
 from tests.engine.support import until
-
-pytestmark = pytest.mark.both_environments
 
 USERS = 5
 
@@ -72,6 +72,7 @@ async def working(store: FeatureStore) -> AsyncIterator[Worker]:
         await task
 
 
+@pytest.mark.both_environments
 async def test_a_backfill_of_a_stopped_store_makes_a_version_that_is_served_after_the_switch(
     store: FeatureStore,
 ) -> None:
@@ -87,3 +88,83 @@ async def test_a_backfill_of_a_stopped_store_makes_a_version_that_is_served_afte
     assert await values(store) == expected("new a", "new b", "new c")
     groups = [group.name for group in await store.admin.groups()]
     assert groups == [store.settings.worker.consumer_group]
+
+
+@pytest.mark.both_environments
+async def test_workers_take_over_while_events_flow(store: FeatureStore) -> None:
+    async with working(store):
+        await publish(store, "c")
+        report = await store.backfills.run("seen", switch=True)
+        assert report.is_served
+        await publish(store, "d")
+        await store.drain()
+    assert await values(store) == expected("new a", "new b", "new c", "new d")
+
+
+async def test_history_of_the_new_version_begins_with_the_first_event(store: FeatureStore) -> None:
+    await store.backfills.run("seen", switch=True)
+    found = await store.get_feature_history("seen", "u0")
+    assert [each.value for each in found] == [["new a0", "new b0"], ["new a0"]]
+    assert [each.cause for each in found] == ["b0", "a0"]
+
+
+async def test_a_comparison_shows_equal_and_different_values(store: FeatureStore) -> None:
+    with pytest.raises(InvalidInputError, match=r"no backfill .*headwater backfill seen"):
+        await store.backfills.compare("seen")
+    await store.backfills.run("seen")
+    found = await store.backfills.compare("seen", limit=2)
+    assert (found.old, found.new) == (1, 2)
+    assert (found.online.equal, found.online.different) == (0, USERS)
+    assert [each.entity_id for each in found.examples] == ["u0", "u1"]
+    assert found.history.different == 2 * USERS
+    assert found.numbers is None
+
+
+async def test_a_switch_is_refused_until_the_version_is_ready_and_can_be_undone(
+    store: FeatureStore,
+) -> None:
+    with pytest.raises(InvalidInputError, match="no backfill"):
+        await store.backfills.switch("seen")
+    await store.backfills.run("seen", switch=True)
+    assert (await store.backfills.switch("seen", version=1)).before == 2
+    assert await values(store) == expected("a", "b")
+    with pytest.raises(InvalidInputError, match=r"version 1 .* is served already"):
+        await store.backfills.switch("seen", version=1)
+    with pytest.raises(InvalidInputError, match="no version 7; it has: 1, 2"):
+        await store.backfills.switch("seen", version=7)
+
+
+@pytest.mark.both_environments
+async def test_a_cancelled_backfill_leaves_nothing_and_can_be_begun_again(
+    store: FeatureStore,
+) -> None:
+    await store.backfills.run("seen")
+    assert await store.backfills.cancel("seen") == 2
+    groups = [group.name for group in await store.admin.groups()]
+    assert groups == [store.settings.worker.consumer_group]
+    with pytest.raises(InvalidInputError, match="no backfill"):
+        await store.backfills.status("seen")
+    assert (await store.backfills.run("seen", switch=True)).version == 3
+    assert await values(store) == expected("new a", "new b")
+
+
+@pytest.mark.both_environments
+async def test_values_from_before_a_time_are_kept(store: FeatureStore) -> None:
+    engine = await runtime_of(store).open()
+    (row,) = await engine.backends.offline.rows("seen", "u0", limit=1)
+    report = await store.backfills.run("seen", since=row.as_of, switch=True)
+    assert report.replayed is not None
+    assert 0 < report.replayed.events <= USERS
+    assert (await values(store))["u0"] == ["a0", "new b0"]
+    assert [each.value for each in await store.get_feature_history("seen", "u0")] == [
+        ["a0", "new b0"],
+        ["a0"],
+    ]
+
+
+async def test_another_start_than_that_of_the_unfinished_backfill_is_refused(
+    store: FeatureStore,
+) -> None:
+    await store.backfills.run("seen")
+    with pytest.raises(BackfillRefusedError, match=r"from all events is in progress.*cancel seen"):
+        await store.backfills.run("seen", since=store.clock.now())

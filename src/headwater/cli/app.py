@@ -23,6 +23,7 @@ VERBS = {
     "groups": "List and drop consumer groups.",
     "lag": "Show how many events are waiting, and for how long.",
     "refresh": "Run a scheduled feature now.",
+    "backfill": "Compute past values of a feature from stored events, and serve them.",
     "rebuild": "Restore online values from history.",
     "audit": "Compare online values with history.",
     "prune": "Remove old history, events and records.",

@@ -14,20 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from headwater.core.clock import to_micros
 from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import HasRuntime
 from headwater.engine.backfills import (
     backfill_folder,
     backfill_of,
+    backfills_folder,
     drop_group,
+    exported_files,
     group_named,
     replay_order,
 )
@@ -35,13 +42,19 @@ from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
+from headwater.history.backfill.copying import copied_changes
 from headwater.history.backfill.order import (
     ReplayOrder,
     ReplayProgress,
     ReplayReport,
     StoreSource,
 )
-from headwater.history.backfill.replay import last_cells, replay, replayed_changes
+from headwater.history.backfill.replay import (
+    check_replayable,
+    last_cells,
+    replay,
+    replayed_changes,
+)
 from headwater.history.backfill.steps import (
     ChangeVersion,
     change_version,
@@ -52,10 +65,9 @@ from headwater.history.backfill.steps import (
 from headwater.ports import BackfillState, Change, FeatureVersion
 from headwater.ports.runner import Runner
 
-Phase = Literal["export", "replay", "install", "catch up", "join"]
+Phase = Literal["export", "copy", "replay", "install", "catch up", "join"]
 
 _FEW_EVENTS = 1_000
-_CATCH_UP_ROUNDS = 20
 _ROWS_PER_APPEND = 100_000
 _PAUSE = 0.05
 _PATIENCE = 5.0
@@ -116,46 +128,92 @@ class BackfillRun:
         return await self._change(version, joining)
 
     async def _replay(self, variant: FeatureDef, version: FeatureVersion) -> None:
-        installed = backfill_folder(self._engine, backfill_of(version)) / "installed"
-        if installed.exists():
+        backfill = backfill_of(version)
+        folder = backfill_folder(self._engine, backfill)
+        if (folder / "installed").exists():
             return
-        await self._export(variant, backfill_of(version))
+        await self._export(folder, variant, backfill.start, backfill.since)
+        if backfill.since is not None:
+            await self._copy(folder, variant, backfill.since)
         order = replay_order(self._engine, variant.name, version, self._source)
         self.report = await replay(order, self._runner, self._show_replay)
-        await self._install(order, variant)
-        installed.touch()
+        await self._add_history(replayed_changes(order, variant))
+        await self._serve_last(order, variant)
+        (folder / "installed").touch()
+
+    async def fill(self, since: datetime | None, until: datetime) -> None:
+        """Add values of before a time to history, for each entity before its first value."""
+        check_replayable(self._feature)
+        named = f"{self._feature.series} {since} {until}"
+        folder = backfills_folder(self._engine) / sha256(named.encode()).hexdigest()[:16]
+        group = self._engine.settings.worker.consumer_group
+        upto = await self._engine.backends.groups.positions(group)
+        await self._export(folder, self._feature, upto, since)
+        order = ReplayOrder(
+            source=self._source,
+            feature=self._feature.name,
+            series=self._feature.series,
+            folder=folder / "replay",
+            files=exported_files(folder),
+            since=since,
+            until=until,
+        )
+        self.report = await replay(order, self._runner, self._show_replay)
+        await self._add_history(_before(until, replayed_changes(order, self._feature)))
+        await asyncio.to_thread(rmtree, folder)
 
     def _show_replay(self, progress: ReplayProgress) -> None:
         self._show(
             BackfillProgress("replay", progress.events, progress.total, progress.seconds_left)
         )
 
-    async def _export(self, variant: FeatureDef, backfill: BackfillState) -> None:
-        """Export the stored events up to the start, unless that is done."""
-        folder = backfill_folder(self._engine, backfill)
+    async def _export(
+        self, folder: Path, feature: FeatureDef, upto: Mapping[int, str], since: datetime | None
+    ) -> None:
+        """Export stored events, unless that is done."""
         if (folder / "events").exists():
             return
         self._show(BackfillProgress("export"))
         exported = folder / f"events-{new_id()}"
         exported.mkdir(parents=True)
         await self._engine.backends.offline.export_events(
-            exported,
-            variant.triggers,
-            backfill.start,
-            since=backfill.since,
-            files=self._files,
+            exported, feature.triggers, upto, since=since, files=self._files
         )
         with suppress(OSError):  # another run was faster
             exported.rename(folder / "events")
 
-    async def _install(self, order: ReplayOrder, variant: FeatureDef) -> None:
-        """Write the results to history and online, which changes nothing if it was done before."""
-        backends, done = self._engine.backends, 0
-        total = self.report.values if self.report else None
-        for changes in _larger(replayed_changes(order, variant)):
+    async def _add_history(self, pages: Iterable[list[Change]]) -> None:
+        """Write the results to history; rows that it has already are left out."""
+        done, total = 0, self.report.values if self.report else None
+        for changes in _larger(pages):
             self._show(BackfillProgress("install", done, total))
-            await backends.offline.append(changes)
+            await self._engine.backends.offline.append(changes)
             done += len(changes)
+        self._show(BackfillProgress("install", done, total))
+
+    async def _copy(self, folder: Path, variant: FeatureDef, since: datetime) -> None:
+        """Copy the values from before a time from the version that is served."""
+        self._show(BackfillProgress("copy"))
+        file = folder / f"history-{new_id()}.parquet"
+        await self._engine.backends.offline.export_history(file, after=0)
+        if not file.exists():
+            return  # there is no history
+        now = self._engine.clock.micros()
+        for page in copied_changes(file, folder, self._feature.series, variant, since):
+            await self._engine.backends.offline.append(page)
+            last = {change.entity_id: {change.feature: change.cell} for change in page}
+            await self._engine.backends.online.restore(
+                variant.entity.name,
+                {
+                    key: cells
+                    for key, cells in last.items()
+                    if not cells[variant.series].expired(now)
+                },
+            )
+        file.unlink()
+
+    async def _serve_last(self, order: ReplayOrder, variant: FeatureDef) -> None:
+        """Write the last values online, where there are no newer ones."""
         now = self._engine.clock.micros()
         for page in last_cells(order):
             current = {
@@ -163,21 +221,30 @@ class BackfillRun:
                 for entity_id, cells in page.items()
                 if not cells[order.series].expired(now)
             }
-            await backends.online.restore(variant.entity.name, current)
-        self._show(BackfillProgress("install", done, total))
+            await self._engine.backends.online.restore(variant.entity.name, current)
 
     async def _catch_up(self, member: CatchUp, backfill: BackfillState) -> None:
-        """Run the events since the start, until few are left for the workers."""
-        for _ in range(_CATCH_UP_ROUNDS):
-            before = member.events
-            positions = await self._engine.backends.groups.positions(backfill.like)
-            waiting = await group_named(self._engine, backfill.group)
-            for partition, upto in positions.items():
+        """Run the events since the start until few are left, or they are not getting fewer.
+
+        Workers that write to the same entities may slow this down. The rest is run while they
+        take over, when they do not.
+        """
+        before = None
+        while True:
+            began, group = member.events, await group_named(self._engine, backfill.group)
+            total = began + group.waiting if group else None
+
+            async def advance(partition: int, upto: str, total: int | None = total) -> None:
                 await _advance_when_free(member, partition, upto)
-                total = before + waiting.waiting if waiting else None
                 self._show(BackfillProgress("catch up", member.events, total))
-            if member.events - before < _FEW_EVENTS:
+
+            positions = await self._engine.backends.groups.positions(backfill.like)
+            await asyncio.gather(*(advance(*each) for each in positions.items()))
+            count = member.events - began
+            is_slow = member.is_contended or (before is not None and count > before / 2)
+            if count < _FEW_EVENTS or is_slow:
                 return
+            before = count
 
     async def _join(self, version: FeatureVersion) -> FeatureVersion:
         """Wait until workers have joined in every partition; run one here if they do not."""
@@ -217,9 +284,15 @@ class BackfillRun:
 
 async def _advance_when_free(member: CatchUp, partition: int, upto: str) -> None:
     while True:
-        if await member.advance(partition, upto):
+        if await member.advance(partition, upto, insists=False) or member.is_contended:
             return
         await asyncio.sleep(_PAUSE)  # the lease of a run that died expires
+
+
+def _before(until: datetime, pages: Iterable[list[Change]]) -> Iterator[list[Change]]:
+    limit = to_micros(until)
+    for page in pages:
+        yield [change for change in page if change.cell.as_of < limit]
 
 
 def _larger(pages: Iterable[list[Change]]) -> Iterator[list[Change]]:

@@ -97,7 +97,7 @@ def replay_order(
         feature=feature,
         series=version.series,
         folder=folder / "replay",
-        files=sorted((folder / "events").glob("*.parquet")),
+        files=exported_files(folder),
         since=backfill.since,
     )
 
@@ -187,10 +187,20 @@ async def drop_group(engine: Engine, group: str) -> None:
             return
 
 
+def backfills_folder(engine: Engine) -> Path:
+    """Return the folder with the folders of all backfills."""
+    settings = engine.settings
+    return Path(settings.backfill.folder or Path(settings.home) / "backfills").absolute()
+
+
 def backfill_folder(engine: Engine, backfill: BackfillState) -> Path:
     """Return the folder with the events and the results of a backfill."""
-    settings = engine.settings
-    return Path(settings.backfill.folder or Path(settings.home) / "backfills") / backfill.id
+    return backfills_folder(engine) / backfill.id
+
+
+def exported_files(folder: Path) -> list[Path]:
+    """Return the files of events that were exported for a backfill."""
+    return sorted((folder / "events").glob("*.parquet"))
 
 
 async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:

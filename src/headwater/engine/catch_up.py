@@ -19,6 +19,7 @@ from headwater.features.event_handlers import EventHandlers
 from headwater.ports import BackfillState, Batch, Delivery, Lease, Outcome, position_order
 
 _MAX_HEARTBEAT_SECONDS = 0.5
+_MAX_CONTENTION = 20
 
 
 class CatchUp:
@@ -32,8 +33,14 @@ class CatchUp:
         self._worker = f"backfill-{new_id()[-12:]}"
         self._held: dict[int, Lease] = {}
         self._batch_size = self._size = engine.settings.worker.batch_size
+        self._contention = 0
         self.events = 0
         """How many events were run so far."""
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether most batches conflict with those of the other group."""
+        return self._contention >= _MAX_CONTENTION
 
     @asynccontextmanager
     async def registered(self) -> AsyncIterator[None]:
@@ -57,10 +64,11 @@ class CatchUp:
                 leases = [*self._held.values()]
                 await self._engine.backends.leases.heartbeat(self._worker, leases)
 
-    async def advance(self, partition: int, upto: str) -> bool:
+    async def advance(self, partition: int, upto: str, *, insists: bool = True) -> bool:
         """Run the events of a partition up to a position that the other group has committed.
 
-        Return False if another member holds the partition or has taken it over.
+        Return False if another member holds the partition or has taken it over, and unless it
+        ``insists``, if most batches conflict.
         """
         if await self._is_at(partition, upto):
             return True
@@ -70,7 +78,10 @@ class CatchUp:
             # As many as the last member, which died, may have been running.
             suspects = self._batch_size if lease.suspect else 0
             try:
-                while (batch := await self._next(lease, upto, suspects)) is not None:
+                while insists or not self.is_contended:
+                    batch = await self._next(lease, upto, suspects)
+                    if batch is None:
+                        break
                     await self._run(batch, is_suspect=suspects > 0)
                     suspects -= 1
             except LeaseLostError:
@@ -102,8 +113,10 @@ class CatchUp:
             # The workers of the other group write to the same entities. A shorter batch is less
             # likely to meet them.
             self._size = max(1, self._size // 2)
+            self._contention += 2
         else:
             self._size = min(self._batch_size, 2 * self._size)
+            self._contention = max(0, self._contention - 1)
             self.events += len(batch.deliveries)
 
     async def _outcome(self, batch: Batch, *, is_suspect: bool) -> Outcome:

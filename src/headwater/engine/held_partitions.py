@@ -67,9 +67,9 @@ class HeldPartitions:
         """
         await versions.follow()
         self.is_changing_versions = versions.is_outdated
-        if self.at_work():
-            return
-        if versions.is_outdated:
+        if versions.joiner.is_done and all(lane.is_joined for lane in self.lanes.values()):
+            await versions.joiner.leave()
+        if versions.is_outdated and not self.at_work():
             await self.release(engine, [x for x in self.lanes.values() if not x.quarantined])
             versions.apply()
             for partition, lane in self.lanes.items():
@@ -77,8 +77,6 @@ class HeldPartitions:
             await engine.backends.leases.register(self._worker, engine.registry.runs())
             versions.registered()
             self.is_changing_versions = False
-        elif versions.joiner.is_done:
-            await versions.joiner.leave()
 
     async def _rebalance(self, engine: Engine, versions: RunningVersions) -> None:
         bus, leases = engine.backends.bus, engine.backends.leases

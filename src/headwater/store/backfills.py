@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.declarations.runtime import runtime_of
 from headwater.features.frame import check_not_replaying
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
@@ -30,7 +31,8 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     feature: str
-    version: int
+    version: int | None
+    """None if values were only added to history."""
     is_served: bool
     replayed: ReplayReport | None
 
@@ -54,6 +56,7 @@ class BackfillVerbs:
         feature: FeatureRef,
         *,
         since: datetime | None = None,
+        until: datetime | None = None,
         switch: bool = False,
         source: StoreSource | None = None,
         runner: Runner | None = None,
@@ -66,10 +69,14 @@ class BackfillVerbs:
         fresh, next to the one that is served. If none are running, one runs here meanwhile. With
         ``switch``, the new version is served at the end.
 
+        With ``since``, values of before that time are those of the version that is served. With
+        ``until``, there is no new version: values of before that time are added to the history of
+        the one that is served, for each entity before its first value.
+
         The replay runs in this process; ``runner`` and ``source`` let other processes take part,
         each with some of the ``files`` that events are exported to.
 
-        >>> (await store.backfills.run("total", switch=True)).version
+        >>> (await store.backfills.run("total_spend", switch=True)).version
         2
         """
         check_not_replaying("backfill")
@@ -77,9 +84,9 @@ class BackfillVerbs:
         from headwater.engine.backfilling import BackfillRun  # noqa: PLC0415 - loaded with the engine
         from headwater.engine.backfills import begin_backfill  # noqa: PLC0415
 
-        definition = self._runtime.registry.feature(feature_name(feature))
         engine = await self._runtime.open()
-        version = await begin_backfill(engine, definition, since)
+        await engine.catalog.follow()
+        definition = self._runtime.registry.feature(feature_name(feature))
         run = BackfillRun(
             self,
             engine,
@@ -89,20 +96,22 @@ class BackfillVerbs:
             files,
             progress or _ignore,
         )
-        version = await run.run(version)
+        number = None
+        if until is None:
+            number = (await run.run(await begin_backfill(engine, definition, since))).number
+        else:
+            await run.fill(since, until)
         if switch:
             await self.switch(feature)
         return BackfillReport(
-            feature=definition.name,
-            version=version.number,
-            is_served=switch,
-            replayed=run.report,
+            feature=definition.name, version=number, is_served=switch, replayed=run.report
         )
 
     async def status(self, feature: FeatureRef) -> BackfillStatus:
         """Return how far the backfill of a feature is, and the events that failed in it.
 
-        >>> (await store.backfills.status("total")).state
+        >>> report = await store.backfills.run("total_spend")
+        >>> (await store.backfills.status("total_spend")).state
         'ready'
         """
         from headwater.engine.backfills import backfill_status  # noqa: PLC0415 - loaded with the engine
@@ -116,8 +125,9 @@ class BackfillVerbs:
         All values that are served are compared, and the history of some entities. At most
         ``limit`` examples of different values are returned.
 
-        >>> (await store.backfills.compare("total")).online.equal
-        1
+        >>> report = await store.backfills.run("total_spend")
+        >>> (await store.backfills.compare("total_spend")).online.equal
+        2
         """
         from headwater.history.backfill.compare import compare_versions  # noqa: PLC0415 - loaded with the engine
 
@@ -130,7 +140,8 @@ class BackfillVerbs:
         Other processes follow within about a second. The version that was served until now is kept
         fresh for ten seconds more, in which it can be switched back to.
 
-        >>> (await store.backfills.switch("total")).version
+        >>> report = await store.backfills.run("total_spend")
+        >>> (await store.backfills.switch("total_spend")).version
         2
         """
         check_not_replaying("switch")
@@ -150,7 +161,8 @@ class BackfillVerbs:
 
         Return the number of the version that was given up. The version that is served stays.
 
-        >>> await store.backfills.cancel("total")
+        >>> report = await store.backfills.run("total_spend")
+        >>> await store.backfills.cancel("total_spend")
         2
         """
         check_not_replaying("cancel")
@@ -160,6 +172,20 @@ class BackfillVerbs:
         version = await unfinished_backfill(engine, name)
         await cancel_backfill(engine, name, version)
         return version.number
+
+
+class FeaturesFile(msgspec.Struct, frozen=True):
+    """A store as tasks in other processes open it: by its features file."""
+
+    file: str
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Engine]:
+        """Load the features file, and open its store for the code inside."""
+        from headwater.store.loader import load_store  # noqa: PLC0415 - imports this package
+
+        async with load_store(self.file) as store:
+            yield await runtime_of(store).open()
 
 
 class OpenStore:

@@ -1,0 +1,52 @@
+"""The values of another version from before the time that a backfill starts at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from headwater.backends.duckdb.segment_schema import VALUE_AS_JSON
+from headwater.core.clock import MICROSECOND, to_micros
+from headwater.core.duckdb_session import glob_literal, session, text
+from headwater.core.values import Cell
+from headwater.declarations.features import FeatureDef
+from headwater.ports import Change
+
+_PAGE = 5_000
+
+
+def copied_changes(
+    file: Path, scratch: Path, series: str, variant: FeatureDef, since: datetime
+) -> Iterator[list[Change]]:
+    """Yield the values of a series as values of another version, those of an entity in order.
+
+    ``file`` is what `OfflineStore.export_history` has written.
+    """
+    rows = f"""
+SELECT entity_id, kind, {VALUE_AS_JSON}, epoch_us(as_of), epoch_us(written_at), cause
+FROM read_parquet({glob_literal(file)})
+WHERE feature = {text(series)} AND as_of < make_timestamptz({to_micros(since)})
+ORDER BY entity_id, as_of, written_at, seq"""
+    lasting = None if variant.ttl is None else variant.ttl // MICROSECOND
+    with session(scratch) as duck:
+        found = duck.run(rows)
+        while page := found.fetchmany(_PAGE):
+            yield [
+                Change(
+                    variant.series,
+                    variant.entity.name,
+                    entity_id,
+                    kind,
+                    Cell(
+                        msgspec.Raw(value.encode()),
+                        as_of,
+                        written_at,
+                        None if lasting is None else written_at + lasting,
+                    ),
+                    cause,
+                )
+                for entity_id, kind, value, as_of, written_at, cause in page
+            ]
