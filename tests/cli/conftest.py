@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from headwater.cli import main
+from headwater.features import reconcile
 
 FEATURES = '''
 from headwater import FeatureStore, ServiceEvent, entity, feature
@@ -87,6 +88,8 @@ def home(folder: Path) -> Path:
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command in this process."""
+    # An audit reads differences again, later and later, in case that workers are writing.
+    monkeypatch.setattr(reconcile, "_PAUSES_SECONDS", (0.0, 0.0))
 
     def run(*arguments: str, stdin: str | bytes = "") -> Ran:
         given = stdin.encode() if isinstance(stdin, str) else stdin

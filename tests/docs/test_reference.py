@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -178,9 +179,15 @@ class Metric(NamedTuple):
     labels: tuple[str, ...]
 
 
-def _nodes() -> Iterator[ast.AST]:
-    for file in (ROOT / "src").rglob("*.py"):
-        yield from ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+@cache
+def _nodes() -> list[ast.Call | ast.ClassDef]:
+    """Return all calls and classes of the source."""
+    return [
+        node
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call | ast.ClassDef)
+    ]
 
 
 def _calls() -> Iterator[ast.Call]:

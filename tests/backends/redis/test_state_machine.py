@@ -305,4 +305,4 @@ def _server(redis_url: str) -> None:
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=60, stateful_step_count=40)
+TestEngine.settings = settings(max_examples=30, stateful_step_count=40)

@@ -348,7 +348,7 @@ items = st.builds(
 )
 
 
-@hypothesis_settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_reassembling_reproduces_the_text_of_every_context(
     generated: FeatureStore, data: st.DataObject
