@@ -9,27 +9,26 @@ from headwater.engine.engine import Engine
 class WaitingReports:
     """Logs that a worker waits because others declare more features, and that it resumes."""
 
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
+    def __init__(self) -> None:
         self._only_there: list[str] | None = None
 
-    async def report(self, engine: Engine, *, is_waiting: bool) -> None:
+    async def report(self, engine: Engine, worker: str, *, is_waiting: bool) -> None:
         """Log it if it has changed."""
         if is_waiting == (self._only_there is not None):
             return
         if not is_waiting:
             log.warning(
                 "worker resumes: no others declare more features",
-                worker=self._worker,
+                worker=worker,
                 not_run=self._only_there,
             )
             self._only_there = None
             return
-        here, there = engine.registry.runs(), await engine.backends.leases.current_set(self._worker)
+        here, there = engine.registry.runs(), await engine.backends.leases.current_set(worker)
         self._only_there = sorted(there - here)
         # A feature that only this worker declares is not run while it waits.
         names = {"only_there": self._only_there, "only_here": sorted(here - there)}
         if names["only_here"]:
-            log.warning("worker waits: others declare more features", worker=self._worker, **names)
+            log.warning("worker waits: others declare more features", worker=worker, **names)
         else:
-            log.info("worker waits: others declare more features", worker=self._worker, **names)
+            log.info("worker waits: others declare more features", worker=worker, **names)

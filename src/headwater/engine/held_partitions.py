@@ -18,9 +18,9 @@ from headwater.errors import BackendError, LeaseLostError
 class HeldPartitions:
     """The lanes of one worker, and the partitions that are assigned to it."""
 
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
-        self._waiting = WaitingReports(worker)
+    def __init__(self) -> None:
+        self._worker = ""
+        self._waiting = WaitingReports()
         self._claiming = asyncio.Lock()
         self._alive_until = 0.0
         self.lanes: dict[int, Lane] = {}
@@ -54,6 +54,12 @@ class HeldPartitions:
         self.lanes.pop(error.partition, None)
         self.due.set()
 
+    async def register(self, worker: str, engine: Engine, versions: RunningVersions) -> None:
+        """List the worker with the versions of features that it runs."""
+        self._worker = worker
+        await engine.backends.leases.register(worker, engine.registry.runs())
+        versions.registered()
+
     async def update(self, engine: Engine, versions: RunningVersions) -> None:
         """Send a heartbeat, and hold the partitions that are assigned to this worker."""
         async with self._claiming:
@@ -74,8 +80,7 @@ class HeldPartitions:
             versions.apply()
             for partition, lane in self.lanes.items():
                 lane.is_joined = not versions.joiner.is_due(partition)
-            await engine.backends.leases.register(self._worker, engine.registry.runs())
-            versions.registered()
+            await self.register(self._worker, engine, versions)
             self.is_changing_versions = False
 
     async def _rebalance(self, engine: Engine, versions: RunningVersions) -> None:
@@ -84,7 +89,7 @@ class HeldPartitions:
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         if self.is_retiring:
             return
-        await self._waiting.report(engine, is_waiting=self._worker not in living)
+        await self._waiting.report(engine, self._worker, is_waiting=self._worker not in living)
         # One partition more than the entities' carries the ticks of SQL features.
         assigned = self.assigned = assigned_partitions(self._worker, living, bus.partitions + 1)
         surplus = [

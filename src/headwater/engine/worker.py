@@ -67,7 +67,7 @@ class Worker:
         self._failure: TooManyHungThreadsError | None = None
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._runtime = runtime_of(store)
-        self._held = HeldPartitions(self.name)
+        self._held = HeldPartitions()
         self._quarantine = QuarantineScheduler()
         self._draining = False
         self._stopping = asyncio.Event()
@@ -166,8 +166,7 @@ class Worker:
         if not self._draining:
             await report_changes(engine)
         await versions.prepare()
-        await engine.backends.leases.register(self.name, engine.registry.runs())
-        versions.registered()
+        await self._held.register(self.name, engine, versions)
 
     async def _retry(
         self,
