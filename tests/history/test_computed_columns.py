@@ -303,6 +303,17 @@ async def test_a_feature_without_a_past_is_refused_with_both_remedies(
         await columns(store, ["plain"], 5)
 
 
+async def test_a_derived_feature_that_reads_nothing_is_of_the_moment_itself(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, derived=True)
+    def shout(user_id: str) -> str:
+        return user_id.upper()
+
+    clock.advance("1h")
+    assert await columns(store, ["shout"], 5, with_as_of=True) == [("U1", at(5))]
+
+
 async def test_an_empty_frame_gets_the_columns_of_computed_features(
     store: FeatureStore, shop: None
 ) -> None:

@@ -26,7 +26,7 @@ from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.features.cells import history_cell, make_cell, make_change
-from headwater.features.derivation_cache import UNKNOWN, Derivation, DerivationCache
+from headwater.features.derivation_cache import UNKNOWN, DerivationCache
 from headwater.features.frame import (
     Frame,
     Past,
@@ -42,6 +42,7 @@ from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.store_loss import StoreLoss
+from headwater.features.value_freshness import apply_rules, derivation_of
 from headwater.ports import Point
 
 FeatureRow = dict[str, FeatureValue]
@@ -121,7 +122,7 @@ class Reader:
         cells, now, moments = await self._cells(plan, ids, frame)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and frame.reads is not None:
-            _apply_rules(plan, ids, rows, moments, past, from_micros(now))
+            apply_rules(plan, ids, rows, moments, past, from_micros(now))
         if plan.computed:
             found = zip(ids, cells, rows, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, *each, now) for each in found))
@@ -262,14 +263,14 @@ class Reader:
             self._calls.deadline.slot() as slot,
         ):
             value = await self._calls.call(slot, None, feature, entity_id)
-        now, moments = self._clock.now(), reads.as_of()
+        now, moments = self._now(), reads.as_of()
         # A value computed from a default has no moment, so it is not cached as if it had one.
         as_of = None if moments.incomplete else moments.oldest or now
         try:
             cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        derivation = _derivation(feature, reads, now)
+        derivation = derivation_of(feature, reads, now)
         if feature.kept and as_of is not None and current_frame().is_shareable:
             # The derivation first: a cached value is never without it.
             if derivation.provenance and feature.ttl is not None:
@@ -291,6 +292,11 @@ class Reader:
             derivation.inputs,
         )
 
+    def _now(self) -> datetime:
+        """Return the time; in a handler, also of a past event, that of its transaction."""
+        transaction = current_frame().transaction
+        return self._clock.now() if transaction is None else from_micros(transaction.now)
+
     async def _log(self, feature: FeatureDef, entity_id: str, value: object, now: datetime) -> None:
         """Write a value to history that was computed to be served, unless this is a replay.
 
@@ -306,45 +312,6 @@ class Reader:
             await self._online.put([change])
         else:
             await frame.transaction.add_to_history(change)
-
-
-def _derivation(feature: FeatureDef, reads: Reads, now: datetime) -> Derivation:
-    """Return how a value was computed from the reads of its function."""
-    provenance, inputs = frozenset(reads.provenance), tuple(reads.features)
-    if feature.freshness == "caught_up":
-        return Derivation(provenance, inputs, "caught_up", now)
-    if not inputs:
-        return Derivation(provenance)
-    if not reads.retrievals and not reads.contexts:
-        return Derivation(provenance, inputs, "inputs")
-    others = reads.other_moments()
-    return Derivation(provenance, inputs, "age", None if others.incomplete else others.oldest)
-
-
-def _apply_rules(
-    plan: Plan,
-    ids: Sequence[str],
-    rows: Sequence[FeatureRow],
-    moments: Sequence[datetime],
-    past: Past | None,
-    now: datetime,
-) -> None:
-    """Add the moments at which values were known to be current, for the features that need it."""
-    for place, (entity_id, row) in enumerate(zip(ids, rows, strict=True)):
-        for feature in plan.caught_up:
-            value = row[feature.name]
-            current_at: datetime | None = now
-            if value.source == "missing":
-                current_at = None
-            elif past is not None:
-                current_at = past.current_at(feature, entity_id)
-            elif feature.triggers:
-                current_at = moments[place]
-            elif value.source == "online":
-                current_at = value.written_at
-            row[feature.name] = msgspec.structs.replace(
-                value, rule="caught_up", current_at=current_at
-            )
 
 
 def _track_provenance(reads: Reads) -> None:
