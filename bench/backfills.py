@@ -16,7 +16,7 @@ from headwater.core.values import new_id
 from headwater.history.backfill.order import ReplayOrder
 from headwater.history.backfill.replay import replay
 from headwater.history.runners import ProcessRunner
-from headwater.store.features_file import FeaturesFile
+from headwater.store.backfills import FeaturesFile
 
 EVENTS = 300_000  # enough that the start of the processes is a small part
 FILES = 8
@@ -28,7 +28,7 @@ def backfill(where: str, effort: Effort, processes: int = 1) -> Iterator[Rate]:
     """Events per second through the worker's read-modify-write handler, results durable."""
     folder = Path(where)
     files = [_write(folder, number) for number in range(FILES)]
-    source = FeaturesFile(str(features.__file__), features.store.settings)
+    source = FeaturesFile(str(features.__file__))
 
     def rate() -> float:
         order = ReplayOrder(

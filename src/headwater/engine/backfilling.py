@@ -198,30 +198,19 @@ class BackfillRun:
         await self._engine.backends.offline.export_history(file, after=0)
         if not file.exists():
             return  # there is no history
-        now = self._engine.clock.micros()
         for page in copied_changes(file, folder, self._feature.series, variant, since):
             await self._engine.backends.offline.append(page)
             last = {change.entity_id: {change.feature: change.cell} for change in page}
-            await self._engine.backends.online.restore(
-                variant.entity.name,
-                {
-                    key: cells
-                    for key, cells in last.items()
-                    if not cells[variant.series].expired(now)
-                },
-            )
+            await self._engine.backends.online.restore(variant.entity.name, last)
         file.unlink()
 
     async def _serve_last(self, order: ReplayOrder, variant: FeatureDef) -> None:
-        """Write the last values online, where there are no newer ones."""
-        now = self._engine.clock.micros()
+        """Write the last values online, where there are no newer ones.
+
+        Expired ones as well, as a worker leaves them: a late event still follows them.
+        """
         for page in last_cells(order):
-            current = {
-                entity_id: cells
-                for entity_id, cells in page.items()
-                if not cells[order.series].expired(now)
-            }
-            await self._engine.backends.online.restore(variant.entity.name, current)
+            await self._engine.backends.online.restore(variant.entity.name, page)
 
     async def _catch_up(self, member: CatchUp, backfill: BackfillState) -> None:
         """Run the events since the start until few are left, or they are not getting fewer.

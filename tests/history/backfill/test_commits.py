@@ -21,7 +21,7 @@ from headwater.history.backfill.replay import replay, replayed_changes
 from headwater.history.backfill.task import ReplayTask
 from headwater.history.runners import InlineRunner, ProcessRunner
 from headwater.settings.schema import Settings
-from headwater.store.features_file import FeaturesFile
+from headwater.store.backfills import FeaturesFile
 from headwater.store.loader import load_store
 from tests.history.backfill.support import OpenStore, declared, write_events
 
@@ -86,21 +86,20 @@ def expected(published: list[ServiceEvent]) -> Sums:
 
 
 async def test_a_replay_continues_after_its_processes_were_killed(
-    file: FeatureStore, home: Path, tmp_path: Path
+    file: FeatureStore, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HEADWATER_HOME", str(home))
     dying = {number: tmp_path / f"died-{number}" for number in (2_000, 9_000)}
     published = events(12_000, dying)
-    source = FeaturesFile(str(_FEATURES), Settings().replace(home=home))
-    order = order_for(source, published, tmp_path)
+    order = order_for(FeaturesFile(str(_FEATURES)), published, tmp_path)
     report = await replay(order, ProcessRunner(1))
     assert all(marker.exists() for marker in dying.values())
     assert report == ReplayReport(12_000, 12_000, 0, {})
     assert replayed(order, file) == expected(published)
 
 
-def test_the_name_of_a_task_in_errors_has_no_settings(home: Path, tmp_path: Path) -> None:
-    source = FeaturesFile(str(_FEATURES), Settings().replace(home=home))
-    order = order_for(source, events(1, {}), tmp_path)
+def test_the_name_of_a_task_in_errors_has_no_settings(tmp_path: Path) -> None:
+    order = order_for(FeaturesFile(str(_FEATURES)), events(1, {}), tmp_path)
     assert repr(ReplayTask(order, order.files[0])) == "the replay of events-0000-1023.parquet"
 
 

@@ -9,9 +9,7 @@ import msgspec
 import pytest
 
 from headwater import Chunk, FeatureStore, ServiceEvent, feature
-from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackfillRefusedError, ReplayWriteError
-from headwater.history.backfill.older_values import last_of, older_changes
 from headwater.history.backfill.order import ReplayProgress
 from headwater.history.backfill.replay import (
     check_replayable,
@@ -318,14 +316,24 @@ async def test_with_since_values_continue_from_the_version_that_is_served(
     order = await order_of(store, "total", tmp_path, since=since)
     await replay_all(store, order)
     assert await values_of(store, "total@2") == {"ada": [5.0], "eve": [8.0]}
-    offline = (await runtime_of(store).open()).backends.offline
-    older = [page async for page in older_changes(order, offline, declared(store, "total"))]
-    assert {i: bytes(cells["total@2"].value) for i, cells in last_of(older[0]).items()} == {
-        "ada": b"1.0",
-        "bob": b"2.0",
-    }
-    await offline.append(older[0])
-    assert await history(store, "total@2") == await history(store, "total")
+
+
+async def test_a_value_that_had_expired_is_not_served_and_passes_an_audit(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="buy", ttl="1h")
+    async def recent(user_id: str, event: ServiceEvent) -> int:
+        return int(await store.get_feature("recent", user_id) or 0) + 1
+
+    for user_id in ("ada", "ada", "bob"):
+        await store.publish("buy", user_id)
+        await store.drain()
+        clock.advance("40m")
+    expected = {"ada": {"recent": None}, "bob": {"recent": 1}}
+    assert await store.get_features(["recent"], ["ada", "bob"]) == expected
+    await store.backfills.run("recent", switch=True)
+    assert await store.get_features(["recent"], ["ada", "bob"]) == expected
+    assert (await store.admin.audit()).differences == []
 
 
 async def test_with_until_values_are_added_before_the_first_one(
