@@ -55,14 +55,14 @@ def check_has_history(feature: FeatureDef) -> None:
     if feature.template is not None:
         inputs = tuple(dict.fromkeys(feature.template.references))
         raise InvalidInputError(
-            f"feature {feature.name!r} is a template, which is composed at every read and has no "
-            f"history of its own; {_read_instead(inputs)}, or compute past values with "
+            f"feature {feature.name!r} is a template, which is composed at every read and never "
+            f"stored; {_read_instead(inputs)}, or compute past values with "
             "get_historical_features"
         )
     if feature.derived:
         raise InvalidInputError(
-            f"feature {feature.name!r} is derived: it is computed at every read and has no history "
-            "of its own; read the history of the features that it reads, or compute past values "
+            f"feature {feature.name!r} is derived: it is computed at every read and never stored; "
+            "read the history of the features that it reads, or compute past values "
             "with get_historical_features"
         )
     check_has_past(feature)
