@@ -12,7 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 from chaos import report
+from chaos.backfill import BackfillChaos, BackfillOrder
 from chaos.run import Order, run
+from headwater.settings.schema import Settings
 
 _EVENTS_PER_SECOND = 800
 _FEWEST_EVENTS = 1_000
@@ -20,6 +22,8 @@ _FEWEST_EVENTS = 1_000
 
 def main() -> int:
     given = arguments()
+    if given.backfill:
+        return backfill(given.seed, given.backfill)
     seconds = given.seconds or given.events / _EVENTS_PER_SECOND
     order = Order(given.seed, given.events, given.workers, seconds, given.cluster)
     folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
@@ -36,6 +40,22 @@ def main() -> int:
     return 0 if passed else 1
 
 
+def backfill(seed: int, kills: int) -> int:
+    """Kill a backfill and the workers of an embedded store; return the exit code."""
+    folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
+    settings = Settings().replace(home=folder / "home", worker={"lease_ttl": 2.0})
+    found = asyncio.run(BackfillChaos(BackfillOrder(seed, kills), settings, folder).run())
+    counts = ", ".join(f"{name}: {count}" for name, count in sorted(found.kills.items()))
+    sys.stdout.write(f"{found.events} events; killed {counts}\n")
+    for difference in found.differences:
+        sys.stdout.write(f"{difference}\n")
+    if found.differences:
+        sys.stderr.write(f"failed with --seed {seed}; the logs are in {folder}\n")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--events", type=int, default=20_000, help="number of events to publish")
@@ -44,6 +64,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="duration of publishing")
     parser.add_argument(
         "--cluster", action="store_true", help="run on a Redis Cluster, with failovers"
+    )
+    parser.add_argument(
+        "--backfill",
+        type=int,
+        metavar="KILLS",
+        help="run a backfill on the embedded store instead, and kill it so often",
     )
     given = parser.parse_args()
     if given.events < _FEWEST_EVENTS:

@@ -32,7 +32,7 @@ _WORKER_SHARE = 0.6
 _LAST = 5
 
 
-class Order(NamedTuple):
+class BackfillOrder(NamedTuple):
     """How often the backfill is killed, and at most how long after it has reached a phase."""
 
     seed: int
@@ -86,7 +86,7 @@ class Process:
 class BackfillChaos:
     """One run: events are published until a backfill, killed several times, is done."""
 
-    def __init__(self, order: Order, settings: Settings, folder: Path) -> None:
+    def __init__(self, order: BackfillOrder, settings: Settings, folder: Path) -> None:
         self._order = order
         self._random = random.Random(order.seed)
         self._settings = settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -28,14 +29,20 @@ pytestmark = pytest.mark.both_environments
 
 NAME, SERIES, GROUP = "seen", "seen@2", "backfill-1"
 USERS = 6
+FAILING: set[str] = set()
+"""The ids of events that the handler fails for."""
 
 
 @pytest.fixture
 async def engine(store: FeatureStore, user: type) -> Engine:
     """Return an open store with a feature that keeps the ids of all events that it was given."""
 
-    @feature(entity=user, trigger="buy", name=NAME, default=[])
+    FAILING.clear()
+
+    @feature(entity=user, trigger="buy", name=NAME, default=[], max_retries=0)
     async def seen(user_id: str, event: ServiceEvent) -> list[str]:
+        if event.event_id in FAILING:
+            raise ValueError(event.event_id)
         return [*await store.get_feature(NAME, user_id), event.event_id]
 
     return await runtime_of(store).open()
@@ -57,7 +64,9 @@ async def publish(store: FeatureStore, name: str) -> None:
         await store.publish("buy", f"u{number}", {}, event_id=f"{name}{number}")
 
 
-async def enter(engine: Engine, backfill: BackfillState) -> None:
+async def enter(
+    engine: Engine, backfill: BackfillState, state: Literal["building", "joining"] = "joining"
+) -> None:
     """Enter the backfill's version in the catalog: workers begin to run it."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     shape = shape_of(engine.registry.feature(NAME))
@@ -69,12 +78,12 @@ async def enter(engine: Engine, backfill: BackfillState) -> None:
         structure=shape.structure,
         created_at=now,
     )
-    new = replace(old, number=2, series=SERIES, state="joining", backfill=backfill)
-    state = await engine.backends.catalog.load()
+    new = replace(old, number=2, series=SERIES, state=state, backfill=backfill)
+    before = await engine.backends.catalog.load()
     entry = CatalogEntry(feature=NAME, entity="User", versions=[old, new])
-    features = {**state.features, NAME: entry}
+    features = {**before.features, NAME: entry}
     assert await engine.backends.catalog.replace(
-        CatalogState(revision=state.revision + 1, features=features)
+        CatalogState(revision=before.revision + 1, features=features)
     )
     await engine.catalog.follow()
     group = engine.settings.worker.consumer_group
@@ -179,6 +188,32 @@ async def test_partitions_join_one_by_one_and_the_last_one_makes_the_version_rea
     assert done.joined == await engine.backends.groups.positions(backfill.like)
     await joiner.leave()
     assert GROUP not in [group.name for group in await engine.backends.groups.groups()]
+
+
+async def test_a_redriven_event_of_the_new_version_is_run_by_the_group_that_runs_it(
+    store: FeatureStore, engine: Engine, backfill: BackfillState, member: CatchUp
+) -> None:
+    await enter(engine, backfill, state="building")
+    await publish(store, "b")
+    await Worker(store).drain()
+    FAILING.add("b0")
+    await advance(engine, backfill, member)
+    (letter,) = await store.dead_letters.list()
+    assert (letter.group, letter.event.event_id) == (backfill.like, "b0")
+    FAILING.clear()
+    await store.dead_letters.redrive(letter.id)
+    await Worker(store).drain()
+    assert (await values(engine, NAME))["u0"] == ["a0", "b0"]
+    await advance(engine, backfill, member)
+    (run,) = (await values(engine))["u0"]
+    assert run.startswith("redrive:")
+    assert await store.dead_letters.list() == []
+
+
+async def advance(engine: Engine, backfill: BackfillState, member: CatchUp) -> None:
+    """Run the events of the group up to the positions of the other one."""
+    for partition, upto in (await engine.backends.groups.positions(backfill.like)).items():
+        assert await member.advance(partition, upto)
 
 
 async def test_joining_again_changes_nothing(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backfill import BackfillChaos, Order
+from chaos.backfill import BackfillChaos, BackfillOrder
 from headwater.settings.schema import Settings
 
 KILLS = 4
@@ -18,6 +18,6 @@ async def test_a_backfill_that_is_killed_while_events_flow_equals_a_feature_of_t
     settings: Settings, tmp_path: Path
 ) -> None:
     short = settings.replace(worker={"lease_ttl": 2.0})
-    found = await BackfillChaos(Order(seed=7, kills=KILLS), short, tmp_path).run()
+    found = await BackfillChaos(BackfillOrder(seed=7, kills=KILLS), short, tmp_path).run()
     assert found.differences == []
     assert found.kills["backfill"] >= 1

@@ -89,6 +89,15 @@ class Registry:
                 found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
         return found
 
+    def built_series(self) -> set[str]:
+        """Return the series of versions that a backfill makes and that workers do not run yet."""
+        return {
+            version.series
+            for entry in self._catalog.features.values()
+            for version in entry.versions
+            if version.state == "building"
+        }
+
     def run(self, versions: Mapping[str, Sequence[FeatureDef]]) -> None:
         """Let events trigger these versions of features and no others."""
         triggers: dict[str, tuple[FeatureDef, ...]] = {}

@@ -47,13 +47,21 @@ class _Running:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
-                elif delivery.group and delivery.group != self._group:
+                elif delivery.group and not self._runs(delivery):
                     handled = _skipped(delivery)
                 else:
                     handled = await handlers.handle(state, delivery, slot)
                     if handled.failures:
                         self._dead_letter(handled, delivery)
                 results[delivery.position] = handled
+
+    def _runs(self, delivery: Delivery) -> bool:
+        """Return whether this group runs a redriven event.
+
+        Until a partition has joined, the group of a backfill runs those of its version.
+        """
+        is_built = delivery.only in self._engine.registry.built_series()
+        return delivery.group == self._group and not is_built
 
     async def _run_internal(self, delivery: Delivery) -> Handled:
         if delivery.event.event_type == MALFORMED:

@@ -208,7 +208,8 @@ class Worker:
                 lane = self._held.lanes.get(batch.lease.partition)
                 # Lost while its events were being read; the next owner runs them.
                 is_lost = lane is None or lane.lease != batch.lease
-                if lane is not None and not (is_lost or self._held.is_changing_versions):
+                is_waiting = self._held.is_changing_versions or (lane and not lane.is_joined)
+                if lane is not None and not (is_lost or is_waiting):
                     lane.task = group.create_task(self._run(engine, lane, batch))
             if drained:
                 self.stop()
