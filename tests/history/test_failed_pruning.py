@@ -9,12 +9,11 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
 from headwater.errors import BackendError
-from headwater.history.nightly_pruning import NightlyPruning
 from headwater.history.retention import PrunedPart
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past
-from tests.history.test_retention import DAY, NIGHTLY, backends_of
+from tests.history.test_retention import DAY, backends_of, nightly
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +53,7 @@ async def test_the_moment_is_stored_before_the_first_row_is_removed(
 async def test_a_nightly_run_that_failed_is_repeated_by_its_worker_and_later_by_others(
     store: FeatureStore, clock: ManualClock, settings: Settings, tmp_path: Path
 ) -> None:
-    backends = await backends_of(store)
-    failing, waiting = (NightlyPruning(backends, NIGHTLY) for _ in range(2))
+    failing, waiting = [await nightly(store) for _ in range(2)]
     await failing.run(clock.now())
     clock.advance(DAY)
     segments = Path(settings.home) / "segments"

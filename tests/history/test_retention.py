@@ -66,6 +66,12 @@ async def backends_of(store: FeatureStore) -> Backends:
     return (await runtime_of(store).open()).backends
 
 
+async def nightly(store: FeatureStore) -> NightlyPruning:
+    """Return the nightly pruning of another worker."""
+    engine = await runtime_of(store).open()
+    return NightlyPruning(engine.backends, engine.catalog, NIGHTLY)
+
+
 async def count_events(store: FeatureStore) -> int:
     [(count,)] = await query(store, "SELECT count(*) FROM events")
     return int(count)
@@ -178,8 +184,7 @@ NIGHTLY = RetentionSettings(history="1d", hour=3)
 async def test_the_nightly_run_happens_once_a_day_for_all_workers(
     store: FeatureStore, clock: ManualClock
 ) -> None:
-    backends = await backends_of(store)
-    workers = [NightlyPruning(backends, NIGHTLY) for _ in range(4)]
+    workers = [await nightly(store) for _ in range(4)]
 
     async def run_all() -> list[PruneReport]:
         reports = await asyncio.gather(*(worker.run(clock.now()) for worker in workers))
@@ -194,7 +199,7 @@ async def test_the_nightly_run_happens_once_a_day_for_all_workers(
     clock.advance(timedelta(minutes=2))
     assert len(await run_all()) == 1
     assert await run_all() == []
-    assert await NightlyPruning(backends, NIGHTLY).run(clock.now()) is None
+    assert await (await nightly(store)).run(clock.now()) is None
 
 
 async def test_workers_prune_by_night_and_log_the_rows(
@@ -215,7 +220,7 @@ async def test_workers_prune_by_night_and_log_the_rows(
             await store.publish("buy", "u1", {"amount": number})
             clock.advance(timedelta(seconds=1))
         await Worker(store).drain()
-        await NightlyPruning(await backends_of(store), NIGHTLY).run(clock.now())
+        await (await nightly(store)).run(clock.now())
         clock.advance(2 * DAY)
         worker = Worker(store)
         running = asyncio.create_task(worker.run())

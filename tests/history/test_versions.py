@@ -14,7 +14,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.history import versions
 from headwater.history.backfill import steps
-from headwater.ports import BackfillState, CatalogState
+from headwater.ports import BackfillState, CatalogState, Horizons
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=5)
@@ -163,6 +163,8 @@ def test_a_dropped_name_begins_again_and_the_served_version_is_not_dropped_alone
 
 
 def test_horizons_never_go_back() -> None:
-    state = versions.prune(CatalogState(), history=LATER)
-    assert versions.prune(state, history=NOW, events=NOW).pruned.history == LATER
-    assert versions.prune(state, events=NOW).pruned.events == NOW
+    state = versions.prune(CatalogState(), Horizons(history=LATER))
+    state = versions.prune(state, Horizons(history=NOW, events=NOW))
+    assert state.pruned == Horizons(history=LATER, events=NOW)
+    state = versions.prune(state, Horizons(records=NOW))
+    assert state.pruned == Horizons(LATER, NOW, NOW)

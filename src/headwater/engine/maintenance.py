@@ -33,7 +33,8 @@ async def maintain(engine: Engine) -> None:
 
 async def prune_nightly(engine: Engine) -> None:
     """Remove what the settings do not keep, once a day; retry while that fails."""
-    pruning, outage = NightlyPruning(engine.backends, engine.settings.retention), Outage("pruning")
+    pruning = NightlyPruning(engine.backends, engine.catalog, engine.settings.retention)
+    outage = Outage("pruning")
     while pruning.is_wanted:
         try:
             report = await pruning.run(engine.clock.now())

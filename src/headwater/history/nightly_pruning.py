@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from headwater.history.retention import PruneReport, Retention, change_catalog, prune
+from headwater.features.followed_catalog import FollowedCatalog
+from headwater.history.retention import PruneReport, Retention, prune
 from headwater.ports import Backends, CatalogState, NightlyRun
 from headwater.settings.groups import RetentionSettings
 
@@ -17,8 +18,11 @@ _CLAIM = timedelta(minutes=10)
 class NightlyPruning:
     """Prunes once a day for the whole store, however many workers call it."""
 
-    def __init__(self, backends: Backends, settings: RetentionSettings) -> None:
+    def __init__(
+        self, backends: Backends, catalog: FollowedCatalog, settings: RetentionSettings
+    ) -> None:
         self._backends = backends
+        self._catalog = catalog
         self._retention = Retention.configured(settings)
         self._hour = settings.hour
         self._done: datetime | None = None
@@ -42,10 +46,8 @@ class NightlyPruning:
         if self._done is None:
             await self._mark(state, NightlyRun(due))
         elif self._done < due and await self._claim(state, now):
-            report = await prune(self._backends, self._retention, now)
-            await change_catalog(
-                self._backends.catalog, lambda state: replace(state, retention=NightlyRun(due))
-            )
+            report = await prune(self._backends, self._catalog, self._retention, now)
+            await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
             return report
         return None
 

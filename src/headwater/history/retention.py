@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,9 +10,10 @@ from msgspec.structs import asdict, replace
 
 from headwater.core.durations import Duration, to_age
 from headwater.errors import InvalidInputError
+from headwater.features.followed_catalog import FollowedCatalog
+from headwater.history import versions
 from headwater.ports import (
     Backends,
-    Catalog,
     CatalogState,
     FeatureVersion,
     Horizons,
@@ -64,7 +65,12 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prune(
-    backends: Backends, retention: Retention, now: datetime, *, dry_run: bool = False
+    backends: Backends,
+    catalog: FollowedCatalog,
+    retention: Retention,
+    now: datetime,
+    *,
+    dry_run: bool = False,
 ) -> PruneReport:
     """Remove what need not be kept, except what backfills in progress need.
 
@@ -79,10 +85,10 @@ async def prune(
         )
     wanted = retention.horizons(now)
     if dry_run:
-        catalog = await backends.catalog.load()
+        state = await catalog.follow()
     else:
-        catalog = await change_catalog(backends.catalog, lambda state: _pruned(state, wanted))
-    allowed, held = limits(catalog, wanted)
+        state = await catalog.change(lambda state: versions.prune(state, limits(state, wanted)[0]))
+    allowed, held = limits(state, wanted)
     rows = await backends.offline.prune(
         history=allowed.history, events=allowed.events, dry_run=dry_run
     )
@@ -117,33 +123,3 @@ def _building(state: CatalogState) -> Iterator[tuple[str, FeatureVersion]]:
 
 def _earlier(moment: datetime | None, limit: datetime | None) -> datetime | None:
     return None if moment is None or limit is None else min(moment, limit)
-
-
-def _pruned(state: CatalogState, wanted: Horizons) -> CatalogState:
-    allowed, _ = limits(state, wanted)
-    return replace(state, pruned=_later(state.pruned, allowed))
-
-
-def _later(one: Horizons, two: Horizons) -> Horizons:
-    """Return the later moment of each part."""
-    pairs = {part: (moment, asdict(two)[part]) for part, moment in asdict(one).items()}
-    return Horizons(
-        **{
-            part: max((moment for moment in pair if moment is not None), default=None)
-            for part, pair in pairs.items()
-        }
-    )
-
-
-async def change_catalog(
-    catalog: Catalog, change: Callable[[CatalogState], CatalogState]
-) -> CatalogState:
-    """Replace the catalog by what a function makes of it, again if another process was faster."""
-    while True:
-        state = await catalog.load()
-        changed = change(state)
-        if changed == state:
-            return state
-        changed = replace(changed, revision=state.revision + 1)
-        if await catalog.replace(changed):
-            return changed

@@ -163,16 +163,15 @@ def drop(state: CatalogState, name: str, number: int | None = None) -> CatalogSt
     )
 
 
-def prune(
-    state: CatalogState, history: datetime | None = None, events: datetime | None = None
-) -> CatalogState:
+def prune(state: CatalogState, upto: Horizons) -> CatalogState:
     """Record the moments before which rows were removed; they never go back."""
     pruned = state.pruned
     return replace(
         state,
         pruned=Horizons(
-            max(filter(None, (history, pruned.history)), default=None),
-            max(filter(None, (events, pruned.events)), default=None),
+            max(filter(None, (upto.history, pruned.history)), default=None),
+            max(filter(None, (upto.events, pruned.events)), default=None),
+            max(filter(None, (upto.records, pruned.records)), default=None),
         ),
     )
 

@@ -109,7 +109,9 @@ class AdminVerbs:
         retention = Retention.of({"history": history, "events": events, "records": records})
         if retention == Retention():
             retention = Retention.configured(engine.settings.retention)
-        return await prune(engine.backends, retention, engine.clock.now(), dry_run=dry_run)
+        return await prune(
+            engine.backends, engine.catalog, retention, engine.clock.now(), dry_run=dry_run
+        )
 
     async def audit(
         self, *, limit: int = 100, records: int = 100, progress: Progress | None = None
