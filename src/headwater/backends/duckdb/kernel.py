@@ -44,32 +44,33 @@ UNION ALL BY NAME
 
 _PAST = """
 CREATE OR REPLACE TABLE past AS
-WITH found AS (
-    SELECT id, seq, epoch_us(as_of) AS true_from, epoch_us(written_at) AS known_from,
-           {value} AS value, {misfit} AS misfit
-    FROM ({rows}) JOIN ids USING (entity_id)
-)
-{candidates}
+SELECT id, seq, epoch_us(as_of) AS true_from, epoch_us(written_at) AS known_from,
+       {visible_from} AS visible_from, {value} AS value, {misfit} AS misfit
+FROM ({rows}) JOIN ids USING (entity_id)
 """
 
-_TRUE = """
-SELECT id, true_from AS visible_from, true_from, known_from, value, misfit
-FROM found
-QUALIFY row_number() OVER (PARTITION BY id, true_from ORDER BY known_from DESC, seq DESC) = 1
+# Few rows are tied, so finding them first is cheaper than sorting all rows.
+_OUTRANKED_TRUE = """
+DELETE FROM past WHERE rowid IN (
+    SELECT past.rowid FROM past
+    SEMI JOIN (SELECT id, true_from FROM past GROUP BY ALL HAVING count(*) > 1) AS tied
+        USING (id, true_from)
+    QUALIFY row_number() OVER (PARTITION BY id, true_from ORDER BY known_from DESC, seq DESC) > 1
+)
 """
 
 # A value that is outranked when it becomes visible never counts. The rank of the others rises with
 # the time they become visible, so the last visible value is the answer.
-_KNOWN = """
-, ranked AS (
-    SELECT *, row_number() OVER (
-        PARTITION BY id ORDER BY true_from, known_from, seq
-    ) AS rank
-    FROM found
+_OUTRANKED_KNOWN = """
+DELETE FROM past WHERE rowid IN (
+    SELECT ranked.rowid FROM (
+        SELECT rowid, id, known_from, row_number() OVER (
+            PARTITION BY id ORDER BY true_from, known_from, seq
+        ) AS rank
+        FROM past
+    ) AS ranked
+    QUALIFY rank < max(rank) OVER (PARTITION BY id ORDER BY known_from)
 )
-SELECT id, known_from AS visible_from, true_from, known_from, value, misfit
-FROM ranked
-QUALIFY rank = max(rank) OVER (PARTITION BY id ORDER BY known_from)
 """
 
 _JOIN = """
@@ -154,10 +155,11 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
             _PAST.format(
                 value=f"CAST({form.value} AS {form.type})",
                 misfit=f"CASE WHEN value IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END",
+                visible_from="known_from" if self.known else "true_from",
                 rows=self._rows(column),
-                candidates=_KNOWN if self.known else _TRUE,
             )
         )
+        duck.run(_OUTRANKED_KNOWN if self.known else _OUTRANKED_TRUE)
         counts = self._counts(column)
         if scalar(duck.run("SELECT count(misfit) FROM past")):
             row = duck.run(_MISFITS.format(counts=counts)).fetchone()

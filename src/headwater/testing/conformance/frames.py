@@ -34,6 +34,12 @@ _KINDS: Mapping[Kind, st.SearchStrategy[Any]] = {
     "time": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
     "json": st.lists(st.integers(-9, 9), max_size=2),
 }
+# Every engine runs the same test, and each example uses names of its own in one store.
+_SUPPRESSED = [
+    HealthCheck.differing_executors,
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.too_slow,
+]
 _number = count()
 
 Reading = Callable[[Opened], Awaitable[FrameReader]]
@@ -122,7 +128,7 @@ class FramesConformance(Suite):
     @settings(
         max_examples=10,
         deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+        suppress_health_check=_SUPPRESSED,
     )
     @given(
         history=_histories(),
@@ -156,7 +162,7 @@ class FramesConformance(Suite):
     @settings(
         max_examples=4,
         deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+        suppress_health_check=_SUPPRESSED,
     )
     @given(history=_histories(), points=_points, moment=st.integers(0, 12), known=st.booleans())
     async def test_values_of_the_future_change_no_row(
