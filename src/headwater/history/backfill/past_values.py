@@ -42,8 +42,8 @@ class PastValues:
     """Values of other features in the past.
 
     The rows of a page's entities are loaded at once, when the first of its handlers reads a
-    feature. Values of another entity are loaded one by one, together with those that other handlers
-    wait for; from the second one of a page on, for all moments of the page.
+    feature. Values of another entity are loaded one by one, together with the ones that
+    other handlers wait for; from the second one of a page on, for all moments of the page.
     """
 
     def __init__(self, offline: OfflineStore, registry: Registry, definition: FeatureDef) -> None:
@@ -121,7 +121,7 @@ class PastValues:
                 await self._load_wanted(feature)
 
     async def _load_wanted(self, feature: FeatureDef) -> None:
-        """Load the values that handlers wait for, among them those that came meanwhile."""
+        """Load the values that handlers wait for, also the ones that came meanwhile."""
         wanted = list(self._wanted.pop(feature.series))
         points = [Point(entity_id, from_micros(moment)) for entity_id, moment in wanted]
         found = await self._offline.as_of([feature.series], points)

@@ -127,7 +127,7 @@ class ReplayTransaction(HandlerTransaction):
         super().stage(feature, entity_id, value)
 
     async def add_to_history(self, change: Change) -> None:
-        """Do nothing: what is computed in a replay was never served."""
+        """Do nothing: values computed in a replay were never served."""
 
     def stage_document(self, write: DocumentWrite) -> None:
         """Count a document; it is not written, because its index has later versions."""
