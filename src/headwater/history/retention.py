@@ -22,7 +22,7 @@ from headwater.settings.groups import RetentionSettings
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long history, events and records are kept; None for those that are never removed."""
+    """How long history, events and records are kept; None if they are never removed."""
 
     history: timedelta | None = None
     events: timedelta | None = None
