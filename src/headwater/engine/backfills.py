@@ -12,6 +12,7 @@ from shutil import rmtree
 
 import msgspec
 
+from headwater.core.logging import log
 from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
 from headwater.engine.engine import Engine
@@ -122,6 +123,9 @@ async def begin_backfill(
         state = await engine.catalog.change(partial(_begun, engine, feature, since))
         version = unfinished(state, feature.name)
         assert version is not None
+        pruned = state.pruned.events
+        if pruned is not None and (since is None or since < pruned):
+            log.warning("backfill has only the events that are kept", pruned_before=str(pruned))
     backfill = backfill_of(version)
     if since is not None and backfill.since != since:
         earlier = "all events" if backfill.since is None else f"events since {backfill.since}"
