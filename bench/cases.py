@@ -16,6 +16,7 @@ from bench.case import (
 )
 from bench.fabra import peer as fabra
 from bench.feast import peer as feast
+from bench.history_cases import HISTORY_CASES
 from bench.in_child import in_child
 from bench.search_cases import SEARCH_CASES
 from bench.startup import HEADWATER, seconds_of
@@ -237,6 +238,7 @@ CASES = (
         targets=(AtLeast(2_000),),
     ),
     *SEARCH_CASES,
+    *HISTORY_CASES,
     Case(
         name="redis history 100k x 1M, 10 features",
         unit="rows/s",

@@ -203,7 +203,7 @@ def run_engine(name: str, folder: Path, size: Size) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.history_scale", "--one", name]
     command += ["--points", str(size.points), "--rows", str(size.rows)]
     command += ["--features", str(size.features), "--folder", str(folder)]
-    answer = subprocess.run(command, check=True, capture_output=True)
+    answer = subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     taken: dict[str, float] = json.loads(answer.stdout)
     return taken
 

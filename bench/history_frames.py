@@ -1,0 +1,39 @@
+"""Measures of frames for the table: CPU seconds, with the peak memory as a detail."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from bench.case import Effort, Figure, Measure
+from bench.history_scale import Size, generate, run_engine
+from bench.process import WORK
+
+SIZES = {
+    "100k x 1M": Size(100_000, 1_000_000),
+    "1M x 1M": Size(1_000_000, 1_000_000),
+    "1M x 5M": Size(1_000_000, 5_000_000),
+}
+ENGINES = ("ours", "raw", "polars")
+
+
+@contextmanager
+def _measuring(engine: str, size: Size, _: str, effort: Effort) -> Iterator[Measure]:
+    """Measure one engine in a process for each round, because memory is not returned."""
+    if effort.rounds <= 2:
+        size = Size(size.points // 10, size.rows // 10)
+    # The files are large and the same for all engines and runs.
+    folder = WORK / "history" / "-".join(map(str, size))
+    generate(folder, size)
+
+    def measure() -> Figure:
+        taken = run_engine(engine, folder, size)
+        return Figure(taken["cpu_seconds"], {"peak_mb": taken["peak_mb"]})
+
+    yield measure
+
+
+MEASURES: dict[str, Callable[[str, Effort], AbstractContextManager[Measure]]] = {
+    f"{engine} {name}": partial(_measuring, engine, size)
+    for engine in ENGINES
+    for name, size in SIZES.items()
+}
