@@ -13,7 +13,7 @@ from bench.floors import ENTITIES, Measuring, Rate
 from headwater.core.duckdb_session import session, text
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.values import new_id
-from headwater.history.backfill.order import ReplayOrder
+from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay
 from headwater.history.runners import ProcessRunner
 from headwater.store.backfills import FeaturesFile
@@ -31,7 +31,7 @@ def backfill(where: str, effort: Effort, processes: int = 1) -> Iterator[Rate]:
     source = FeaturesFile(str(features.__file__))
 
     def rate() -> float:
-        order = ReplayOrder(
+        job = ReplayJob(
             source=source,
             feature="total_spend",
             series="total_spend@2",
@@ -39,7 +39,7 @@ def backfill(where: str, effort: Effort, processes: int = 1) -> Iterator[Rate]:
             files=files,
         )
         start = time.perf_counter()
-        report = asyncio.run(replay(order, ProcessRunner(processes)))
+        report = asyncio.run(replay(job, ProcessRunner(processes)))
         taken = time.perf_counter() - start
         assert report.values == EVENTS
         return EVENTS / taken

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.backends.connect import connect_group
 from headwater.declarations.runtime import runtime_of
-from headwater.declarations.versions import shape_of
+from headwater.declarations.series import shape_of
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner
@@ -53,9 +53,9 @@ async def backfill(store: FeatureStore, engine: Engine) -> BackfillState:
     """Return a backfill that has replayed nothing, after a first event of each user."""
     await publish(store, "a")
     await Worker(store).drain()
-    like = engine.settings.worker.consumer_group
-    start = await engine.backends.groups.create(GROUP, like=like)
-    return BackfillState(id="1", group=GROUP, like=like, start=start)
+    main_group = engine.settings.worker.consumer_group
+    start = await engine.backends.groups.create(GROUP, like=main_group)
+    return BackfillState(id="1", group=GROUP, main_group=main_group, start=start)
 
 
 async def publish(store: FeatureStore, name: str) -> None:
@@ -125,7 +125,7 @@ async def test_the_group_runs_the_events_after_its_start_for_the_new_version_alo
 ) -> None:
     await publish(store, "b")
     await Worker(store).drain()
-    for partition, upto in (await engine.backends.groups.positions(backfill.like)).items():
+    for partition, upto in (await engine.backends.groups.positions(backfill.main_group)).items():
         assert await member.advance(partition, upto)
     assert await values(engine) == expected("b")
     assert await values(engine, NAME) == expected("a", "b")
@@ -137,7 +137,7 @@ async def test_the_group_never_passes_the_position_it_is_given(
 ) -> None:
     await publish(store, "b")
     await Worker(store).drain()
-    positions = await engine.backends.groups.positions(backfill.like)
+    positions = await engine.backends.groups.positions(backfill.main_group)
     await publish(store, "c")
     for partition, upto in positions.items():
         assert await member.advance(partition, upto)
@@ -154,7 +154,7 @@ async def test_another_member_has_to_wait_for_the_partition(
 ) -> None:
     await publish(store, "b")
     await Worker(store).drain()
-    positions = await engine.backends.groups.positions(backfill.like)
+    positions = await engine.backends.groups.positions(backfill.main_group)
     partition = max(positions, key=lambda each: position_order(positions[each]))
     settings = engine.settings.replace(worker={"consumer_group": GROUP})
     async with connect_group(settings, engine.clock) as other:
@@ -185,7 +185,7 @@ async def test_partitions_join_one_by_one_and_the_last_one_makes_the_version_rea
     assert await values(engine) == expected("b")
     done = (await version(engine)).backfill
     assert done is not None
-    assert done.joined == await engine.backends.groups.positions(backfill.like)
+    assert done.joined == await engine.backends.groups.positions(backfill.main_group)
     await joiner.leave()
     assert GROUP not in [group.name for group in await engine.backends.groups.groups()]
 
@@ -199,7 +199,7 @@ async def test_a_redriven_event_of_the_new_version_is_run_by_the_group_that_runs
     FAILING.add("b0")
     await advance(engine, backfill, member)
     (letter,) = await store.dead_letters.list()
-    assert (letter.group, letter.event.event_id) == (backfill.like, "b0")
+    assert (letter.group, letter.event.event_id) == (backfill.main_group, "b0")
     FAILING.clear()
     await store.dead_letters.redrive(letter.id)
     await Worker(store).drain()
@@ -212,7 +212,7 @@ async def test_a_redriven_event_of_the_new_version_is_run_by_the_group_that_runs
 
 async def advance(engine: Engine, backfill: BackfillState, member: CatchUp) -> None:
     """Run the events of the group up to the positions of the other one."""
-    for partition, upto in (await engine.backends.groups.positions(backfill.like)).items():
+    for partition, upto in (await engine.backends.groups.positions(backfill.main_group)).items():
         assert await member.advance(partition, upto)
 
 
@@ -254,7 +254,7 @@ async def test_a_cancelled_version_is_not_joined(
 async def test_workers_of_another_group_do_not_join(
     engine: Engine, backfill: BackfillState
 ) -> None:
-    await enter(engine, replace(backfill, like="others"))
+    await enter(engine, replace(backfill, main_group="others"))
     joiner = Joiner(engine)
     joiner.follow()
     assert not any(map(joiner.is_due, range(engine.backends.bus.partitions)))

@@ -144,7 +144,7 @@ async def test_a_worker_starts_while_a_backfill_makes_a_version_of_the_declared_
         engine = await runtime_of(store).open()
         feature, now = engine.registry.feature("last"), engine.clock.now()
         group = settings.worker.consumer_group
-        backfill = BackfillState(id="b1", group="backfill-b1", like=group)
+        backfill = BackfillState(id="b1", group="backfill-b1", main_group=group)
         await engine.catalog.change(
             lambda state: versions.add_version(state, feature, now, backfill)
         )

@@ -22,7 +22,7 @@ from headwater.testing.conformance.suite import until
 from tests.engine.support import records
 
 pytestmark = pytest.mark.both_environments
-BACKFILL = BackfillState(id="b1", group="backfill-b1", like="headwater_workers")
+BACKFILL = BackfillState(id="b1", group="backfill-b1", main_group="headwater_workers")
 
 
 def declare(settings: Settings, name: str = "total", *, added: bool = False) -> FeatureStore:

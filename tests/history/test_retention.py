@@ -123,7 +123,7 @@ def catalog_with_backfill(since: datetime | None, revision: int) -> CatalogState
         type="int",
         structure="",
         created_at=START,
-        backfill=BackfillState(id="b1", group="backfill-b1", like="workers", since=since),
+        backfill=BackfillState(id="b1", group="backfill-b1", main_group="workers", since=since),
     )
     entry = CatalogEntry(feature="bought", entity="User", versions=[version])
     return CatalogState(revision=revision, features={"bought": entry})

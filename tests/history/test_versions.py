@@ -18,7 +18,7 @@ from headwater.ports import BackfillState, CatalogState, Horizons
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=5)
-BACKFILL = BackfillState(id="b1", group="backfill-b1", like="workers")
+BACKFILL = BackfillState(id="b1", group="backfill-b1", main_group="workers")
 
 
 def declared(*names: str, annotation: type = int) -> Registry:

@@ -18,7 +18,7 @@ from headwater.cli.output import (
     second_text,
     span_text,
 )
-from headwater.engine.backfilling import BackfillProgress, OnProgress, Phase
+from headwater.engine.backfill_run import BackfillProgress, OnProgress, Phase
 from headwater.engine.backfills import BackfillStatus
 from headwater.history.backfill.compare import Comparison, Counts
 from headwater.store.backfills import BackfillReport

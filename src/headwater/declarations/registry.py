@@ -11,7 +11,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.versions import fresh_series, served_series, unfit_series
+from headwater.declarations.series import fresh_series, served_series, unfit_series
 from headwater.errors import (
     DeclarationError,
     DuplicateNameError,

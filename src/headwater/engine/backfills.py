@@ -24,7 +24,7 @@ from headwater.errors import (
     UnknownGroupError,
 )
 from headwater.history import versions
-from headwater.history.backfill.order import ReplayOrder, StoreSource
+from headwater.history.backfill.job import ReplayJob, StoreSource
 from headwater.history.backfill.replay import (
     check_replayable,
     replay_failures,
@@ -71,7 +71,7 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
     """Return how far the unfinished backfill of a feature is."""
     version = await unfinished_backfill(engine, feature)
     backfill = backfill_of(version)
-    order = replay_order(engine, feature, version, source)
+    job = replay_job(engine, feature, version, source)
     group = await group_named(engine, backfill.group)
     return BackfillStatus(
         feature=feature,
@@ -79,21 +79,21 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
         state=version.state,
         created_at=version.created_at,
         since=backfill.since,
-        replayed=replay_progress(order),
+        replayed=replay_progress(job),
         waiting=group.waiting if group else 0,
         joined=len(backfill.joined),
         partitions=engine.backends.bus.partitions,
-        failures=[*islice(replay_failures(order), _SHOWN_FAILURES)],
+        failures=[*islice(replay_failures(job), _SHOWN_FAILURES)],
     )
 
 
-def replay_order(
+def replay_job(
     engine: Engine, feature: str, version: FeatureVersion, source: StoreSource
-) -> ReplayOrder:
+) -> ReplayJob:
     """Return the replay of the events that a backfill has exported."""
     backfill = backfill_of(version)
     folder = backfill_folder(engine, backfill)
-    return ReplayOrder(
+    return ReplayJob(
         source=source,
         feature=feature,
         series=version.series,
@@ -145,8 +145,8 @@ def _begun(
         return state  # another run has just begun
     backfill_id = new_id()
     group = f"{GROUP_PREFIX}{backfill_id}"
-    like = engine.settings.worker.consumer_group
-    backfill = BackfillState(id=backfill_id, since=since, group=group, like=like)
+    main_group = engine.settings.worker.consumer_group
+    backfill = BackfillState(id=backfill_id, since=since, group=group, main_group=main_group)
     return versions.add_version(state, feature, engine.clock.now(), backfill)
 
 

@@ -29,7 +29,7 @@ class CatchUp:
         self._engine = engine
         self._variant = variant
         self._group = backfill.group
-        self._like = backfill.like
+        self._main_group = backfill.main_group
         self._worker = f"backfill-{new_id()[-12:]}"
         self._held: dict[int, Lease] = {}
         self._batch_size = self._size = engine.settings.worker.batch_size
@@ -129,14 +129,14 @@ class CatchUp:
         else:
             outcome = give_up(self._engine, own, deaths)
         # This group ends with the backfill; the other one runs redriven dead letters.
-        dead = [replace(letter, group=self._like) for letter in outcome.dead]
+        dead = [replace(letter, group=self._main_group) for letter in outcome.dead]
         return replace(outcome, batch=batch, dead=dead)
 
     def _concerns(self, delivery: Delivery) -> bool:
         event_type, only = delivery.event.event_type, delivery.only
         if event_type.startswith(INTERNAL) or event_type not in self._variant.triggers:
             return False
-        return only is None or (only == self._variant.series and delivery.group == self._like)
+        return only is None or (only == self._variant.series and delivery.group == self._main_group)
 
     async def _deaths(self, batch: Batch) -> int:
         """Count an attempt at a suspect event; return how many members died during the others."""

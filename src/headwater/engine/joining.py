@@ -90,7 +90,7 @@ class Joiner:
                 backfill, variant = version.backfill, running.get(version.series)
                 if version.state != "joining" or backfill is None or variant is None:
                     continue
-                if backfill.like == group:
+                if backfill.main_group == group:
                     yield Joining(variant, backfill)
 
     async def join(self, partition: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.core.logging import log
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.versions import shape_of
+from headwater.declarations.series import shape_of
 from headwater.engine.engine import Engine
 from headwater.errors import TypeChangedError
 from headwater.history import versions

@@ -16,7 +16,7 @@ from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.versions import served_series
+from headwater.declarations.series import served_series
 from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import CatalogState, FrameQuery, Runner, Segment
 

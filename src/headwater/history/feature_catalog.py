@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from headwater.core.short_repr import short_repr
-from headwater.declarations.versions import unused_series
+from headwater.declarations.series import unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
 from headwater.features.services import Services
 from headwater.history import versions

@@ -20,8 +20,8 @@ from headwater.errors.hints import nearest
 from headwater.features.reader import Reader
 from headwater.history.columns import ColumnPlan, ResultColumn, plan_columns, result_columns
 from headwater.history.frames.frame import Frame, Result, Spine
+from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
-from headwater.history.query_rows import PastQueries, PastReads
 from headwater.history.recomputing import Recomputation
 from headwater.ports import FrameReader
 

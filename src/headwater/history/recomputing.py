@@ -24,7 +24,7 @@ from headwater.features.frame import Frame, enter, leave
 from headwater.features.reader import FeatureRow, Reader
 from headwater.history.columns import Reading, is_of_its_computation
 from headwater.history.moments import MomentTransaction
-from headwater.history.query_rows import PastReads
+from headwater.history.past_reads import PastReads
 
 _ROWS = 10_000
 _CONCURRENT = 200

@@ -12,7 +12,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.versions import served_series, shape_of, unused_series
+from headwater.declarations.series import served_series, shape_of, unused_series
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.history.backfill.steps import unfinished, with_entry
 from headwater.ports import (

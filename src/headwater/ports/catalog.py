@@ -26,7 +26,7 @@ class BackfillState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     since: datetime | None = None
     group: str
     """The consumer group that keeps the events after ``start`` until a worker has joined."""
-    like: str
+    main_group: str
     """The consumer group whose workers run the feature, and join."""
     start: Mapping[int, str] = {}
     """The position of each partition up to which stored events are replayed."""

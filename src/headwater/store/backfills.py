@@ -16,11 +16,11 @@ from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.engine.backfilling import OnProgress
+    from headwater.engine.backfill_run import OnProgress
     from headwater.engine.backfills import BackfillStatus
     from headwater.engine.engine import Engine
     from headwater.history.backfill.compare import Comparison
-    from headwater.history.backfill.order import ReplayReport, StoreSource
+    from headwater.history.backfill.job import ReplayReport, StoreSource
     from headwater.ports.runner import Runner
 
 
@@ -81,7 +81,7 @@ class BackfillVerbs:
         """
         check_not_replaying("backfill")
         from headwater.backends.inline_runner import InlineRunner  # noqa: PLC0415
-        from headwater.engine.backfilling import BackfillRun  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfill_run import BackfillRun  # noqa: PLC0415 - loaded with the engine
         from headwater.engine.backfills import begin_backfill  # noqa: PLC0415
 
         engine = await self._runtime.open()

@@ -38,8 +38,8 @@ from headwater.store.groups import (
     SyncRecordVerbs,
 )
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
+from headwater.store.history_reads import PastValueVerbs
 from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
-from headwater.store.past_values import PastValueVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
 from headwater.store.sync import Blocking, T, blocking

@@ -14,6 +14,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.history.exported import ExportedHistory
 from headwater.history.frames.kinds import is_sql, open_frame
 from headwater.history.frames.rows import relation_of
+from headwater.history.past_reads import PastQueries
 from headwater.history.point_in_time import (
     HistoryRequest,
     PastSources,
@@ -21,7 +22,6 @@ from headwater.history.point_in_time import (
     needs_store,
     read_history,
 )
-from headwater.history.query_rows import PastQueries
 from headwater.store.runtime import Runtime
 from headwater.store.validation import requested
 

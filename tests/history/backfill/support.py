@@ -19,7 +19,7 @@ from headwater.core.partitioning import bucket_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services
-from headwater.history.backfill.order import ReplayOrder, ReplayReport
+from headwater.history.backfill.job import ReplayJob, ReplayReport
 from headwater.history.backfill.replay import replay, replayed_changes
 
 _COLUMNS = {
@@ -79,10 +79,10 @@ def declared(store: FeatureStore, name: str) -> FeatureDef:
     return runtime_of(store).registry.feature(name)
 
 
-async def order_of(
+async def job_of(
     store: FeatureStore, feature: str, folder: Path, files: int = 1, **options: Any
-) -> ReplayOrder:
-    """Return the order to replay all stored events of a feature, after exporting them."""
+) -> ReplayJob:
+    """Return the job to replay all stored events of a feature, after exporting them."""
     await store.drain()
     backends = (await runtime_of(store).open()).backends
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ async def order_of(
         await backends.groups.positions(store.settings.worker.consumer_group),
         files=files,
     )
-    return ReplayOrder(
+    return ReplayJob(
         source=OpenStore(store),
         feature=feature,
         series=f"{feature}@2",
@@ -102,11 +102,11 @@ async def order_of(
     )
 
 
-async def replay_all(store: FeatureStore, order: ReplayOrder) -> ReplayReport:
-    """Run an order and add the new values to history."""
-    report = await replay(order, InlineRunner())
+async def replay_all(store: FeatureStore, job: ReplayJob) -> ReplayReport:
+    """Run a job and add the new values to history."""
+    report = await replay(job, InlineRunner())
     engine = await runtime_of(store).open()
-    for changes in replayed_changes(order, declared(store, order.feature)):
+    for changes in replayed_changes(job, declared(store, job.feature)):
         await engine.backends.offline.append(changes)
     return report
 

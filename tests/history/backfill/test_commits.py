@@ -16,7 +16,7 @@ from headwater import FeatureStore, ServiceEvent
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill import event_file
-from headwater.history.backfill.order import ReplayOrder, ReplayReport, StoreSource
+from headwater.history.backfill.job import ReplayJob, ReplayReport, StoreSource
 from headwater.history.backfill.replay import replay, replayed_changes
 from headwater.history.backfill.task import ReplayTask
 from headwater.history.runners import InlineRunner, ProcessRunner
@@ -51,11 +51,11 @@ def events(count: int, dying: dict[int, Path]) -> list[ServiceEvent]:
     ]
 
 
-def order_for(
+def job_for(
     source: StoreSource, published: list[ServiceEvent], folder: Path, files: int = 1
-) -> ReplayOrder:
-    """Return an order that commits after every page."""
-    return ReplayOrder(
+) -> ReplayJob:
+    """Return a job that commits after every page."""
+    return ReplayJob(
         source=source,
         feature="total",
         series="total@2",
@@ -65,11 +65,11 @@ def order_for(
     )
 
 
-def replayed(order: ReplayOrder, file: FeatureStore) -> Sums:
+def replayed(job: ReplayJob, file: FeatureStore) -> Sums:
     """Return the committed values by user, which are written later and later."""
     found: Sums = {}
     written: Counter[str] = Counter()
-    for page in replayed_changes(order, declared(file, "total")):
+    for page in replayed_changes(job, declared(file, "total")):
         for change in page:
             assert change.cell.written_at > written[change.entity_id]
             written[change.entity_id] = change.cell.written_at
@@ -91,16 +91,16 @@ async def test_a_replay_continues_after_its_processes_were_killed(
     monkeypatch.setenv("HEADWATER_HOME", str(home))
     dying = {number: tmp_path / f"died-{number}" for number in (2_000, 9_000)}
     published = events(12_000, dying)
-    order = order_for(FeaturesFile(str(_FEATURES)), published, tmp_path)
-    report = await replay(order, ProcessRunner(1))
+    job = job_for(FeaturesFile(str(_FEATURES)), published, tmp_path)
+    report = await replay(job, ProcessRunner(1))
     assert all(marker.exists() for marker in dying.values())
     assert report == ReplayReport(12_000, 12_000, 0, {})
-    assert replayed(order, file) == expected(published)
+    assert replayed(job, file) == expected(published)
 
 
 def test_the_name_of_a_task_in_errors_has_no_settings(tmp_path: Path) -> None:
-    order = order_for(FeaturesFile(str(_FEATURES)), events(1, {}), tmp_path)
-    assert repr(ReplayTask(order, order.files[0])) == "the replay of events-0000-1023.parquet"
+    job = job_for(FeaturesFile(str(_FEATURES)), events(1, {}), tmp_path)
+    assert repr(ReplayTask(job, job.files[0])) == "the replay of events-0000-1023.parquet"
 
 
 @pytest.fixture
@@ -112,12 +112,12 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_pages")
 async def test_runs_at_the_same_time_give_one_result(file: FeatureStore, tmp_path: Path) -> None:
     published = events(300, {})
-    order = order_for(OpenStore(file), published, tmp_path, files=2)
+    job = job_for(OpenStore(file), published, tmp_path, files=2)
     reports = await asyncio.gather(
-        replay(order, InlineRunner()), replay(order, InlineRunner()), replay(order, InlineRunner())
+        replay(job, InlineRunner()), replay(job, InlineRunner()), replay(job, InlineRunner())
     )
     assert list(reports) == [ReplayReport(300, 300, 0, {})] * 3
-    assert replayed(order, file) == expected(published)
+    assert replayed(job, file) == expected(published)
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -125,7 +125,7 @@ async def test_results_that_no_commit_names_do_not_count(
     file: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = events(100, {})
-    order = order_for(OpenStore(file), published, tmp_path)
+    job = job_for(OpenStore(file), published, tmp_path)
     link, links = os.link, iter(range(1_000))
 
     def fail_sometimes(source: Path, target: Path) -> None:
@@ -134,9 +134,9 @@ async def test_results_that_no_commit_names_do_not_count(
         link(source, target)
 
     monkeypatch.setattr(os, "link", fail_sometimes)
-    task = ReplayTask(order, order.files[0])
+    task = ReplayTask(job, job.files[0])
     while not task.commits().last()[1].is_last:
         with suppress(OSError):
             await asyncio.to_thread(task.run)
     assert task.run().events == 100
-    assert replayed(order, file) == expected(published)
+    assert replayed(job, file) == expected(published)

@@ -19,7 +19,7 @@ from headwater.core.values import Cells
 from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill.replay import last_cells, replay_failures
 from headwater.testing import ManualClock
-from tests.history.backfill.support import history, order_of, replay_all
+from tests.history.backfill.support import history, job_of, replay_all
 
 Published = tuple[str, str, int, bool]
 """An event: entity, type, seconds that it is late, and whether its handler fails."""
@@ -84,12 +84,12 @@ async def test_random_events_give_the_same_values_in_a_replay(
         async with FeatureStore(home=folder, clock=clock) as store:
             _declare(store)
             await _publish(store, clock, moments)
-            order = await order_of(store, name, Path(folder))
-            report = await replay_all(store, order)
+            job = await job_of(store, name, Path(folder))
+            report = await replay_all(store, job)
             failing = [event for moment in moments for event in moment if event[3]]
-            assert report.failures == len(failing) == len(list(replay_failures(order)))
+            assert report.failures == len(failing) == len(list(replay_failures(job)))
             assert await history(store, f"{name}@2") == await history(store, name)
-            replayed = {i: c for page in last_cells(order) for i, c in page.items()}
+            replayed = {i: c for page in last_cells(job) for i, c in page.items()}
             assert _shown(replayed, f"{name}@2") == _shown(await _online(store, name), name)
 
 

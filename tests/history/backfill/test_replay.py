@@ -10,7 +10,7 @@ import pytest
 
 from headwater import Chunk, FeatureStore, ServiceEvent, feature
 from headwater.errors import BackfillRefusedError, ReplayWriteError
-from headwater.history.backfill.order import ReplayProgress
+from headwater.history.backfill.job import ReplayProgress
 from headwater.history.backfill.replay import (
     check_replayable,
     last_cells,
@@ -23,7 +23,7 @@ from headwater.testing import ManualClock
 from tests.history.backfill.support import (
     declared,
     history,
-    order_of,
+    job_of,
     replay_all,
     values_of,
 )
@@ -44,15 +44,15 @@ async def test_a_replay_gives_the_values_of_a_feature_that_was_there_from_the_fi
     for number in range(40):
         await store.publish("buy", f"u{number % 7}", {"amount": float(number)})
     await store.drain()
-    order = await order_of(store, "total", tmp_path, files=2)
+    job = await job_of(store, "total", tmp_path, files=2)
     shown: list[ReplayProgress] = []
-    report = await replay(order, InlineRunner(), shown.append)
+    report = await replay(job, InlineRunner(), shown.append)
     assert (report.events, report.values, report.failures) == (40, 40, 0)
     assert shown[-1] == ReplayProgress(40, 40, 0.0)
-    assert replay_progress(order) == 40
-    assert await replay_all(store, order) == report
+    assert replay_progress(job) == 40
+    assert await replay_all(store, job) == report
     assert await history(store, "total@2") == await history(store, "total")
-    cells = {i: cell for page in last_cells(order) for i, cell in page.items()}
+    cells = {i: cell for page in last_cells(job) for i, cell in page.items()}
     assert {i: float(bytes(cell["total@2"].value)) for i, cell in cells.items()} == {
         f"u{i}": await store.get_feature("total", f"u{i}") for i in range(7)
     }
@@ -107,7 +107,7 @@ async def test_handlers_see_other_features_as_they_were(
         [1, 0, "ada 0", "number 1", 2, None],
         [2, 1, "ada 1", "number 2", 4, "boss 1"],
     ]
-    await replay_all(store, await order_of(store, "seen", tmp_path))
+    await replay_all(store, await job_of(store, "seen", tmp_path))
     assert await values_of(store, "seen@2") == live
 
 
@@ -133,7 +133,7 @@ async def test_values_of_the_future_are_not_seen_even_in_ties(
     await store.drain()
     live = await values_of(store, "seen")
     assert live["ada"] == [[0, None], [1, 0], [2, 1], [3, 2], [4, 3]]
-    await replay_all(store, await order_of(store, "seen", tmp_path))
+    await replay_all(store, await job_of(store, "seen", tmp_path))
     assert await values_of(store, "seen@2") == live
 
 
@@ -151,11 +151,11 @@ async def test_failed_events_are_listed_and_the_others_count(
 
     for number in range(3):
         await store.publish("buy", "ada", {"number": number})
-    order = await order_of(store, "total", tmp_path)
+    job = await job_of(store, "total", tmp_path)
     attempts.clear()
-    report = await replay_all(store, order)
+    report = await replay_all(store, job)
     assert (report.events, report.values, report.failures) == (3, 2, 1)
-    (failure,) = replay_failures(order)
+    (failure,) = replay_failures(job)
     assert (failure.event.payload, failure.attempts) == ({"number": 1}, 3)
     assert "no such price" in failure.error
     assert attempts == [0, 1, 1, 1, 2]
@@ -178,9 +178,9 @@ async def test_values_set_on_other_features_are_seen_and_not_stored(
 
     await store.publish("buy", "ada")
     await store.publish("buy", "ada")
-    order = await order_of(store, "total", tmp_path)
+    job = await job_of(store, "total", tmp_path)
     before = await history(store, "note")
-    report = await replay_all(store, order)
+    report = await replay_all(store, job)
     assert report.unstored == {"note": 4}
     assert await values_of(store, "total@2") == await values_of(store, "total")
     assert await history(store, "note") == before
@@ -204,9 +204,9 @@ async def test_verbs_with_effects_end_the_replay(
 
     await store.publish("buy", "ada")
     for name, verb in {"publishes": "publish", "indexes": "index"}.items():
-        order = await order_of(store, name, tmp_path / name)
+        job = await job_of(store, name, tmp_path / name)
         with pytest.raises(ReplayWriteError, match=f"^{verb} .*{name}' with repeatable=True"):
-            await replay(order, InlineRunner())
+            await replay(job, InlineRunner())
 
 
 async def test_a_repeatable_handler_has_its_effects_again(
@@ -222,7 +222,7 @@ async def test_a_repeatable_handler_has_its_effects_again(
         return int(await store.get_feature("count", user_id) or 0) + 1
 
     await store.publish("buy", "ada")
-    await replay_all(store, await order_of(store, "total", tmp_path))
+    await replay_all(store, await job_of(store, "total", tmp_path))
     await store.drain()
     assert await store.get_feature("count", "ada") == 2
 
@@ -282,9 +282,9 @@ async def test_reads_that_would_be_of_the_present_are_refused_by_name(
         "compares": "reads the feature of another User .'bob'.",
         "spreads": "sets the feature of another User .'bob'.",
     }.items():
-        order = await order_of(store, name, tmp_path / name)
+        job = await job_of(store, name, tmp_path / name)
         with pytest.raises(BackfillRefusedError, match=f"'{name}' cannot be.*{problem}"):
-            await replay(order, InlineRunner())
+            await replay(job, InlineRunner())
 
 
 def test_features_without_events_or_values_are_refused(store: FeatureStore, user: type) -> None:
@@ -313,8 +313,8 @@ async def test_with_since_values_continue_from_the_version_that_is_served(
     await store.publish("buy", "ada", {"amount": 4.0})
     await store.publish("buy", "eve", {"amount": 8.0})
     await store.drain()
-    order = await order_of(store, "total", tmp_path, since=since)
-    await replay_all(store, order)
+    job = await job_of(store, "total", tmp_path, since=since)
+    await replay_all(store, job)
     assert await values_of(store, "total@2") == {"ada": [5.0], "eve": [8.0]}
 
 
@@ -346,9 +346,9 @@ async def test_with_until_values_are_added_before_the_first_one(
     declare_total(store, user)
     await store.publish("buy", "ada", {"amount": 8.0})
     await store.drain()
-    order = await order_of(store, "total", tmp_path, until=clock.now())
-    order = msgspec.structs.replace(order, series="total")
-    assert (await replay_all(store, order)).values == 3
+    job = await job_of(store, "total", tmp_path, until=clock.now())
+    job = msgspec.structs.replace(job, series="total")
+    assert (await replay_all(store, job)).values == 3
     # In its order in time: the value that was there counts the events that it has seen.
     found = await history(store, "total")
     assert [(i, value) for i, value, *_ in found] == [

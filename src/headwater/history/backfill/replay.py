@@ -1,9 +1,9 @@
 """Replaying stored events through a feature's handler, and reading the results.
 
->>> report = await replay(order, runner, print)
->>> for changes in replayed_changes(order, definition):
+>>> report = await replay(job, runner, print)
+>>> for changes in replayed_changes(job, definition):
 ...     await offline.append(changes)
->>> for cells in last_cells(order):
+>>> for cells in last_cells(job):
 ...     await online.restore(definition.entity.name, cells)
 """
 
@@ -20,7 +20,7 @@ from headwater.core.partitioning import bucket_of
 from headwater.core.values import Cells
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
-from headwater.history.backfill.order import ReplayOrder, ReplayProgress, ReplayReport
+from headwater.history.backfill.job import ReplayJob, ReplayProgress, ReplayReport
 from headwater.history.backfill.task import ReplayTask
 from headwater.ports import Change, DeadLetter
 from headwater.ports.runner import Runner
@@ -45,16 +45,14 @@ def check_replayable(feature: FeatureDef) -> None:
         )
 
 
-async def replay(
-    order: ReplayOrder, runner: Runner, progress: Progress | None = None
-) -> ReplayReport:
-    """Replay the events of an order; what an earlier run of it has committed is not repeated.
+async def replay(job: ReplayJob, runner: Runner, progress: Progress | None = None) -> ReplayReport:
+    """Replay the events of a job; what an earlier run of it has committed is not repeated.
 
     Raises BackfillRefusedError or ReplayWriteError if the handler does something that cannot be
     replayed.
     """
-    order.folder.mkdir(parents=True, exist_ok=True)
-    tasks = _tasks(order)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    tasks = _tasks(job)
     async with _showing(tasks, progress):
         reports = [report async for report in runner.map(tasks)]
     unstored: Counter[str] = Counter()
@@ -68,24 +66,24 @@ async def replay(
     )
 
 
-def replayed_changes(order: ReplayOrder, definition: FeatureDef) -> Iterator[list[Change]]:
+def replayed_changes(job: ReplayJob, definition: FeatureDef) -> Iterator[list[Change]]:
     """Yield the rows of history of the new series in pages; those of an entity in order."""
     entity, kind = definition.entity.name, definition.codec.kind
-    for task in _tasks(order):
+    for task in _tasks(job):
         for values in task.commits().pages():
             for page in batched(values, _PAGE):
                 yield [
-                    Change(order.series, entity, v.entity_id, kind, v.cell, v.cause, v.online)
+                    Change(job.series, entity, v.entity_id, kind, v.cell, v.cause, v.online)
                     for v in page
                 ]
 
 
-def last_cells(order: ReplayOrder) -> Iterator[dict[str, Cells]]:
+def last_cells(job: ReplayJob) -> Iterator[dict[str, Cells]]:
     """Yield the last value of each entity under the new series, by entity id, in pages.
 
     It has the time at which it expires, which may be over.
     """
-    for task in _tasks(order):
+    for task in _tasks(job):
         cells: dict[str, Cells] = {}
         for values in task.commits().pages():
             # The values of a bucket follow each other, so all others are complete.
@@ -94,24 +92,24 @@ def last_cells(order: ReplayOrder) -> Iterator[dict[str, Cells]]:
                 done = {i: cells.pop(i) for i in list(cells) if bucket_of(i) not in buckets}
                 if done:
                     yield done
-            cells |= {each.entity_id: {order.series: each.cell} for each in values if each.online}
+            cells |= {each.entity_id: {job.series: each.cell} for each in values if each.online}
         if cells:
             yield cells
 
 
-def replay_failures(order: ReplayOrder) -> Iterator[DeadLetter]:
+def replay_failures(job: ReplayJob) -> Iterator[DeadLetter]:
     """Yield the events that the handler could not handle, and why."""
-    for task in _tasks(order):
+    for task in _tasks(job):
         yield from task.commits().failures()
 
 
-def replay_progress(order: ReplayOrder) -> int:
+def replay_progress(job: ReplayJob) -> int:
     """Return how many events have been replayed so far, by any process."""
-    return sum(task.commits().progress() for task in _tasks(order))
+    return sum(task.commits().progress() for task in _tasks(job))
 
 
-def _tasks(order: ReplayOrder) -> list[ReplayTask]:
-    return [ReplayTask(order, file) for file in order.files]
+def _tasks(job: ReplayJob) -> list[ReplayTask]:
+    return [ReplayTask(job, file) for file in job.files]
 
 
 @asynccontextmanager
@@ -121,7 +119,7 @@ async def _showing(tasks: list[ReplayTask], progress: Progress | None) -> AsyncI
         yield
         return
     total = await asyncio.to_thread(
-        lambda: sum(task.events.count(task.order.folder) for task in tasks)
+        lambda: sum(task.events.count(task.job.folder) for task in tasks)
     )
 
     def done() -> int:

@@ -31,7 +31,7 @@ from headwater.history.backfill.commits import (
     ReplayedValue,
 )
 from headwater.history.backfill.event_file import EventFile, StoredEvent
-from headwater.history.backfill.order import ReplayOrder, ReplayReport
+from headwater.history.backfill.job import ReplayJob, ReplayReport
 from headwater.history.backfill.past_values import PastValues
 from headwater.history.backfill.state import ReplayState
 from headwater.ports import Change, EntityState, Point
@@ -42,11 +42,11 @@ _PROGRESS_SECONDS = 1.0
 class ReplayTask(msgspec.Struct, frozen=True):
     """The replay of one file of events; repeating it continues after its last commit."""
 
-    order: ReplayOrder
+    job: ReplayJob
     file: Path
 
     def __repr__(self) -> str:
-        # The settings of the order have passwords, and errors name the task.
+        # The settings of the job have passwords, and errors name the task.
         return f"the replay of {self.file.name}"
 
     def run(self) -> ReplayReport:
@@ -57,39 +57,37 @@ class ReplayTask(msgspec.Struct, frozen=True):
     @property
     def events(self) -> EventFile:
         """The events to replay."""
-        return EventFile(self.file, self.order.since, self.order.until)
+        return EventFile(self.file, self.job.since, self.job.until)
 
     def commits(self) -> Commits:
         """Return the commits of this task."""
-        return Commits(self.order.folder / self.file.stem)
+        return Commits(self.job.folder / self.file.stem)
 
     async def _run(self) -> ReplayReport:
         commits = self.commits()
-        async with self.order.source.open() as services:
+        async with self.job.source.open() as services:
             while True:
                 number, last = commits.last()
                 if last.is_last:
                     return last.report
                 # If another process was faster, continue after its commit.
-                run = _Run(services, self.order, commits, number)
+                run = _Run(services, self.job, commits, number)
                 await run.replay(self.events)
 
 
 class _Run:
     """A run of a task, from one commit until the end or until another process has committed."""
 
-    def __init__(
-        self, services: Services, order: ReplayOrder, commits: Commits, number: int
-    ) -> None:
+    def __init__(self, services: Services, job: ReplayJob, commits: Commits, number: int) -> None:
         registry = copy(services.registry)
-        definition = replace(registry.feature(order.feature), series=order.series)
+        definition = replace(registry.feature(job.feature), series=job.series)
         registry.run({definition.name: (definition,)})
         self._services = services
-        self._order = order
+        self._job = job
         self._commits = commits
         self._number = number
         self._definition = definition
-        self._served = services.registry.feature(order.feature).series
+        self._served = services.registry.feature(job.feature).series
         past = PastValues(services.backends.offline, registry, definition)
         self._state = ReplayState(definition, past)
         self._handlers = EventHandlers(replace(services, registry=registry))
@@ -130,7 +128,7 @@ class _Run:
             if now - shown >= _PROGRESS_SECONDS:
                 self._commits.show_progress(self._report.events)
                 shown = now
-            if now - committed >= self._order.snapshot_seconds:
+            if now - committed >= self._job.snapshot_seconds:
                 if not self._commit(is_last=False):
                     return
                 committed = now
@@ -193,8 +191,8 @@ class _Run:
     async def _load(self, entity_ids: Sequence[str]) -> None:
         """Load the values that entities start from, and the first ones that they have."""
         cells: Mapping[str, Cell] = {}
-        if self._order.since is not None and entity_ids:
-            before = self._order.since - timedelta(microseconds=1)
+        if self._job.since is not None and entity_ids:
+            before = self._job.since - timedelta(microseconds=1)
             points = [Point(entity_id, before) for entity_id in entity_ids]
             rows = await self._services.backends.offline.as_of([self._served], points)
             cells = {
@@ -205,10 +203,10 @@ class _Run:
         for entity_id in entity_ids:
             cell = cells.get(entity_id)
             self._enter(entity_id, cell, 0 if cell is None else cell.written_at)
-        if self._order.until is not None and entity_ids:
+        if self._job.until is not None and entity_ids:
             sql = (
                 "SELECT entity_id, min(as_of) AS first FROM feature_history"
-                f" WHERE feature = {text(self._order.series)}"
+                f" WHERE feature = {text(self._job.series)}"
                 f" AND entity_id IN ({texts(entity_ids)}) GROUP BY entity_id"
             )
             found = await self._services.backends.offline.query(sql, {})

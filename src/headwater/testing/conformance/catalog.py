@@ -57,7 +57,7 @@ def full_catalog(revision: int) -> CatalogState:
         id="b1",
         since=START,
         group="backfill-b1",
-        like="workers",
+        main_group="workers",
         start={0: "7", 1: ""},
         joined={0: "9"},
     )

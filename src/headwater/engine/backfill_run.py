@@ -36,15 +36,15 @@ from headwater.engine.backfills import (
     drop_group,
     exported_files,
     group_named,
-    replay_order,
+    replay_job,
 )
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.copying import copied_changes
-from headwater.history.backfill.order import (
-    ReplayOrder,
+from headwater.history.backfill.job import (
+    ReplayJob,
     ReplayProgress,
     ReplayReport,
     StoreSource,
@@ -120,7 +120,7 @@ class BackfillRun:
 
     async def _build(self, variant: FeatureDef, version: FeatureVersion) -> FeatureVersion:
         groups, backfill = self._engine.backends.groups, backfill_of(version)
-        start = await groups.create(backfill.group, like=backfill.like)
+        start = await groups.create(backfill.group, like=backfill.main_group)
         version = await self._change(version, started(start))
         async with catching_up(self._engine, variant, backfill) as member:
             await self._replay(variant, version)
@@ -135,10 +135,10 @@ class BackfillRun:
         await self._export(folder, variant, backfill.start, backfill.since)
         if backfill.since is not None:
             await self._copy(folder, variant, backfill.since)
-        order = replay_order(self._engine, variant.name, version, self._source)
-        self.report = await replay(order, self._runner, self._show_replay)
-        await self._add_history(replayed_changes(order, variant))
-        await self._serve_last(order, variant)
+        job = replay_job(self._engine, variant.name, version, self._source)
+        self.report = await replay(job, self._runner, self._show_replay)
+        await self._add_history(replayed_changes(job, variant))
+        await self._serve_last(job, variant)
         (folder / "installed").touch()
 
     async def fill(self, since: datetime | None, until: datetime) -> None:
@@ -149,7 +149,7 @@ class BackfillRun:
         group = self._engine.settings.worker.consumer_group
         upto = await self._engine.backends.groups.positions(group)
         await self._export(folder, self._feature, upto, since)
-        order = ReplayOrder(
+        job = ReplayJob(
             source=self._source,
             feature=self._feature.name,
             series=self._feature.series,
@@ -158,8 +158,8 @@ class BackfillRun:
             since=since,
             until=until,
         )
-        self.report = await replay(order, self._runner, self._show_replay)
-        await self._add_history(_before(until, replayed_changes(order, self._feature)))
+        self.report = await replay(job, self._runner, self._show_replay)
+        await self._add_history(_before(until, replayed_changes(job, self._feature)))
         await asyncio.to_thread(rmtree, folder)
 
     def _show_replay(self, progress: ReplayProgress) -> None:
@@ -204,12 +204,12 @@ class BackfillRun:
             await self._engine.backends.online.restore(variant.entity.name, last)
         file.unlink()
 
-    async def _serve_last(self, order: ReplayOrder, variant: FeatureDef) -> None:
+    async def _serve_last(self, job: ReplayJob, variant: FeatureDef) -> None:
         """Write the last values online, where there are no newer ones.
 
         Expired ones as well, as a worker leaves them: a late event still follows them.
         """
-        for page in last_cells(order):
+        for page in last_cells(job):
             await self._engine.backends.online.restore(variant.entity.name, page)
 
     async def _catch_up(self, member: CatchUp, backfill: BackfillState) -> None:
@@ -227,7 +227,7 @@ class BackfillRun:
                 await _advance_when_free(member, partition, upto)
                 self._show(BackfillProgress("catch up", member.events, total))
 
-            positions = await self._engine.backends.groups.positions(backfill.like)
+            positions = await self._engine.backends.groups.positions(backfill.main_group)
             await asyncio.gather(*(advance(*each) for each in positions.items()))
             count = member.events - began
             is_slow = member.is_contended or (before is not None and count > before / 2)
@@ -245,7 +245,7 @@ class BackfillRun:
                     joined, deadline = len(backfill.joined), time.monotonic() + _PATIENCE
                     partitions = self._engine.backends.bus.partitions
                     self._show(BackfillProgress("join", joined, partitions))
-                group = await group_named(self._engine, backfill.like)
+                group = await group_named(self._engine, backfill.main_group)
                 if group is None or not group.workers or time.monotonic() > deadline:
                     worker.start()
                 await worker.check()

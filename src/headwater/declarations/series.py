@@ -65,8 +65,8 @@ def fresh_series(state: CatalogState, name: str, group: str | None = None) -> It
     entry = state.features.get(name)
     for version in entry.versions if entry else ():
         is_new = version.backfill is not None and version.activated_at is None
-        like = version.backfill.like if version.backfill and is_new else group
-        if version.state in ("joining", "ready") and group in (None, like):
+        main_group = version.backfill.main_group if version.backfill and is_new else group
+        if version.state in ("joining", "ready") and group in (None, main_group):
             yield version.series
 
 

@@ -1,4 +1,4 @@
-"""The order of a replay and its report: plain values that any process can be sent."""
+"""ReplayJob and its report: plain values that any process can be sent."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StoreSource(Protocol):
         """Load the declarations and open the store in the running event loop."""
 
 
-class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     """A replay of stored events through the present handler of one feature.
 
     ``files`` are the files that `OfflineStore.export_events` wrote. All results are kept in
-    ``folder``: running the same order again, after a crash or at the same time in another process,
+    ``folder``: running the same job again, after a crash or at the same time in another process,
     continues from there and gives the same result.
     """
 
