@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextvars import Context
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -24,6 +27,7 @@ from headwater.ports import (
     FeatureVersion,
     position_order,
 )
+from tests.engine.support import until
 
 pytestmark = pytest.mark.both_environments
 
@@ -31,6 +35,8 @@ NAME, SERIES, GROUP = "seen", "seen@2", "backfill-1"
 USERS = 6
 FAILING: set[str] = set()
 """The ids of events that the handler fails for."""
+CONFLICTS: list[str] = []
+"""The ids of events that the handler changes another value of the entity for, each once."""
 
 
 @pytest.fixture
@@ -38,12 +44,22 @@ async def engine(store: FeatureStore, user: type) -> Engine:
     """Return an open store with a feature that keeps the ids of all events that it was given."""
 
     FAILING.clear()
+    CONFLICTS.clear()
+
+    @feature(entity=user, trigger="note")
+    async def note(user_id: str, event: ServiceEvent) -> int:
+        return 0
 
     @feature(entity=user, trigger="buy", name=NAME, default=[], max_retries=0)
     async def seen(user_id: str, event: ServiceEvent) -> list[str]:
         if event.event_id in FAILING:
             raise ValueError(event.event_id)
-        return [*await store.get_feature(NAME, user_id), event.event_id]
+        before = await store.get_feature(NAME, user_id)
+        if event.event_id in CONFLICTS:
+            CONFLICTS.remove(event.event_id)
+            write = store.set_feature("note", user_id, len(CONFLICTS))
+            await asyncio.create_task(write, context=Context())
+        return [*before, event.event_id]
 
     return await runtime_of(store).open()
 
@@ -167,6 +183,24 @@ async def test_another_member_has_to_wait_for_the_partition(
         await other.leases.deregister("other")
 
 
+async def test_conflicts_of_an_event_that_may_have_killed_its_worker_are_not_deaths(
+    store: FeatureStore, engine: Engine, backfill: BackfillState, member: CatchUp
+) -> None:
+    await publish(store, "b")
+    await Worker(store).drain()
+    settings = engine.settings.replace(worker={"consumer_group": GROUP, "lease_ttl": 0.2})
+    async with connect_group(settings, engine.clock) as dead:
+        await dead.leases.register("dead", engine.registry.runs())
+        await dead.leases.heartbeat("dead", [])
+        await dead.leases.claim("dead", range(dead.bus.partitions))
+        await dead.leases.deregister("dead")
+    CONFLICTS.extend(["b1"] * (settings.worker.max_deliveries + 1))
+    await advance(engine, backfill, member)
+    assert CONFLICTS == []
+    assert await values(engine) == expected("b")
+    assert await store.dead_letters.list() == []
+
+
 async def test_partitions_join_one_by_one_and_the_last_one_makes_the_version_ready(
     store: FeatureStore, engine: Engine, backfill: BackfillState
 ) -> None:
@@ -213,7 +247,7 @@ async def test_a_redriven_event_of_the_new_version_is_run_by_the_group_that_runs
 async def advance(engine: Engine, backfill: BackfillState, member: CatchUp) -> None:
     """Run the events of the group up to the positions of the other one."""
     for partition, upto in (await engine.backends.groups.positions(backfill.main_group)).items():
-        assert await member.advance(partition, upto)
+        await until(partial(member.advance, partition, upto))
 
 
 async def test_joining_again_changes_nothing(

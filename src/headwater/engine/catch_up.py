@@ -12,8 +12,10 @@ from headwater.backends.connect import connect_group
 from headwater.core.values import INTERNAL, new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
-from headwater.engine.batch import give_up, run_batch
+from headwater.engine.batch import run_batch
 from headwater.engine.engine import Engine
+from headwater.engine.lanes import Lane
+from headwater.engine.quarantine import run_quarantined
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
 from headwater.features.event_handlers import EventHandlers
 from headwater.ports import BackfillState, Batch, Delivery, Lease, Outcome, position_order
@@ -75,15 +77,13 @@ class CatchUp:
         leases = self._engine.backends.leases
         for lease in await leases.claim(self._worker, [partition]):
             self._held[partition] = lease
-            # As many as the last member, which died, may have been running.
-            suspects = self._batch_size if lease.suspect else 0
+            lane = Lane(lease, self._batch_size)
             try:
                 while insists or not self.is_contended:
-                    batch = await self._next(lease, upto, suspects)
+                    batch = await self._next(lane, upto)
                     if batch is None:
                         break
-                    await self._run(batch, is_suspect=suspects > 0)
-                    suspects -= 1
+                    await self._run(lane, batch)
             except LeaseLostError:
                 return False
             finally:
@@ -95,20 +95,19 @@ class CatchUp:
         positions = await self._engine.backends.groups.positions(self._group)
         return position_order(positions[partition]) >= position_order(upto)
 
-    async def _next(self, lease: Lease, upto: str, suspects: int) -> Batch | None:
-        """Return the next events up to a position; suspect ones alone."""
-        limit, last = 1 if suspects > 0 else self._size, position_order(upto)
+    async def _next(self, lane: Lane, upto: str) -> Batch | None:
+        """Return the next events up to a position; quarantined ones alone."""
+        limit, last = 1 if lane.quarantined else self._size, position_order(upto)
         touches = self._engine.registry.touches
-        for batch in await self._engine.backends.bus.read([lease], limit, touches):
+        for batch in await self._engine.backends.bus.read([lane.lease], limit, touches):
             due = [each for each in batch.deliveries if position_order(each.position) <= last]
             return replace(batch, deliveries=due) if due else None
         return None
 
-    async def _run(self, batch: Batch, *, is_suspect: bool) -> None:
+    async def _run(self, lane: Lane, batch: Batch) -> None:
         """Run a batch and commit it; after a conflict it is read again."""
         try:
-            outcome = await self._outcome(batch, is_suspect=is_suspect)
-            await self._engine.backends.bus.commit(outcome)
+            await self._engine.backends.bus.commit(await self._outcome(lane, batch))
         except VersionConflictError:
             # The workers of the other group write to the same entities. A shorter batch is less
             # likely to meet them.
@@ -118,16 +117,15 @@ class CatchUp:
             self._size = min(self._batch_size, 2 * self._size)
             self._contention = max(0, self._contention - 1)
             self.events += len(batch.deliveries)
+            lane.quarantined = max(0, lane.quarantined - 1)
 
-    async def _outcome(self, batch: Batch, *, is_suspect: bool) -> Outcome:
+    async def _outcome(self, lane: Lane, batch: Batch) -> Outcome:
         mine = [replace(each, group="") for each in batch.deliveries if self._concerns(each)]
         own = replace(batch, deliveries=mine)
-        deaths = await self._deaths(own) if is_suspect and mine else 0
-        limit = self._engine.settings.worker.max_deliveries
-        if deaths < limit:
-            outcome = await run_batch(self._engine, own)
+        if lane.quarantined and mine:
+            outcome = await run_quarantined(self._engine, lane, own)
         else:
-            outcome = give_up(self._engine, own, deaths)
+            outcome = await run_batch(self._engine, own)
         # This group ends with the backfill; the other one runs redriven dead letters.
         dead = [replace(letter, group=self._main_group) for letter in outcome.dead]
         return replace(outcome, batch=batch, dead=dead)
@@ -137,12 +135,6 @@ class CatchUp:
         if event_type.startswith(INTERNAL) or event_type not in self._variant.triggers:
             return False
         return only is None or (only == self._variant.series and delivery.group == self._main_group)
-
-    async def _deaths(self, batch: Batch) -> int:
-        """Count an attempt at a suspect event; return how many members died during the others."""
-        (delivery,) = batch.deliveries
-        attempts = await self._engine.backends.bus.attempt(batch.lease, delivery.position)
-        return max(0, attempts - 1)
 
 
 @asynccontextmanager
