@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -140,6 +141,26 @@ async def test_rows_that_arrive_while_months_are_merged_stay(
     await past.offline.prune(history=START_OF_APRIL, events=None)
     assert OLD_MONTHS[0].name not in await partitions(database)
     assert await values(past) == [*range(6, 10), 50, 51, 100, 200]
+
+
+@pytest.mark.usefixtures("months")
+async def test_values_that_are_dropped_while_months_are_merged_do_not_return(
+    past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swap, other = partition_tables.Merge.swap, msgspec.structs.replace(TOLD[-1], feature="other")
+    dropping: list[asyncio.Task[int]] = []
+
+    async def drop(merge: partition_tables.Merge, late: str | None) -> None:
+        dropping.append(asyncio.create_task(past.offline.drop("clicks")))
+        # It waits for the merge, or it has ended before the merged partition is attached.
+        await asyncio.wait(dropping, timeout=0.3)
+        await swap(merge, late)
+
+    monkeypatch.setattr(partition_tables.Merge, "swap", drop)
+    await past.offline.append([*TOLD, other])
+    await past.offline.prune(history=START_OF_APRIL, events=None)
+    assert await dropping[0] == len(STAY)
+    assert await values(past) == [200]
 
 
 @pytest.mark.usefixtures("months")

@@ -6,6 +6,7 @@ new first partition with the rows that stay, so that their other rows need not b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -20,7 +21,9 @@ from headwater.core.logging import log
 
 ROWS_AT_ONCE = 20_000
 
-_LOCK = "SELECT pg_advisory_lock(hashtext('headwater retention'), hashtext(current_schema()))"
+_POLL_SECONDS = 0.1
+
+_LOCK = "SELECT pg_try_advisory_lock(hashtext('headwater retention'), hashtext(current_schema()))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtext('headwater retention'), hashtext(current_schema()))"
 
 # The rows that are true at the moment, and known at the moment. Every later read that finds a row
@@ -111,19 +114,23 @@ async def prune_events(
 async def drop_series(connection: Connection, series: str) -> int:
     """Remove all values of a series; return their number."""
     count = 0
-    for table in await partitions_of(connection, "_history"):
-        sql = _DROP.format(table=table, limit=ROWS_AT_ONCE)
-        while removed := _count(await connection.execute(sql, series)):
-            count += removed
-    for pages in await pages_of(connection, "_series"):
-        await connection.execute(f"DELETE FROM _series WHERE {pages} AND feature = $1", series)
+    # Months that are being merged would get the rows back that were copied before.
+    async with _alone(connection):
+        for table in await partitions_of(connection, "_history"):
+            sql = _DROP.format(table=table, limit=ROWS_AT_ONCE)
+            while removed := _count(await connection.execute(sql, series)):
+                count += removed
+        for pages in await pages_of(connection, "_series"):
+            await connection.execute(f"DELETE FROM _series WHERE {pages} AND feature = $1", series)
     return count
 
 
 @asynccontextmanager
 async def _alone(connection: Connection) -> AsyncIterator[None]:
     """Hold a lock that one process has at a time; it ends with the connection too."""
-    await connection.execute(_LOCK)
+    # A statement that waits for it would exceed the timeout.
+    while not await connection.fetchval(_LOCK):  # noqa: ASYNC110 - another process has it
+        await asyncio.sleep(_POLL_SECONDS)
     try:
         yield
     finally:
