@@ -135,7 +135,7 @@ class BackfillRun:
         await self._export(folder, variant, backfill.start, backfill.since)
         if backfill.since is not None:
             await self._copy(folder, variant, backfill.since)
-        job = replay_job(self._engine, variant.name, version, self._source)
+        job = replay_job(self._engine, variant, version, self._source)
         self.report = await replay(job, self._runner, self._show_replay)
         await self._add_history(replayed_changes(job, variant))
         await self._serve_last(job, variant)
@@ -155,6 +155,7 @@ class BackfillRun:
             series=self._feature.series,
             folder=folder / "replay",
             files=exported_files(folder),
+            order=self._feature.order,
             since=since,
             until=until,
         )
@@ -176,8 +177,10 @@ class BackfillRun:
         self._show(BackfillProgress("export"))
         exported = folder / f"events-{new_id()}"
         exported.mkdir(parents=True)
+        # In stream order, late events from before that time may follow later ones.
+        earliest = since if feature.order == "event_time" else None
         await self._engine.backends.offline.export_events(
-            exported, feature.triggers, upto, since=since, files=self._files
+            exported, feature.triggers, upto, since=earliest, files=self._files
         )
         with suppress(OSError):  # another run was faster
             exported.rename(folder / "events")

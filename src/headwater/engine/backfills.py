@@ -71,7 +71,7 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
     """Return how far the unfinished backfill of a feature is."""
     version = await unfinished_backfill(engine, feature)
     backfill = backfill_of(version)
-    job = replay_job(engine, feature, version, source)
+    job = replay_job(engine, engine.registry.feature(feature), version, source)
     group = await group_named(engine, backfill.group)
     return BackfillStatus(
         feature=feature,
@@ -88,17 +88,18 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
 
 
 def replay_job(
-    engine: Engine, feature: str, version: FeatureVersion, source: StoreSource
+    engine: Engine, feature: FeatureDef, version: FeatureVersion, source: StoreSource
 ) -> ReplayJob:
     """Return the replay of the events that a backfill has exported."""
     backfill = backfill_of(version)
     folder = backfill_folder(engine, backfill)
     return ReplayJob(
         source=source,
-        feature=feature,
+        feature=feature.name,
         series=version.series,
         folder=folder / "replay",
         files=exported_files(folder),
+        order=feature.order,
         since=backfill.since,
     )
 

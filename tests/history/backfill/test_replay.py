@@ -361,3 +361,28 @@ async def test_with_until_values_are_added_before_the_first_one(
         "ada": {"total": 8.0},
         "bob": {"total": None},
     }
+
+
+@pytest.mark.both_environments
+async def test_late_events_count_once_with_since_and_until(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    declare_total(store, user)
+    hour = timedelta(hours=1)
+    noon = clock.now() - 3 * hour
+    for amount, at in ((1.0, noon), (2.0, noon + 2 * hour), (4.0, noon)):
+        await store.publish("buy", "ada", {"amount": amount}, timestamp=at)
+    await store.drain()
+    await store.backfills.run("total", since=noon + hour, switch=True)
+    # The last event is late, and its value is of the time of the value that it replaces.
+    expected = [(7.0, noon + 2 * hour), (3.0, noon + 2 * hour), (1.0, noon)]
+    past = await store.get_feature_history("total", "ada")
+    assert [(each.value, each.as_of) for each in past] == expected
+
+    @feature(entity=user, trigger="buy")
+    async def later(user_id: str, event: ServiceEvent) -> float:
+        return float((await store.get_feature("later", user_id) or 0.0) + event.payload["amount"])
+
+    await store.backfills.run("later", until=noon + hour)
+    past = await store.get_feature_history("later", "ada")
+    assert [(each.value, each.as_of) for each in past] == expected[2:]

@@ -12,10 +12,12 @@ import msgspec
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import glob_literal, scalar, session
 from headwater.core.values import ServiceEvent
+from headwater.declarations.features import Order
 from headwater.ports import Delivery
 
 _PAGE = 5_000
 _COLUMNS = 'position, event_type, entity_id, payload, "timestamp", event_id, received_at'
+_LATEST_SO_FAR = 'max("timestamp") OVER (PARTITION BY entity_id ORDER BY n)'
 
 _decode_payload = msgspec.json.decode
 
@@ -27,11 +29,15 @@ class StoredEvent(Delivery, frozen=True, gc=False):
 
 
 class EventFile(msgspec.Struct, frozen=True):
-    """A file of stored events, of which those in a span of time count."""
+    """A file of stored events, of which those whose values are of a span of time count.
+
+    In stream order, the value of a late event is of the time of the latest event before it.
+    """
 
     path: Path
     since: datetime | None = None
     until: datetime | None = None
+    order: Order = "stream"
 
     def count(self, scratch: Path) -> int:
         """Return the number of events."""
@@ -43,7 +49,7 @@ class EventFile(msgspec.Struct, frozen=True):
         """Read the events in the order of the file, after the first ``skip``, in pages."""
         with session(scratch) as duck:
             duck.run("SET threads = 1")  # the rows come in the order of the file
-            rows = duck.run(f"SELECT {_COLUMNS} {self._rows()} OFFSET {skip}")
+            rows = duck.run(f"SELECT {_COLUMNS} {self._rows()} {self._sorted()} OFFSET {skip}")
 
             def pages() -> Iterator[list[StoredEvent]]:
                 while page := rows.fetchmany(_PAGE):
@@ -51,13 +57,24 @@ class EventFile(msgspec.Struct, frozen=True):
 
             yield pages()
 
+    @property
+    def _is_limited(self) -> bool:
+        return self.since is not None or self.until is not None
+
     def _rows(self) -> str:
+        stored = f"FROM read_parquet({glob_literal(self.path)})"
+        if not self._is_limited:
+            return stored
+        moment = '"timestamp"' if self.order == "event_time" else _LATEST_SO_FAR
         conditions = ["true"]
         if self.since is not None:
-            conditions.append(f'"timestamp" >= {to_micros(self.since)}')
+            conditions.append(f"moment >= {to_micros(self.since)}")
         if self.until is not None:
-            conditions.append(f'"timestamp" < {to_micros(self.until)}')
-        return f"FROM read_parquet({glob_literal(self.path)}) WHERE {' AND '.join(conditions)}"
+            conditions.append(f"moment < {to_micros(self.until)}")
+        return f"FROM (SELECT *, {moment} AS moment {stored}) WHERE {' AND '.join(conditions)}"
+
+    def _sorted(self) -> str:
+        return "ORDER BY bucket, n" if self._is_limited else ""
 
 
 def _event(

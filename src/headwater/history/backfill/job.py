@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.declarations.features import Order
 from headwater.features.services import Services
 
 
@@ -34,11 +35,14 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     """The name that the new values are stored under."""
     folder: Path
     files: Sequence[Path]
+    order: Order = "stream"
+    """The order of the feature, which decides of which time the value of a late event is."""
     since: datetime | None = None
-    """With it, earlier events are left out: values start from those of the served version."""
+    """With it, events whose values are of before it are left out: values start from those of the
+    served version."""
     until: datetime | None = None
-    """With it, later events are left out, and of the new values of an entity only those are kept
-    that are before the first one that it has in ``series``."""
+    """With it, events whose values are of it or later are left out, and of the new values of an
+    entity only those are kept that are before the first one that it has in ``series``."""
     snapshot_seconds: float = 30.0
     """How often results are committed; a process that dies loses at most this much work."""
 

@@ -57,7 +57,7 @@ class ReplayTask(msgspec.Struct, frozen=True):
     @property
     def events(self) -> EventFile:
         """The events to replay."""
-        return EventFile(self.file, self.job.since, self.job.until)
+        return EventFile(self.file, self.job.since, self.job.until, self.job.order)
 
     def commits(self) -> Commits:
         """Return the commits of this task."""
