@@ -19,7 +19,8 @@ from headwater.declarations.series import shape_of
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner
-from headwater.history.backfill.steps import cancelled, change_version, version_of
+from headwater.history.backfill.steps import cancelled
+from headwater.history.versions import change_version, version_of
 from headwater.ports import (
     BackfillState,
     CatalogEntry,

@@ -13,7 +13,6 @@ from headwater import FeatureStore, ServiceEvent, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeatureValueError, TypeChangedError
 from headwater.history import versions
-from headwater.history.backfill import steps
 from headwater.ports import BackfillState
 from headwater.settings.schema import Settings
 from tests.engine.support import records
@@ -150,7 +149,7 @@ async def test_a_worker_starts_while_a_backfill_makes_a_version_of_the_declared_
         )
         await buy(store, "6")
         await engine.catalog.change(
-            lambda state: steps.change_version(
+            lambda state: versions.change_version(
                 state, "last", "last@2", lambda version: replace(version, state="ready")
             )
         )

@@ -84,7 +84,7 @@ def add_ready(store: FeatureStore) -> Callable[[CatalogState], CatalogState]:
         state = versions.add_version(state, feature, SystemClock().now(), BACKFILL)
         entry = state.features["total"]
         ready = replace(entry.versions[-1], state="ready")
-        return steps.with_entry(state, replace(entry, versions=[*entry.versions[:-1], ready]))
+        return versions.with_entry(state, replace(entry, versions=[*entry.versions[:-1], ready]))
 
     return add
 

@@ -130,7 +130,7 @@ async def test_a_switch_is_refused_until_the_version_is_ready_and_can_be_undone(
     assert await values(store) == expected("a", "b")
     with pytest.raises(InvalidInputError, match=r"version 1 .* is served already"):
         await store.backfills.switch("seen", version=1)
-    with pytest.raises(InvalidInputError, match="no version 7; it has: 1, 2"):
+    with pytest.raises(InvalidInputError, match="no version 7; its versions: 1, 2"):
         await store.backfills.switch("seen", version=7)
 
 

@@ -54,7 +54,7 @@ def with_second(state: str = "ready") -> CatalogState:
     entry = added.features["total"]
     first, second = entry.versions
     second = replace(second, state=state)
-    return steps.with_entry(added, replace(entry, versions=[first, second]))
+    return versions.with_entry(added, replace(entry, versions=[first, second]))
 
 
 def states(state: CatalogState, name: str = "total") -> list[tuple[int, str, str]]:
@@ -91,7 +91,7 @@ def test_workers_run_no_version_with_values_of_another_type() -> None:
     assert series_run(changed, added) == []
     entry = added.features["total"]
     joining = [entry.versions[0], steps.joining(entry.versions[1])]
-    added = steps.with_entry(added, replace(entry, versions=joining))
+    added = versions.with_entry(added, replace(entry, versions=joining))
     assert series_run(changed, added) == ["total@2"]
     assert series_run(declared("total"), added) == ["total"]
 

@@ -49,7 +49,7 @@ def served_series(state: CatalogState, name: str, declared: Collection[str]) -> 
 
 def unused_series(state: CatalogState, name: str) -> str:
     """Return the name, or the name with the first number that no version has as its series."""
-    used = {each.series for entry in state.features.values() for each in entry.versions}
+    used = {each.series for each in state.versions()}
     number, series = 1, name
     while series in used:
         number += 1

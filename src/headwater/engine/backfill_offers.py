@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from headwater.core.duckdb_session import text, texts
 from headwater.core.logging import log
 from headwater.declarations.features import FeatureDef
 from headwater.engine.engine import Engine
@@ -43,11 +44,10 @@ async def offer_backfills(engine: Engine, new: NewFeatures) -> None:
     if not new.features or new.before is None:
         return
     types = {each for feature in new.features for each in feature.triggers}
-    listed = ", ".join("'" + each.replace("'", "''") + "'" for each in sorted(types))
-    moment = new.before.isoformat()
     sql = (
-        f"SELECT event_type, count(*) FROM events WHERE event_type IN ({listed})"
-        f" AND received_at < CAST('{moment}' AS TIMESTAMPTZ) GROUP BY event_type"
+        f"SELECT event_type, count(*) FROM events WHERE event_type IN ({texts(sorted(types))})"
+        f" AND received_at < CAST({text(new.before.isoformat())} AS TIMESTAMPTZ)"
+        " GROUP BY event_type"
     )
     try:
         found = await engine.backends.offline.query(sql, {})

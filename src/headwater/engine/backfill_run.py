@@ -55,13 +55,8 @@ from headwater.history.backfill.replay import (
     replay,
     replayed_changes,
 )
-from headwater.history.backfill.steps import (
-    ChangeVersion,
-    change_version,
-    joining,
-    started,
-    version_of,
-)
+from headwater.history.backfill.steps import joining, started
+from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.ports import BackfillState, Change, FeatureVersion
 from headwater.ports.runner import Runner
 

@@ -30,12 +30,7 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replay_progress,
 )
-from headwater.history.backfill.steps import (
-    cancelled,
-    change_version,
-    no_backfill,
-    unfinished,
-)
+from headwater.history.backfill.steps import cancelled, no_backfill
 from headwater.ports import (
     BackfillState,
     CatalogState,
@@ -116,13 +111,13 @@ async def begin_backfill(
     """Return the version that the feature's unfinished backfill makes, or begin a backfill."""
     check_replayable(feature)
     state = await engine.backends.catalog.load()
-    version = unfinished(state, feature.name)
+    version = versions.unfinished(state, feature.name)
     if version is not None and await _is_lost(engine, feature, version):
         await cancel_backfill(engine, feature.name, version)
         version = None
     if version is None:
         state = await engine.catalog.change(partial(_begun, engine, feature, since))
-        version = unfinished(state, feature.name)
+        version = versions.unfinished(state, feature.name)
         assert version is not None
         pruned = state.pruned.events
         if pruned is not None and (since is None or since < pruned):
@@ -142,7 +137,7 @@ async def begin_backfill(
 def _begun(
     engine: Engine, feature: FeatureDef, since: datetime | None, state: CatalogState
 ) -> CatalogState:
-    if unfinished(state, feature.name) is not None:
+    if versions.unfinished(state, feature.name) is not None:
         return state  # another run has just begun
     backfill_id = new_id()
     group = f"{GROUP_PREFIX}{backfill_id}"
@@ -171,7 +166,7 @@ async def cancel_backfill(engine: Engine, feature: str, version: FeatureVersion)
     backends, backfill = engine.backends, backfill_of(version)
     cancel = cancelled(engine.clock.now())
     await engine.catalog.change(
-        lambda state: change_version(state, feature, version.series, cancel)
+        lambda state: versions.change_version(state, feature, version.series, cancel)
     )
     await drop_group(engine, backfill.group)
     await backends.online.drop(engine.registry.feature(feature).entity.name, version.series)
@@ -216,7 +211,7 @@ async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:
 
 async def unfinished_backfill(engine: Engine, feature: str) -> FeatureVersion:
     """Return the version that a backfill of the feature makes; raise if there is none."""
-    version = unfinished(await engine.backends.catalog.load(), feature)
+    version = versions.unfinished(await engine.backends.catalog.load(), feature)
     if version is None:
         raise InvalidInputError(no_backfill(feature))
     return version

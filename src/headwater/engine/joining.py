@@ -33,7 +33,8 @@ from headwater.declarations.features import FeatureDef
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.errors import GroupInUseError, UnknownGroupError
-from headwater.history.backfill.steps import change_version, joined
+from headwater.history.backfill.steps import joined
+from headwater.history.versions import change_version
 from headwater.ports import BackfillState, CatalogState
 
 GROUP_PREFIX = "backfill-"
@@ -80,18 +81,15 @@ class Joiner:
 
     def _joining(self, state: CatalogState) -> Iterator[Joining]:
         """Yield the versions that events trigger here and that join."""
-        group, triggers = (
-            self._engine.settings.worker.consumer_group,
-            self._engine.registry.triggers,
-        )
+        group = self._engine.settings.worker.consumer_group
+        triggers = self._engine.registry.triggers
         running = {each.series: each for features in triggers.values() for each in features}
-        for entry in state.features.values():
-            for version in entry.versions:
-                backfill, variant = version.backfill, running.get(version.series)
-                if version.state != "joining" or backfill is None or variant is None:
-                    continue
-                if backfill.main_group == group:
-                    yield Joining(variant, backfill)
+        for version in state.versions():
+            backfill, variant = version.backfill, running.get(version.series)
+            if version.state != "joining" or backfill is None or variant is None:
+                continue
+            if backfill.main_group == group:
+                yield Joining(variant, backfill)
 
     async def join(self, partition: int) -> bool:
         """Join a partition that this worker holds and runs no batch of.
@@ -151,8 +149,7 @@ async def drop_unneeded_groups(engine: Engine) -> None:
     state = await engine.backends.catalog.load()
     needed = {
         version.backfill.group
-        for entry in state.features.values()
-        for version in entry.versions
+        for version in state.versions()
         if version.backfill is not None and version.state in ("building", "joining")
     }
     for name in found - needed:

@@ -96,8 +96,7 @@ class RunningVersions:
 def _has_done_backfill(state: CatalogState) -> bool:
     return any(
         version.backfill is not None and version.state not in ("building", "joining")
-        for entry in state.features.values()
-        for version in entry.versions
+        for version in state.versions()
     )
 
 
@@ -108,7 +107,5 @@ def _has_values(feature: FeatureDef) -> bool:
 def _has_leaving(state: CatalogState) -> bool:
     """Return whether a version is kept fresh only until readers have heard of the next one."""
     return any(
-        version.state == "ready" and version.retired_at is not None
-        for entry in state.features.values()
-        for version in entry.versions
+        version.state == "ready" and version.retired_at is not None for version in state.versions()
     )

@@ -26,7 +26,7 @@ async def check_types(engine: Engine) -> None:
         if entry is None or entry.active is None:
             continue
         structure = shape_of(feature).structure
-        is_made = versions.is_unfinished(entry, structure)
+        is_made = versions.is_made(entry, structure)
         if entry.active.structure != structure and not is_made:
             await _change_type(engine, feature, entry, entry.active)
 

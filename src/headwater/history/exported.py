@@ -142,8 +142,7 @@ class ExportedHistory:
 
     def _check_versions(self, query: FrameQuery, manifest: ExportManifest) -> None:
         """Raise InvalidInputError if a version is newer than the export, which has none of it."""
-        entries = manifest.catalog.features.values()
-        known = {version.series for entry in entries for version in entry.versions}
+        known = {version.series for version in manifest.catalog.versions()}
         for column in query.columns:
             if "@" in column.series and column.series not in known:
                 raise InvalidInputError(

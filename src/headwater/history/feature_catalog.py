@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from headwater.core.duckdb_session import text
 from headwater.core.short_repr import short_repr
 from headwater.declarations.series import unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
@@ -116,7 +117,7 @@ class FeatureCatalog:
         state = self._entered(await self._catalog.follow(), name)
         entry = self._entry(state, name)
         rest = versions.drop(state, name, version)
-        kept = {each.series for other in rest.features.values() for each in other.versions}
+        kept = {each.series for each in rest.versions()}
         gone = [each for each in entry.versions if version in (None, each.number)]
         series = {each.series for each in gone} - kept
         await self._check_not_running(name, series)
@@ -149,7 +150,7 @@ class FeatureCatalog:
 
     async def _count(self, entity: str, series: str) -> tuple[int, int]:
         """Return the numbers of values online and in history."""
-        sql = f"SELECT count(*) FROM feature_history WHERE feature = '{series}'"
+        sql = f"SELECT count(*) FROM feature_history WHERE feature = {text(series)}"
         ((rows,),) = (await self._backends.offline.query(sql, {})).rows
         count, after = 0, ""
         while ids := await self._backends.online.entity_ids(

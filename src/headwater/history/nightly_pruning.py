@@ -41,28 +41,33 @@ class NightlyPruning:
         due = _last_due(now, self._hour)
         if self._done is not None and self._done >= due:
             return None
-        state = await self._backends.catalog.load()
-        self._done = state.retention.done
-        if self._done is None:
-            await self._mark(state, NightlyRun(due))
-        elif self._done < due and await self._claim(state, now):
-            report = await prune(self._backends, self._catalog, self._retention, now)
-            await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
-            return report
-        return None
+        if not await self._claim(due, now):
+            return None
+        report = await prune(self._backends, self._catalog, self._retention, now)
+        await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
+        return report
 
-    async def _claim(self, state: CatalogState, now: datetime) -> bool:
-        """Claim the run that is due; return False if another worker has claimed it."""
-        claimed_until = state.retention.claimed_until
-        is_own = claimed_until == self._claimed_until
-        if claimed_until is not None and claimed_until > now and not is_own:
-            return False
-        self._claimed_until = now + _CLAIM
-        return await self._mark(state, NightlyRun(state.retention.done, self._claimed_until))
+    async def _claim(self, due: datetime, now: datetime) -> bool:
+        """Claim the run that is due; return False if it is done, or another worker has it."""
+        own, claimed_until = self._claimed_until, now + _CLAIM
+        is_claimed = False
 
-    async def _mark(self, state: CatalogState, run: NightlyRun) -> bool:
-        changed = replace(state, retention=run, revision=state.revision + 1)
-        return await self._backends.catalog.replace(changed)
+        def claim(state: CatalogState) -> CatalogState:
+            nonlocal is_claimed
+            run, is_claimed = state.retention, False
+            if run.done is None:
+                return replace(state, retention=NightlyRun(due))
+            if run.done >= due or (
+                run.claimed_until not in (None, own) and run.claimed_until > now
+            ):
+                return state
+            is_claimed = True
+            return replace(state, retention=NightlyRun(run.done, claimed_until))
+
+        self._done = (await self._catalog.change(claim)).retention.done
+        if is_claimed:
+            self._claimed_until = claimed_until
+        return is_claimed
 
 
 def _last_due(now: datetime, hour: int) -> datetime:

@@ -6,7 +6,7 @@ once, except where the second one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import served_series, shape_of, unused_series
 from headwater.errors import InvalidInputError, UnknownNameError
-from headwater.history.backfill.steps import unfinished, with_entry
 from headwater.ports import (
     BackfillState,
     CatalogEntry,
@@ -22,6 +21,8 @@ from headwater.ports import (
     FeatureVersion,
     Horizons,
 )
+
+ChangeVersion = Callable[[FeatureVersion], FeatureVersion]
 
 
 def entry_of(state: CatalogState, name: str) -> CatalogEntry:
@@ -32,7 +33,7 @@ def entry_of(state: CatalogState, name: str) -> CatalogEntry:
         raise UnknownNameError("feature", name, state.features) from None
 
 
-def version_of(entry: CatalogEntry, number: int) -> FeatureVersion:
+def version_numbered(entry: CatalogEntry, number: int) -> FeatureVersion:
     """Return a version by its number; raise InvalidInputError if there is none."""
     for version in entry.versions:
         if version.number == number:
@@ -41,6 +42,39 @@ def version_of(entry: CatalogEntry, number: int) -> FeatureVersion:
     raise InvalidInputError(
         f"feature {entry.feature!r} has no version {number}; its versions: {known}"
     )
+
+
+def version_of(state: CatalogState, feature: str, series: str) -> FeatureVersion | None:
+    """Return the version of a feature with a series, or None."""
+    entry = state.features.get(feature)
+    versions = entry.versions if entry else ()
+    return next((each for each in versions if each.series == series), None)
+
+
+def unfinished(state: CatalogState, feature: str) -> FeatureVersion | None:
+    """Return the version that a backfill of the feature makes and that was never served."""
+    entry = state.features.get(feature)
+    versions = entry.versions if entry else ()
+    return next((each for each in versions if _is_made(each) and each.activated_at is None), None)
+
+
+def _is_made(version: FeatureVersion) -> bool:
+    return version.state in ("building", "joining", "ready")
+
+
+def with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
+    """Return the catalog with another entry of a feature."""
+    return replace(state, features={**state.features, entry.feature: entry})
+
+
+def change_version(
+    state: CatalogState, feature: str, series: str, change: ChangeVersion
+) -> CatalogState:
+    """Return the catalog with a changed version of a feature, if there is one of this series."""
+    version = version_of(state, feature, series)
+    if version is None or (changed := change(version)) is version:
+        return state
+    return _with_version(state, state.features[feature], changed)
 
 
 def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
@@ -96,10 +130,9 @@ def add_version(
     return with_entry(state, replace(entry, versions=[*entry.versions, version]))
 
 
-def is_unfinished(entry: CatalogEntry, structure: str) -> bool:
+def is_made(entry: CatalogEntry, structure: str) -> bool:
     """Return whether a backfill makes a version of this type."""
-    states = ("building", "joining", "ready")
-    return any(each.state in states and each.structure == structure for each in entry.versions)
+    return any(_is_made(each) and each.structure == structure for each in entry.versions)
 
 
 def change_type(state: CatalogState, feature: FeatureDef) -> CatalogState:
@@ -109,7 +142,7 @@ def change_type(state: CatalogState, feature: FeatureDef) -> CatalogState:
     if version is None or version.structure == shape.structure:
         return state
     changed = replace(version, type=shape.type, structure=shape.structure)
-    return _with_version(state, feature.name, changed)
+    return _with_version(state, entry, changed)
 
 
 def convert(state: CatalogState, feature: FeatureDef, now: datetime) -> CatalogState:
@@ -152,7 +185,7 @@ def drop(state: CatalogState, name: str, number: int | None = None) -> CatalogSt
     if number is None:
         rest = {each: entry for each, entry in state.features.items() if each != name}
         return replace(state, features=rest)
-    version = version_of(entry, number)
+    version = version_numbered(entry, number)
     if version.state == "active":
         raise InvalidInputError(
             f"version {number} of feature {name!r} is served and cannot be dropped alone; "
@@ -190,7 +223,8 @@ def _serve(
     return with_entry(state, replace(entry, versions=[*before, served]))
 
 
-def _with_version(state: CatalogState, name: str, version: FeatureVersion) -> CatalogState:
-    entry = entry_of(state, name)
+def _with_version(
+    state: CatalogState, entry: CatalogEntry, version: FeatureVersion
+) -> CatalogState:
     versions = [version if each.number == version.number else each for each in entry.versions]
     return with_entry(state, replace(entry, versions=versions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -86,6 +86,11 @@ class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     features: Mapping[str, CatalogEntry] = {}
     pruned: Horizons = Horizons()
     retention: NightlyRun = NightlyRun()
+
+    def versions(self) -> Iterator[FeatureVersion]:
+        """Yield the versions of all features."""
+        for entry in self.features.values():
+            yield from entry.versions
 
 
 encode_catalog = msgspec.json.Encoder().encode

@@ -12,7 +12,8 @@ from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.features.services import Services
-from headwater.history.backfill.steps import no_backfill, unfinished
+from headwater.history.backfill.steps import no_backfill
+from headwater.history.versions import unfinished
 from headwater.ports import Backends, FeatureVersion, HistoryRow
 
 _PAGE = 1_000

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from headwater.errors import InvalidInputError
-from headwater.ports import CatalogEntry, CatalogState, FeatureVersion
+from headwater.history.versions import ChangeVersion, unfinished, version_numbered, with_entry
+from headwater.ports import CatalogState, FeatureVersion
 
 KEPT_FRESH = timedelta(seconds=10)
 """How long the version served before a switch is kept fresh, for readers with an older catalog."""
-
-ChangeVersion = Callable[[FeatureVersion], FeatureVersion]
-
-
-def change_version(
-    state: CatalogState, feature: str, series: str, change: ChangeVersion
-) -> CatalogState:
-    """Return the catalog with a changed version of a feature, if there is one of this series."""
-    version = version_of(state, feature, series)
-    if version is None or (changed := change(version)) is version:
-        return state
-    entry = state.features[feature]
-    versions = [changed if each is version else each for each in entry.versions]
-    return with_entry(state, replace(entry, versions=versions))
-
-
-def version_of(state: CatalogState, feature: str, series: str) -> FeatureVersion | None:
-    """Return the version of a feature with a series, or None."""
-    entry = state.features.get(feature)
-    versions = entry.versions if entry else ()
-    return next((each for each in versions if each.series == series), None)
-
-
-def unfinished(state: CatalogState, feature: str) -> FeatureVersion | None:
-    """Return the version that a backfill of the feature makes and that was never served."""
-    entry = state.features.get(feature)
-    versions = entry.versions if entry else ()
-    return next(
-        (
-            each
-            for each in versions
-            if each.state in ("building", "joining", "ready") and each.activated_at is None
-        ),
-        None,
-    )
-
-
-def with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
-    """Return the catalog with another entry of a feature."""
-    return replace(state, features={**state.features, entry.feature: entry})
 
 
 def started(start: Mapping[int, str]) -> ChangeVersion:
@@ -118,16 +79,11 @@ def _switched(version: FeatureVersion, target: FeatureVersion, now: datetime) ->
 
 def _target(state: CatalogState, feature: str, number: int | None) -> FeatureVersion:
     entry = state.features.get(feature)
-    versions = entry.versions if entry else ()
-    if number is None:
-        version = unfinished(state, feature)
-        problem = no_backfill(feature)
-    else:
-        version = next((each for each in versions if each.number == number), None)
-        known = ", ".join(str(each.number) for each in versions) or "none"
-        problem = f"feature {feature!r} has no version {number}; it has: {known}"
+    if entry is not None and number is not None:
+        return version_numbered(entry, number)
+    version = unfinished(state, feature)
     if version is None:
-        raise InvalidInputError(problem)
+        raise InvalidInputError(no_backfill(feature))
     return version
 
 
