@@ -35,6 +35,22 @@ async def last_page(user_id: str, event: ServiceEvent) -> str:
 def orders(user_id: str) -> int:
     return 0
 
+@feature(entity=User, ttl="30d")
+def risk(user_id: str) -> float:
+    return 0.0
+
+@entity(store)
+class Driver:
+    driver_id: int
+
+@feature(entity=Driver, refresh="1d")
+def conv_rate(driver_id: int) -> float:
+    return 0.0
+
+@feature(entity=Driver, refresh="1d")
+def acc_rate(driver_id: int) -> float:
+    return 0.0
+
 @context(store, freshness_sla="5m")
 async def support(user_id: str, question: str) -> list[ContextItem]:
     spent = await store.get_feature("total_spend", user_id)
@@ -60,6 +76,12 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "articles.jsonl").write_text('{"slug": "a", "body": "Returns are free."}\n')
     articles = str(folder / "articles.parquet")
     duckdb.sql("SELECT 1 AS id, 'Parcels are fast.' AS text").write_parquet(articles)
+    now = "TIMESTAMPTZ '2026-01-15 09:00:00Z'"
+    spine = f"SELECT 'ada' AS user_id, {now} AS timestamp, {now} AS decided_at"
+    duckdb.sql(spine).write_parquet(str(folder / "spine.parquet"))
+    stats = f"SELECT 7 AS driver_id, {now} AS event_timestamp, 0.5 AS conv_rate, 0.9 AS acc_rate"
+    duckdb.sql(stats).write_parquet(str(folder / "driver_stats.parquet"))
+    (folder / "scores.csv").write_text("customer,score,day\nada,0.25,2026-01-15\n")
     asyncio.run(_publish(load_store(folder / "features.py")))
     monkeypatch.setenv("HEADWATER_WORKER_CONSUMER_GROUP", "experiment")
     asyncio.run(_drain(load_store(folder / "features.py")))
@@ -76,6 +98,8 @@ async def _publish(store: FeatureStore) -> None:
         await store.drain()
         await store.publish("visit", "grace")
         await store.drain()
+        # Version 1 is not served any more, so it can be dropped.
+        await store.backfills.run("total_spend", switch=True)
 
 
 async def _drain(store: FeatureStore) -> None:
@@ -113,7 +137,7 @@ def test_the_commands_of_the_reference_run(run: Run) -> None:
             continue
         words = [contexts.references.get(argument, argument) for argument in arguments]
         is_redaction = "redact" in words
-        if is_redaction and "--yes" not in words:
+        if (is_redaction or "drop" in words) and "--yes" not in words:
             words.append("--yes")  # there is no terminal to ask on
         ran = run(*words, stdin=contexts.document if arguments[0] == "context" else EVENT)
         assert ran.code == 0, f"{' '.join(words)}: {ran.err}"

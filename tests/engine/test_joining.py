@@ -108,7 +108,7 @@ async def enter(
 
 
 async def version(engine: Engine) -> FeatureVersion:
-    found = version_of(await engine.backends.catalog.load(), NAME, SERIES)
+    found = version_of(await engine.backends.catalog.load(), SERIES)
     assert found is not None
     return found
 
@@ -280,7 +280,7 @@ async def test_a_cancelled_version_is_not_joined(
     await publish(store, "b")
     joiner = Joiner(engine)
     cancel = cancelled(engine.clock.now())
-    await engine.catalog.change(lambda state: change_version(state, NAME, SERIES, cancel))
+    await engine.catalog.change(lambda state: change_version(state, SERIES, cancel))
     assert await joiner.join(0)
     await joiner.leave()
     assert await values(engine) == {}

@@ -145,12 +145,12 @@ async def test_a_worker_starts_while_a_backfill_makes_a_version_of_the_declared_
         group = settings.worker.consumer_group
         backfill = BackfillState(id="b1", group="backfill-b1", main_group=group)
         await engine.catalog.change(
-            lambda state: versions.add_version(state, feature, now, backfill)
+            lambda state: versions.add_version(state, feature, {"last"}, now, backfill)
         )
         await buy(store, "6")
         await engine.catalog.change(
             lambda state: versions.change_version(
-                state, "last", "last@2", lambda version: replace(version, state="ready")
+                state, "last@2", lambda version: replace(version, state="ready")
             )
         )
         await buy(store, "7")

@@ -81,7 +81,7 @@ def add_ready(store: FeatureStore) -> Callable[[CatalogState], CatalogState]:
     feature = runtime_of(store).registry.feature("total")
 
     def add(state: CatalogState) -> CatalogState:
-        state = versions.add_version(state, feature, SystemClock().now(), BACKFILL)
+        state = versions.add_version(state, feature, {"total"}, SystemClock().now(), BACKFILL)
         entry = state.features["total"]
         ready = replace(entry.versions[-1], state="ready")
         return versions.with_entry(state, replace(entry, versions=[*entry.versions[:-1], ready]))
@@ -128,7 +128,7 @@ async def test_a_running_worker_keeps_a_second_version_fresh_and_readers_follow_
         await reading.set_feature("total", "u3", 40)
         assert await cells(reading, "u3") == {"total": 40, "total@2": 40}
         now = SystemClock().now()
-        await change(reading, lambda state: steps.switched(state, "total", None, now))
+        await change(reading, lambda state: steps.switched(state, "total", {"total"}, None, now))
         assert await reading.get_feature("total", "u1") == 5
         (row,) = await reading.get_feature_values(["total"], ["u1"])
         assert row["total"].value == 5

@@ -11,6 +11,7 @@ from headwater import FeatureStore, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
+from headwater.declarations.series import shape_of
 from headwater.errors import InvalidInputError
 from headwater.history import versions
 from headwater.history.backfill import steps
@@ -50,7 +51,7 @@ def entered(*names: str) -> CatalogState:
 
 def with_second(state: str = "ready") -> CatalogState:
     """Return a catalog with a second version of ``total``."""
-    added = versions.add_version(entered("total"), total(), NOW, BACKFILL)
+    added = versions.add_version(entered("total"), total(), {"total"}, NOW, BACKFILL)
     entry = added.features["total"]
     first, second = entry.versions
     second = replace(second, state=state)
@@ -77,7 +78,7 @@ def test_workers_run_the_version_that_is_served_and_the_ones_kept_fresh_next_to_
     assert states(with_second("building")) == [(1, "total", "active"), (2, "total@2", "building")]
     assert series_run(registry, with_second("building")) == ["total"]
     assert series_run(registry, with_second("joining")) == ["total", "total@2"]
-    switched = steps.switched(with_second(), "total", None, LATER)
+    switched = steps.switched(with_second(), "total", {"total"}, None, LATER)
     assert series_run(registry, switched) == ["total@2", "total"]
     assert registry.feature("total").series == "total@2"
     retired = steps.retired_when_due(switched, LATER + steps.KEPT_FRESH)
@@ -87,7 +88,7 @@ def test_workers_run_the_version_that_is_served_and_the_ones_kept_fresh_next_to_
 def test_workers_run_no_version_with_values_of_another_type() -> None:
     changed = declared("total", annotation=str)
     assert series_run(changed, entered("total")) == ["total"]  # checked when a worker starts
-    added = versions.add_version(entered("total"), total(str), NOW, BACKFILL)
+    added = versions.add_version(entered("total"), total(str), {"total"}, NOW, BACKFILL)
     assert series_run(changed, added) == []
     entry = added.features["total"]
     joining = [entry.versions[0], steps.joining(entry.versions[1])]
@@ -98,25 +99,25 @@ def test_workers_run_no_version_with_values_of_another_type() -> None:
 
 def test_a_feature_has_one_backfill_at_a_time() -> None:
     with pytest.raises(InvalidInputError, match=r"version 2, which is ready; .* switch .* cancel"):
-        versions.add_version(with_second(), total(), NOW, BACKFILL)
+        versions.add_version(with_second(), total(), {"total"}, NOW, BACKFILL)
 
 
 def test_the_next_series_is_one_that_no_version_has() -> None:
-    state = steps.switched(with_second(), "total", None, NOW)
-    state = versions.add_version(state, total(), NOW, BACKFILL)
+    state = steps.switched(with_second(), "total", {"total"}, None, NOW)
+    state = versions.add_version(state, total(), {"total"}, NOW, BACKFILL)
     assert states(state)[-1] == (3, "total@3", "building")
 
 
 def test_a_converted_version_has_the_same_series_and_is_served() -> None:
-    state = versions.convert(entered("total"), total(str), LATER)
+    state = versions.convert(entered("total"), "total", shape_of(total(str)), LATER)
     assert states(state) == [(1, "total", "retired"), (2, "total", "active")]
     assert state.features["total"].versions[1].type == "str"
-    assert versions.convert(state, total(str), LATER) is state
+    assert versions.convert(state, "total", shape_of(total(str)), LATER) is state
     assert series_run(declared("total", annotation=str), state) == ["total"]
 
 
 def test_a_type_that_all_values_fit_changes_the_version_that_is_served() -> None:
-    state = versions.change_type(entered("total"), total(float))
+    state = versions.change_type(entered("total"), "total", shape_of(total(float)))
     assert states(state) == [(1, "total", "active")]
     assert state.features["total"].versions[0].type == "float"
 
@@ -135,6 +136,28 @@ def test_a_renamed_feature_keeps_its_series_and_its_old_name_until_it_is_declare
     both = versions.enter(state, declared("spend", "total").features.values(), NOW)
     assert states(both) == [(1, "total@2", "active")]
     assert states(both, "spend") == [(1, "total", "active")]
+
+
+def test_a_process_with_the_former_name_runs_and_makes_versions_of_the_renamed_feature() -> None:
+    registry, names = declared("total"), {"total"}
+    state = versions.rename(with_second("joining"), "total", "spend")
+    assert series_run(registry, state) == ["total", "total@2"]
+    (entry,) = state.features.values()
+    assert versions.unfinished(entry) == entry.versions[1]
+    state = versions.change_version(state, "total@2", lambda each: replace(each, state="ready"))
+    state = steps.switched(state, "total", names, None, LATER)
+    assert states(state, "spend") == [(1, "total", "ready"), (2, "total@2", "active")]
+    state = versions.add_version(state, total(), names, LATER, BACKFILL)
+    assert states(state, "spend")[2] == (3, "spend@3", "building")
+
+
+def test_a_former_name_that_is_declared_again_is_a_feature_of_its_own() -> None:
+    state = versions.rename(with_second("ready"), "total", "spend")
+    both = {"total", "spend"}
+    with pytest.raises(InvalidInputError, match="'total' has no backfill"):
+        steps.switched(state, "total", both, None, LATER)
+    state = versions.add_version(state, total(), both, LATER, BACKFILL)
+    assert states(state) == [(1, "total@3", "active"), (2, "total@2@2", "building")]
 
 
 def test_a_feature_that_is_renamed_and_renamed_back_has_its_old_values() -> None:

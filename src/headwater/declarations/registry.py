@@ -11,7 +11,12 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.series import fresh_series, served_series, unfit_series
+from headwater.declarations.series import (
+    declared_entry,
+    fresh_series,
+    served_series,
+    unfit_series,
+)
 from headwater.errors import (
     DeclarationError,
     DuplicateNameError,
@@ -74,7 +79,8 @@ class Registry:
     def versions(self, name: str) -> tuple[FeatureDef, ...]:
         """Return the version of a feature that is served, and the ones kept fresh next to it."""
         feature = self.feature(name)
-        return (feature, *_variants(feature, fresh_series(self._catalog, name)))
+        entry = declared_entry(self._catalog, name, self.features)
+        return (feature, *_variants(feature, fresh_series(entry)))
 
     def running(self, group: str) -> dict[str, tuple[FeatureDef, ...]]:
         """Return the versions of each triggered feature that a worker of a group has to run.
@@ -84,8 +90,9 @@ class Registry:
         found = {}
         for name, feature in self.features.items():
             if feature.triggers:
-                unfit = unfit_series(self._catalog, feature)
-                fresh = _variants(feature, fresh_series(self._catalog, name, group))
+                entry = declared_entry(self._catalog, name, self.features)
+                unfit = unfit_series(entry, feature)
+                fresh = _variants(feature, fresh_series(entry, group))
                 found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
         return found
 

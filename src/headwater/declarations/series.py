@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headwater.core.type_structure import structure_of
 from headwater.declarations.features import FeatureDef
-from headwater.ports import CatalogState
+from headwater.ports import CatalogEntry, CatalogState
 
 _QUALIFIER = re.compile(r"(?:[\w<>]+\.)+")
 
@@ -29,19 +29,24 @@ def shape_of(feature: FeatureDef) -> TypeShape:
     )
 
 
-def served_series(state: CatalogState, name: str, declared: Collection[str]) -> str:
-    """Return the series of the version that is served.
+def declared_entry(
+    state: CatalogState, name: str, declared: Collection[str]
+) -> CatalogEntry | None:
+    """Return the entry of a feature, or None if the catalog has none.
 
     A former name means the renamed feature in a process that does not declare the new name.
     """
-    entry = state.features.get(name)
-    if entry is None:
-        renamed = (
-            each
-            for each in state.features.values()
-            if name in each.former_names and each.feature not in declared
-        )
-        entry = next(renamed, None)
+    renamed = (
+        each
+        for each in state.features.values()
+        if name in each.former_names and each.feature not in declared
+    )
+    return state.features.get(name) or next(renamed, None)
+
+
+def served_series(state: CatalogState, name: str, declared: Collection[str]) -> str:
+    """Return the series of the version that is served."""
+    entry = declared_entry(state, name, declared)
     if entry is not None and entry.active is not None:
         return entry.active.series
     return unused_series(state, name)
@@ -57,12 +62,11 @@ def unused_series(state: CatalogState, name: str) -> str:
     return series
 
 
-def fresh_series(state: CatalogState, name: str, group: str | None = None) -> Iterator[str]:
+def fresh_series(entry: CatalogEntry | None, group: str | None = None) -> Iterator[str]:
     """Yield the series that are kept fresh next to the one that is served, by a consumer group.
 
     Until a version is served, only the group that its backfill was started for runs it.
     """
-    entry = state.features.get(name)
     for version in entry.versions if entry else ():
         is_new = version.backfill is not None and version.activated_at is None
         main_group = version.backfill.main_group if version.backfill and is_new else group
@@ -70,12 +74,11 @@ def fresh_series(state: CatalogState, name: str, group: str | None = None) -> It
             yield version.series
 
 
-def unfit_series(state: CatalogState, feature: FeatureDef) -> set[str]:
+def unfit_series(entry: CatalogEntry | None, feature: FeatureDef) -> set[str]:
     """Return the series with values of another type than the declared one, of several versions.
 
     A single version is not looked at: a worker checks its type when it starts.
     """
-    entry = state.features.get(feature.name)
     if entry is None or len(entry.versions) == 1:
         return set()
     structure = shape_of(feature).structure

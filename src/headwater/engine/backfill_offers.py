@@ -9,6 +9,7 @@ from typing import NamedTuple
 from headwater.core.duckdb_session import text, texts
 from headwater.core.logging import log
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.series import declared_entry
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
 
@@ -26,12 +27,11 @@ async def find_new_features(engine: Engine) -> NewFeatures:
     For the first worker of a store nothing is past: all events wait for it.
     """
     state, registry = engine.catalog.state, engine.registry
-    former = {name for entry in state.features.values() for name in entry.former_names}
     found = [
         feature
         for feature in registry.features.values()
-        if feature.triggers and feature.codec.kind != "none" and feature.name not in state.features
-        if feature.name not in former
+        if feature.triggers and feature.codec.kind != "none"
+        if declared_entry(state, feature.name, registry.features) is None
     ]
     if not found or not state.revision:
         return NewFeatures()

@@ -254,14 +254,14 @@ class BackfillRun:
     async def _present(self, version: FeatureVersion) -> FeatureVersion:
         """Return the version as it is now; raise if the backfill was cancelled."""
         state = await self._engine.backends.catalog.load()
-        return self._checked(version_of(state, self._feature.name, version.series))
+        return self._checked(version_of(state, version.series))
 
     async def _change(self, version: FeatureVersion, change: ChangeVersion) -> FeatureVersion:
-        name, series = self._feature.name, version.series
+        series = version.series
         state = await self._engine.catalog.change(
-            lambda state: change_version(state, name, series, change)
+            lambda state: change_version(state, series, change)
         )
-        return self._checked(version_of(state, name, series))
+        return self._checked(version_of(state, series))
 
     def _checked(self, version: FeatureVersion | None) -> FeatureVersion:
         if version is None or version.state == "retired":

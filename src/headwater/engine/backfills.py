@@ -15,6 +15,7 @@ import msgspec
 from headwater.core.logging import log
 from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.series import declared_entry
 from headwater.engine.engine import Engine
 from headwater.engine.joining import GROUP_PREFIX
 from headwater.errors import (
@@ -111,13 +112,13 @@ async def begin_backfill(
     """Return the version that the feature's unfinished backfill makes, or begin a backfill."""
     check_replayable(feature)
     state = await engine.backends.catalog.load()
-    version = versions.unfinished(state, feature.name)
+    version = _unfinished(engine, state, feature.name)
     if version is not None and await _is_lost(engine, feature, version):
         await cancel_backfill(engine, feature.name, version)
         version = None
     if version is None:
         state = await engine.catalog.change(partial(_begun, engine, feature, since))
-        version = versions.unfinished(state, feature.name)
+        version = _unfinished(engine, state, feature.name)
         assert version is not None
         pruned = state.pruned.events
         if pruned is not None and (since is None or since < pruned):
@@ -134,16 +135,22 @@ async def begin_backfill(
     return version
 
 
+def _unfinished(engine: Engine, state: CatalogState, feature: str) -> FeatureVersion | None:
+    return versions.unfinished(declared_entry(state, feature, engine.registry.features))
+
+
 def _begun(
     engine: Engine, feature: FeatureDef, since: datetime | None, state: CatalogState
 ) -> CatalogState:
-    if versions.unfinished(state, feature.name) is not None:
+    if _unfinished(engine, state, feature.name) is not None:
         return state  # another run has just begun
     backfill_id = new_id()
     group = f"{GROUP_PREFIX}{backfill_id}"
     main_group = engine.settings.worker.consumer_group
     backfill = BackfillState(id=backfill_id, since=since, group=group, main_group=main_group)
-    return versions.add_version(state, feature, engine.clock.now(), backfill)
+    return versions.add_version(
+        state, feature, engine.registry.features, engine.clock.now(), backfill
+    )
 
 
 async def _is_lost(engine: Engine, feature: FeatureDef, version: FeatureVersion) -> bool:
@@ -165,12 +172,11 @@ async def cancel_backfill(engine: Engine, feature: str, version: FeatureVersion)
     """Give up a version that was never served, and remove all that a backfill has made of it."""
     backends, backfill = engine.backends, backfill_of(version)
     cancel = cancelled(engine.clock.now())
-    await engine.catalog.change(
-        lambda state: versions.change_version(state, feature, version.series, cancel)
-    )
+    series = version.series
+    await engine.catalog.change(lambda state: versions.change_version(state, series, cancel))
     await drop_group(engine, backfill.group)
-    await backends.online.drop(engine.registry.feature(feature).entity.name, version.series)
-    await backends.offline.drop(version.series)
+    await backends.online.drop(engine.registry.feature(feature).entity.name, series)
+    await backends.offline.drop(series)
     await asyncio.to_thread(rmtree, backfill_folder(engine, backfill), ignore_errors=True)
 
 
@@ -211,7 +217,8 @@ async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:
 
 async def unfinished_backfill(engine: Engine, feature: str) -> FeatureVersion:
     """Return the version that a backfill of the feature makes; raise if there is none."""
-    version = versions.unfinished(await engine.backends.catalog.load(), feature)
+    state = await engine.backends.catalog.load()
+    version = _unfinished(engine, state, feature)
     if version is None:
         raise InvalidInputError(no_backfill(feature))
     return version

@@ -107,10 +107,7 @@ class Joiner:
             if not await member.advance(partition, position):
                 return False
             mark = joined(partition, position, backends.bus.partitions)
-            name = joining.variant.name
-            await self._engine.catalog.change(
-                partial(change_version, feature=name, series=series, change=mark)
-            )
+            await self._engine.catalog.change(partial(change_version, series=series, change=mark))
         self._unjoined -= {partition}
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.core.logging import log
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import shape_of
+from headwater.declarations.series import declared_entry, shape_of
 from headwater.engine.engine import Engine
 from headwater.errors import TypeChangedError
 from headwater.history import versions
@@ -22,7 +22,7 @@ async def check_types(engine: Engine) -> None:
     """
     state = await engine.catalog.follow()
     for feature in engine.registry.features.values():
-        entry = state.features.get(feature.name)
+        entry = declared_entry(state, feature.name, engine.registry.features)
         if entry is None or entry.active is None:
             continue
         structure = shape_of(feature).structure
@@ -36,9 +36,9 @@ async def _change_type(
 ) -> None:
     cells = await _sample(engine, entry.entity, before.series)
     unfit = [cell for cell in cells if not feature.codec.fits(cell.value)]
-    names = _names(before, feature)
+    names, name, shape = _names(before, feature), entry.feature, shape_of(feature)
     if not unfit:
-        await engine.catalog.change(lambda state: versions.change_type(state, feature))
+        await engine.catalog.change(lambda state: versions.change_type(state, name, shape))
         log.warning(
             "feature has another type",
             **names,
@@ -57,7 +57,7 @@ async def _change_type(
         for cell in unfit:
             feature.codec.decode(cell.value)
         now = engine.clock.now()
-        await engine.catalog.change(lambda state: versions.convert(state, feature, now))
+        await engine.catalog.change(lambda state: versions.convert(state, name, shape, now))
         log.info("feature is converted", **names)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.core.logging import Outage
 from headwater.declarations.registry import Registry
+from headwater.declarations.series import declared_entry
 from headwater.errors import BackendError
 from headwater.ports import Catalog, CatalogState
 
@@ -57,7 +58,7 @@ class FollowedCatalog:
 
     def series_of(self, name: str) -> str:
         """Return the series of the version of a feature that is served; else the name itself."""
-        entry = self.state.features.get(name)
+        entry = declared_entry(self.state, name, self._registry.features)
         return name if entry is None or entry.active is None else entry.active.series
 
     def name_of(self, series: str) -> str:

@@ -6,13 +6,19 @@ once, except where the second one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import served_series, shape_of, unused_series
+from headwater.declarations.series import (
+    TypeShape,
+    declared_entry,
+    served_series,
+    shape_of,
+    unused_series,
+)
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.ports import (
     BackfillState,
@@ -44,16 +50,21 @@ def version_numbered(entry: CatalogEntry, number: int) -> FeatureVersion:
     )
 
 
-def version_of(state: CatalogState, feature: str, series: str) -> FeatureVersion | None:
-    """Return the version of a feature with a series, or None."""
-    entry = state.features.get(feature)
-    versions = entry.versions if entry else ()
-    return next((each for each in versions if each.series == series), None)
+def version_of(state: CatalogState, series: str) -> FeatureVersion | None:
+    """Return the version with a series, or None."""
+    return next(
+        (
+            version
+            for entry in state.features.values()
+            for version in entry.versions
+            if version.series == series
+        ),
+        None,
+    )
 
 
-def unfinished(state: CatalogState, feature: str) -> FeatureVersion | None:
-    """Return the version that a backfill of the feature makes and that was never served."""
-    entry = state.features.get(feature)
+def unfinished(entry: CatalogEntry | None) -> FeatureVersion | None:
+    """Return the version that a backfill of a feature makes and that was never served."""
     versions = entry.versions if entry else ()
     return next((each for each in versions if _is_made(each) and each.activated_at is None), None)
 
@@ -67,14 +78,16 @@ def with_entry(state: CatalogState, entry: CatalogEntry) -> CatalogState:
     return replace(state, features={**state.features, entry.feature: entry})
 
 
-def change_version(
-    state: CatalogState, feature: str, series: str, change: ChangeVersion
-) -> CatalogState:
-    """Return the catalog with a changed version of a feature, if there is one of this series."""
-    version = version_of(state, feature, series)
-    if version is None or (changed := change(version)) is version:
-        return state
-    return _with_version(state, state.features[feature], changed)
+def change_version(state: CatalogState, series: str, change: ChangeVersion) -> CatalogState:
+    """Return the catalog with a changed version, if there is one of this series.
+
+    The feature may have been renamed since the version was read; its series stays.
+    """
+    for entry in state.features.values():
+        for version in entry.versions:
+            if version.series == series and (changed := change(version)) is not version:
+                return _with_version(state, entry, changed)
+    return state
 
 
 def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
@@ -83,34 +96,42 @@ def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) ->
     A former name of a feature is not a new one where the new name is not declared.
     """
     declared = {feature.name: feature for feature in features}
-    former = {
-        name: entry.feature for entry in state.features.values() for name in entry.former_names
-    }
     for name, feature in declared.items():
-        if name in state.features or (name in former and former[name] not in declared):
-            continue
-        shape = shape_of(feature)
-        version = FeatureVersion(
-            number=1,
-            series=served_series(state, name, declared),
-            state="active",
-            type=shape.type,
-            structure=shape.structure,
-            created_at=now,
-            activated_at=now,
-        )
-        entry = CatalogEntry(feature=name, entity=feature.entity.name, versions=[version])
-        state = with_entry(state, entry)
+        if declared_entry(state, name, declared) is None:
+            state = with_entry(state, _entered(state, feature, declared, now))
     return state
 
 
+def _entered(
+    state: CatalogState, feature: FeatureDef, declared: Collection[str], now: datetime
+) -> CatalogEntry:
+    """Return the entry of a feature, which is new if the catalog has none."""
+    entry = declared_entry(state, feature.name, declared)
+    if entry is not None:
+        return entry
+    shape = shape_of(feature)
+    version = FeatureVersion(
+        number=1,
+        series=served_series(state, feature.name, declared),
+        state="active",
+        type=shape.type,
+        structure=shape.structure,
+        created_at=now,
+        activated_at=now,
+    )
+    return CatalogEntry(feature=feature.name, entity=feature.entity.name, versions=[version])
+
+
 def add_version(
-    state: CatalogState, feature: FeatureDef, now: datetime, backfill: BackfillState
+    state: CatalogState,
+    feature: FeatureDef,
+    declared: Collection[str],
+    now: datetime,
+    backfill: BackfillState,
 ) -> CatalogState:
     """Add a version that a backfill makes, with values of its own; one at a time."""
-    state = enter(state, [feature], now)
-    entry = entry_of(state, feature.name)
-    made = unfinished(state, feature.name)
+    entry = _entered(state, feature, declared, now)
+    made = unfinished(entry)
     if made is not None:
         raise InvalidInputError(
             f"feature {feature.name!r} already has version {made.number}, which is {made.state}; "
@@ -120,7 +141,7 @@ def add_version(
     shape, number = shape_of(feature), _next_number(entry)
     version = FeatureVersion(
         number=number,
-        series=unused_series(state, f"{feature.name}@{number}"),
+        series=unused_series(state, f"{entry.feature}@{number}"),
         state="building",
         type=shape.type,
         structure=shape.structure,
@@ -135,20 +156,20 @@ def is_made(entry: CatalogEntry, structure: str) -> bool:
     return any(_is_made(each) and each.structure == structure for each in entry.versions)
 
 
-def change_type(state: CatalogState, feature: FeatureDef) -> CatalogState:
+def change_type(state: CatalogState, name: str, shape: TypeShape) -> CatalogState:
     """Record that the values of the served version also fit the type declared now."""
-    entry = entry_of(state, feature.name)
-    shape, version = shape_of(feature), entry.active
+    entry = entry_of(state, name)
+    version = entry.active
     if version is None or version.structure == shape.structure:
         return state
     changed = replace(version, type=shape.type, structure=shape.structure)
     return _with_version(state, entry, changed)
 
 
-def convert(state: CatalogState, feature: FeatureDef, now: datetime) -> CatalogState:
+def convert(state: CatalogState, name: str, shape: TypeShape, now: datetime) -> CatalogState:
     """Serve a version of another type whose older values are converted when they are read."""
-    entry = entry_of(state, feature.name)
-    shape, version = shape_of(feature), entry.active
+    entry = entry_of(state, name)
+    version = entry.active
     if version is None or version.structure == shape.structure:
         return state
     converted = FeatureVersion(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,7 +11,9 @@ import msgspec
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
+from headwater.declarations.series import declared_entry
 from headwater.features.frame import check_not_replaying
+from headwater.ports import CatalogState
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -150,11 +152,12 @@ class BackfillVerbs:
         name, engine = feature_name(feature), await self._runtime.open()
         before = await engine.backends.catalog.load()
         now = self._runtime.clock.now()
-        state = await engine.catalog.change(lambda state: switched(state, name, version, now))
-        served, previous = state.features[name].active, before.features[name].active
-        assert served is not None
-        assert previous is not None
-        return SwitchReport(name, served.number, previous.number)
+        declared = self._runtime.registry.features
+        state = await engine.catalog.change(
+            lambda state: switched(state, name, declared, version, now)
+        )
+        served, previous = (_served(each, name, declared) for each in (state, before))
+        return SwitchReport(name, served, previous)
 
     async def cancel(self, feature: FeatureRef) -> int:
         """Give up the unfinished backfill of a feature, and remove its values.
@@ -198,6 +201,13 @@ class OpenStore:
     async def open(self) -> AsyncIterator[Engine]:
         """Yield the engine for the running event loop, which closes it."""
         yield await self._runtime.open()
+
+
+def _served(state: CatalogState, name: str, declared: Collection[str]) -> int:
+    entry = declared_entry(state, name, declared)
+    assert entry is not None
+    assert entry.active is not None
+    return entry.active.number
 
 
 def _ignore(_progress: object) -> None:

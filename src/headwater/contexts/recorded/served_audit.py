@@ -18,6 +18,7 @@ from headwater.contexts.recorded.verification import load_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import to_micros
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.series import declared_entry
 from headwater.errors import DamagedRecordError, FeatureValueError, HeadwaterError
 from headwater.features.cells import history_cell
 from headwater.features.reader import Reader
@@ -25,7 +26,7 @@ from headwater.features.served_report import ServedDifference, ServedReport
 from headwater.features.services import Services
 from headwater.history.frames.kinds import open_frame
 from headwater.history.point_in_time import HistoryRequest, PastSources, read_history
-from headwater.ports import CatalogState, PastValue, Point, RecordQuery, StoredRecord
+from headwater.ports import CatalogEntry, CatalogState, PastValue, Point, RecordQuery, StoredRecord
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead
 
 _COMMIT_DELAY = timedelta(seconds=30)
@@ -186,8 +187,9 @@ class ServedAudit:
     ) -> None:
         """Compare values with those that history has."""
         by_series: dict[str, list[_ServedValue]] = {}
+        entry = declared_entry(catalog, feature.name, self._registry.features)
         for value in values:
-            by_series.setdefault(_series_at(feature, value.began, catalog), []).append(value)
+            by_series.setdefault(_series_at(feature, value.began, entry), []).append(value)
         for series, some in by_series.items():
             points = [Point(value.entity_id, moment) for value in some for moment in value.moments]
             found = await self._offline.as_of([series], points, known=True)
@@ -246,9 +248,8 @@ def _reads(core: Core) -> Iterator[FeatureInput]:
                 yield each
 
 
-def _series_at(feature: FeatureDef, moment: datetime, catalog: CatalogState) -> str:
+def _series_at(feature: FeatureDef, moment: datetime, entry: CatalogEntry | None) -> str:
     """Return the series that was served at a moment."""
-    entry = catalog.features.get(feature.name)
     versions = [] if entry is None else entry.versions
     served = [each for each in versions if each.activated_at and each.activated_at <= moment]
     if not served:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.series import declared_entry
 from headwater.errors import InvalidInputError
 from headwater.features.services import Services
 from headwater.history.backfill.steps import no_backfill
@@ -92,7 +93,8 @@ def is_equal(old: bytes, new: bytes) -> bool:
 async def compare_versions(services: Services, definition: FeatureDef, *, limit: int) -> Comparison:
     """Compare the version that is served with the one that a backfill has made."""
     state = await services.backends.catalog.load()
-    entry, new = state.features.get(definition.name), unfinished(state, definition.name)
+    entry = declared_entry(state, definition.name, services.registry.features)
+    new = unfinished(entry)
     if entry is None or entry.active is None or new is None:
         raise InvalidInputError(no_backfill(definition.name))
     if new.state == "building":

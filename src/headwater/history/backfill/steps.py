@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from headwater.declarations.series import declared_entry
 from headwater.errors import InvalidInputError
 from headwater.history.versions import ChangeVersion, unfinished, version_numbered, with_entry
 from headwater.ports import CatalogState, FeatureVersion
@@ -56,17 +57,21 @@ def cancelled(now: datetime) -> ChangeVersion:
     return change
 
 
-def switched(state: CatalogState, feature: str, number: int | None, now: datetime) -> CatalogState:
+def switched(
+    state: CatalogState, feature: str, declared: Collection[str], number: int | None, now: datetime
+) -> CatalogState:
     """Return the catalog in which another version is served: the given one, or the backfill's.
 
     The version that was served until now is kept fresh for a while.
     """
-    target = _target(state, feature, number)
+    entry = declared_entry(state, feature, declared)
+    target = version_numbered(entry, number) if entry and number is not None else unfinished(entry)
+    if entry is None or target is None:
+        raise InvalidInputError(no_backfill(feature))
     if target.state != "ready":
         raise InvalidInputError(_not_ready(feature, target))
-    entry = state.features[feature]
-    versions = [_switched(each, target, now) for each in entry.versions]
-    return with_entry(state, replace(entry, versions=versions))
+    changed = [_switched(each, target, now) for each in entry.versions]
+    return with_entry(state, replace(entry, versions=changed))
 
 
 def _switched(version: FeatureVersion, target: FeatureVersion, now: datetime) -> FeatureVersion:
@@ -74,16 +79,6 @@ def _switched(version: FeatureVersion, target: FeatureVersion, now: datetime) ->
         return replace(version, state="active", activated_at=now, retired_at=None)
     if version.state == "active":
         return replace(version, state="ready", retired_at=now)
-    return version
-
-
-def _target(state: CatalogState, feature: str, number: int | None) -> FeatureVersion:
-    entry = state.features.get(feature)
-    if entry is not None and number is not None:
-        return version_numbered(entry, number)
-    version = unfinished(state, feature)
-    if version is None:
-        raise InvalidInputError(no_backfill(feature))
     return version
 
 
