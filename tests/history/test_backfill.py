@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import BackfillRefusedError, InvalidInputError
+from headwater.errors import BackfillRefusedError, InvalidInputError, UnknownNameError
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 
@@ -168,3 +169,45 @@ async def test_another_start_than_that_of_the_unfinished_backfill_is_refused(
     await store.backfills.run("seen")
     with pytest.raises(BackfillRefusedError, match=r"from all events is in progress.*cancel seen"):
         await store.backfills.run("seen", since=store.clock.now())
+
+
+async def test_mistakes_of_a_backfill_are_refused_with_the_remedy(store: FeatureStore) -> None:
+    now = store.clock.now()
+    run = store.backfills.run
+    with pytest.raises(InvalidInputError, match="no time zone; pass an aware"):
+        await run("seen", since=now.replace(tzinfo=None))
+    with pytest.raises(InvalidInputError, match=r"not before until .* exchange them"):
+        await run("seen", since=now, until=now)
+    with pytest.raises(InvalidInputError, match="no new version to switch to"):
+        await run("seen", until=now, switch=True)
+    for verb in (run, store.backfills.status, store.backfills.switch, store.backfills.cancel):
+        with pytest.raises(UnknownNameError, match="did you mean 'seen'"):
+            await verb("sen")
+
+
+@pytest.mark.both_environments
+async def test_failed_events_are_reported_and_no_files_are_left_behind(
+    store: FeatureStore, settings: Settings, tmp_path: Path
+) -> None:
+    await store.close()
+    folder = tmp_path / "backfills"
+    strict_store = FeatureStore(settings=settings.replace(backfill={"folder": str(folder)}))
+
+    @strict_store.entity
+    class User:
+        user_id: str
+
+    @strict_store.feature(User, trigger="buy", max_retries=0)
+    def strict(user_id: str, event: ServiceEvent) -> int:
+        if event.event_id == "a0":
+            raise ValueError("bad event")
+        return 1
+
+    async with strict_store:
+        run = strict_store.backfills.run
+        added = await run("strict", until=strict_store.clock.now())
+        served = await run("strict", switch=True)
+    for report in (added, served):
+        assert [each.event.event_id for each in report.failures] == ["a0"]
+        assert "bad event" in report.failures[0].error
+    assert list(folder.iterdir()) == []

@@ -87,8 +87,6 @@ def run(
     fresh as well; if none are running, this command runs one until they could take over. Run the
     command again to continue after an interruption.
     """
-    if until is not None and switch:
-        raise typer.BadParameter("--until makes no new version; leave --switch out")
     store, count = declared_store(file), processes or os.cpu_count() or 1
     start, end = (None if text is None else parse_time(text) for text in (since, until))
     with named_in(file), shown_progress() as progress:

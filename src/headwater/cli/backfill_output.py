@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
@@ -21,6 +21,7 @@ from headwater.cli.output import (
 from headwater.engine.backfill_run import BackfillProgress, OnProgress, Phase
 from headwater.engine.backfills import BackfillStatus
 from headwater.history.backfill.compare import Comparison, Counts
+from headwater.ports import DeadLetter
 from headwater.store.backfills import BackfillReport
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -92,17 +93,16 @@ def print_report(report: BackfillReport) -> None:
         events, values = pluralize(replayed.events, "event"), pluralize(replayed.values, "value")
         typer.echo(f"Replayed {events} of {feature}: {values}.")
         if replayed.failures:
-            typer.echo(
-                f"{pluralize(replayed.failures, 'event')} failed; see `headwater backfill status "
-                f"{feature}`."
-            )
+            typer.echo(f"{pluralize(replayed.failures, 'event')} failed:")
+            _print_failures(report.failures)
         for name, count in replayed.unstored.items():
             typer.echo(
                 f"The function set {name} {count} times, which was not stored; backfill {name} if "
                 "it needs these values."
             )
     if report.version is None:
-        typer.echo(f"Values were added to the history of {feature}; served values are the same.")
+        added = "Values were" if replayed and replayed.values else "No values were"
+        typer.echo(f"{added} added to the history of {feature}; served values are the same.")
     elif report.is_served:
         typer.echo(f"Version {report.version} of {feature} is served now.")
     else:
@@ -130,13 +130,17 @@ def print_status(status: BackfillStatus) -> None:
     )
     if status.failures:
         typer.echo()
-        rows = [
-            (each.event.event_id, each.event.entity_id, each.event.timestamp, each.error)
-            for each in status.failures
-        ]
-        print_table(("event", "entity id", "timestamp", "error"), rows)
+        _print_failures(status.failures)
     if status.state != "ready":
         typer.echo(f"If no command is running it, `headwater backfill {status.feature}` continues.")
+
+
+def _print_failures(failures: Sequence[DeadLetter]) -> None:
+    rows = [
+        (each.event.event_id, each.event.entity_id, each.event.timestamp, each.error)
+        for each in failures
+    ]
+    print_table(("event", "entity id", "timestamp", "error"), rows)
 
 
 def print_comparison(found: Comparison) -> None:

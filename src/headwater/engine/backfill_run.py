@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 from typing import Literal
@@ -30,6 +31,7 @@ from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import HasRuntime
 from headwater.engine.backfills import (
+    SHOWN_FAILURES,
     backfill_folder,
     backfill_of,
     backfills_folder,
@@ -53,11 +55,12 @@ from headwater.history.backfill.replay import (
     check_replayable,
     last_cells,
     replay,
+    replay_failures,
     replayed_changes,
 )
 from headwater.history.backfill.steps import joining, started
 from headwater.history.versions import ChangeVersion, change_version, version_of
-from headwater.ports import BackfillState, Change, FeatureVersion
+from headwater.ports import BackfillState, Change, DeadLetter, FeatureVersion
 from headwater.ports.runner import Runner
 
 Phase = Literal["export", "copy", "replay", "install", "catch up", "join"]
@@ -102,6 +105,8 @@ class BackfillRun:
         self._files = files
         self._show = on_progress
         self.report: ReplayReport | None = None
+        self.failures: Sequence[DeadLetter] = ()
+        """The first events that failed in the replay."""
 
     async def run(self, version: FeatureVersion) -> FeatureVersion:
         """Continue a backfill until its version is ready."""
@@ -131,7 +136,7 @@ class BackfillRun:
         if backfill.since is not None:
             await self._copy(folder, variant, backfill.since)
         job = replay_job(self._engine, variant, version, self._source)
-        self.report = await replay(job, self._runner, self._show_replay)
+        await self._run_handlers(job)
         await self._add_history(replayed_changes(job, variant))
         await self._serve_last(job, variant)
         (folder / "installed").touch()
@@ -154,9 +159,14 @@ class BackfillRun:
             since=since,
             until=until,
         )
-        self.report = await replay(job, self._runner, self._show_replay)
+        await self._run_handlers(job)
         await self._add_history(_before(until, replayed_changes(job, self._feature)))
         await asyncio.to_thread(rmtree, folder)
+
+    async def _run_handlers(self, job: ReplayJob) -> None:
+        self.report = await replay(job, self._runner, self._show_replay)
+        failures = islice(replay_failures(job), SHOWN_FAILURES)
+        self.failures = await asyncio.to_thread(list, failures)
 
     def _show_replay(self, progress: ReplayProgress) -> None:
         self._show(

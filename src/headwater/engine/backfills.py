@@ -41,7 +41,7 @@ from headwater.ports import (
 )
 
 _PAUSE = 0.05
-_SHOWN_FAILURES = 100
+SHOWN_FAILURES = 100
 
 
 class BackfillStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
         waiting=group.waiting if group else 0,
         joined=len(backfill.joined),
         partitions=engine.backends.bus.partitions,
-        failures=[*islice(replay_failures(job), _SHOWN_FAILURES)],
+        failures=[*islice(replay_failures(job), SHOWN_FAILURES)],
     )
 
 
@@ -177,7 +177,14 @@ async def cancel_backfill(engine: Engine, feature: str, version: FeatureVersion)
     await drop_group(engine, backfill.group)
     await backends.online.drop(engine.registry.feature(feature).entity.name, series)
     await backends.offline.drop(series)
-    await asyncio.to_thread(rmtree, backfill_folder(engine, backfill), ignore_errors=True)
+    await remove_folder(engine, version)
+
+
+async def remove_folder(engine: Engine, version: FeatureVersion) -> None:
+    """Remove the events and the results of a backfill, if they are on this machine."""
+    if version.backfill is not None:
+        folder = backfill_folder(engine, version.backfill)
+        await asyncio.to_thread(rmtree, folder, ignore_errors=True)
 
 
 async def drop_group(engine: Engine, group: str) -> None:
@@ -217,8 +224,9 @@ async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:
 
 async def unfinished_backfill(engine: Engine, feature: str) -> FeatureVersion:
     """Return the version that a backfill of the feature makes; raise if there is none."""
+    name = engine.registry.feature(feature).name
     state = await engine.backends.catalog.load()
-    version = _unfinished(engine, state, feature)
+    version = _unfinished(engine, state, name)
     if version is None:
         raise InvalidInputError(no_backfill(feature))
     return version

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,8 +12,9 @@ import msgspec
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import declared_entry
+from headwater.errors import InvalidInputError
 from headwater.features.frame import check_not_replaying
-from headwater.ports import CatalogState
+from headwater.ports import CatalogState, DeadLetter, FeatureVersion
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -37,6 +38,8 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
     """None if values were only added to history."""
     is_served: bool
     replayed: ReplayReport | None
+    failures: Sequence[DeadLetter] = ()
+    """The first hundred events that failed in the replay."""
 
 
 class SwitchReport(msgspec.Struct, frozen=True):
@@ -82,6 +85,7 @@ class BackfillVerbs:
         2
         """
         check_not_replaying("backfill")
+        _check_span(since, until, switch=switch)
         from headwater.backends.inline_runner import InlineRunner  # noqa: PLC0415
         from headwater.engine.backfill_run import BackfillRun  # noqa: PLC0415 - loaded with the engine
         from headwater.engine.backfills import begin_backfill  # noqa: PLC0415
@@ -106,7 +110,11 @@ class BackfillVerbs:
         if switch:
             await self.switch(feature)
         return BackfillReport(
-            feature=definition.name, version=number, is_served=switch, replayed=run.report
+            feature=definition.name,
+            version=number,
+            is_served=switch,
+            replayed=run.report,
+            failures=run.failures,
         )
 
     async def status(self, feature: FeatureRef) -> BackfillStatus:
@@ -147,9 +155,11 @@ class BackfillVerbs:
         2
         """
         check_not_replaying("switch")
-        from headwater.history.backfill.steps import switched  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfills import remove_folder  # noqa: PLC0415 - loaded with the engine
+        from headwater.history.backfill.steps import switched  # noqa: PLC0415
 
-        name, engine = feature_name(feature), await self._runtime.open()
+        name = self._runtime.registry.feature(feature_name(feature)).name
+        engine = await self._runtime.open()
         before = await engine.backends.catalog.load()
         now = self._runtime.clock.now()
         declared = self._runtime.registry.features
@@ -157,7 +167,8 @@ class BackfillVerbs:
             lambda state: switched(state, name, declared, version, now)
         )
         served, previous = (_served(each, name, declared) for each in (state, before))
-        return SwitchReport(name, served, previous)
+        await remove_folder(engine, served)
+        return SwitchReport(name, served.number, previous.number)
 
     async def cancel(self, feature: FeatureRef) -> int:
         """Give up the unfinished backfill of a feature, and remove its values.
@@ -203,11 +214,29 @@ class OpenStore:
         yield await self._runtime.open()
 
 
-def _served(state: CatalogState, name: str, declared: Collection[str]) -> int:
+def _served(state: CatalogState, name: str, declared: Collection[str]) -> FeatureVersion:
     entry = declared_entry(state, name, declared)
     assert entry is not None
     assert entry.active is not None
-    return entry.active.number
+    return entry.active
+
+
+def _check_span(since: datetime | None, until: datetime | None, *, switch: bool) -> None:
+    for moment in (since, until):
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidInputError(
+                f"{moment.isoformat()} has no time zone; pass an aware datetime, for example "
+                "datetime(2026, 1, 1, tzinfo=UTC)"
+            )
+    if until is not None and switch:
+        raise InvalidInputError(
+            "with until, a backfill makes no new version to switch to; leave out one of both"
+        )
+    if since is not None and until is not None and since >= until:
+        raise InvalidInputError(
+            f"since ({since.isoformat()}) is not before until ({until.isoformat()}), so there are "
+            "no events between them; exchange them"
+        )
 
 
 def _ignore(_progress: object) -> None:
