@@ -19,8 +19,8 @@ from headwater.errors.hints import nearest
 from headwater.features.cells import make_cell, make_change
 from headwater.history.column_types import JSON, column_type
 from headwater.history.columns import is_of_its_computation
+from headwater.history.frames.entity_frame import Spine, TimeRemedies
 from headwater.history.frames.files import rows_of
-from headwater.history.frames.frame import Spine, TimeRemedies
 from headwater.history.import_report import ImportReport
 from headwater.history.points import check_rows
 from headwater.ports import Change, OfflineStore

@@ -19,7 +19,7 @@ from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.reader import Reader
 from headwater.history.columns import ColumnPlan, ResultColumn, plan_columns, result_columns
-from headwater.history.frames.frame import Frame, Result, Spine
+from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine
 from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
@@ -61,7 +61,7 @@ def needs_store(features: Sequence[FeatureDef], *, known: bool) -> bool:
     return has_queries or any(plan.computed for plan in plans)
 
 
-async def read_history(frame: Frame, request: HistoryRequest, past: PastSources) -> Any:
+async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSources) -> Any:
     """Return the frame with a column for each feature, of the same kind as the caller's."""
     plans = plan_columns(request.features, known=request.known)
     order = [feature.name for feature in request.features]
@@ -75,7 +75,7 @@ async def read_history(frame: Frame, request: HistoryRequest, past: PastSources)
         answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
         for plan, file in zip(plans, points, strict=True):
             await answering.answer(plan, file)
-        result = Result(answering.answers, columns)
+        result = FrameResult(answering.answers, columns)
         attached = await asyncio.to_thread(_attach, frame, result, folder)
         undo.pop_all()
         return attached
@@ -126,7 +126,7 @@ class _Answering:
 
 
 def _prepare(
-    frame: Frame, spine: Spine, columns: Sequence[ResultColumn], points: Sequence[Path]
+    frame: EntityFrame, spine: Spine, columns: Sequence[ResultColumn], points: Sequence[Path]
 ) -> int:
     """Check a frame and write its points; return the number of its rows."""
     _check_columns(frame.columns(), spine, columns)
@@ -138,7 +138,7 @@ def _prepare(
             raise InvalidInputError(f"the frame cannot be read: {headline(error)}") from error
 
 
-def _attach(frame: Frame, result: Result, folder: Path) -> Any:
+def _attach(frame: EntityFrame, result: FrameResult, folder: Path) -> Any:
     with session(folder) as duck:
         return frame.attach(duck, result)
 

@@ -13,7 +13,7 @@ from headwater.core.duckdb_session import Session, scalar, text
 from headwater.core.values import LONGEST_ID
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError
-from headwater.history.frames.frame import Spine, TimeRemedies
+from headwater.history.frames.entity_frame import Spine, TimeRemedies
 
 _AWARE = "TIMESTAMP WITH TIME ZONE"
 _TEXTS = ("VARCHAR", "ENUM", "UUID")

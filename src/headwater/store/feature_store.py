@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from headwater.core.clock import Clock, SystemClock
 from headwater.core.values import ServiceEvent, assigned, is_whole_number
 from headwater.declarations import (
-    Overrides,
     context_decorators,
     entity_decorator,
     feature_decorators,
     graph,
     retriever_decorator,
 )
-from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
-from headwater.features.frame import check_allowed_in_handler, check_not_replaying, loaded_value
-from headwater.records.lineage import Context, PastContext
+from headwater.features.frame import check_not_replaying, loaded_value
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.admin import AdminVerbs, SyncAdminVerbs
 from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.catalog import CatalogVerbs, SyncCatalogVerbs
+from headwater.store.contexts import ContextVerbs
 from headwater.store.groups import (
     DeadLetterVerbs,
     EventBus,
@@ -48,15 +46,12 @@ from headwater.store.writing import set_value
 
 if TYPE_CHECKING:
     # Loading these takes longer than everything else here, and only an open store needs them.
-    from headwater.contexts.recorded import ContextPage
-    from headwater.contexts.recorded.replay import Mode, Replay
     from headwater.features.reader import FeatureRow
-    from headwater.records.record import Record
 
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore(SearchVerbs, PastValueVerbs):
+class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -264,88 +259,6 @@ class FeatureStore(SearchVerbs, PastValueVerbs):
         check_not_replaying("set_feature")
         feature = self._runtime.registry.feature(feature_name(name))
         await set_value(self._runtime, feature, entity_id, value, as_of)
-
-    async def assemble(
-        self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
-    ) -> Context:
-        """Assemble a declared context by its name.
-
-        ``params`` are converted to the annotated types and checked, as over HTTP: a number may be
-        text, and a missing, unknown or invalid parameter raises `FieldError`.
-
-        >>> await store.assemble("support", {"user_id": "ada", "question": "Where is it?"})
-        <Context 'support' ...: ... tokens, guaranteed>
-        """
-        definition = self._runtime.registry.context(name)
-        bound, options = bind_parameters(definition, params, overrides or Overrides())
-        return await self._runtime.assemble(definition, bound.args, bound.kwargs, options)
-
-    async def record_external(
-        self,
-        *,
-        name: str,
-        content: str,
-        inputs: Mapping[str, Any] | None = None,
-        model: str | None = None,
-        version: str | None = None,
-        interaction_ref: Mapping[str, Any] | None = None,
-    ) -> Context:
-        """Record a text that was assembled elsewhere, like a context that was assembled here.
-
-        >>> recorded = await store.record_external(name="answer", content="Hello Ada")
-        >>> (await store.get_context_at(recorded.context_id)).content
-        'Hello Ada'
-        """
-        check_allowed_in_handler("record_external")
-        from headwater.contexts.recorded import ExternalContext  # noqa: PLC0415 - loaded with the engine
-
-        recorded = (await self._runtime.open()).recorded
-        external = ExternalContext(name, content, inputs or {}, model, version, interaction_ref)
-        return await recorded.record(external)
-
-    async def get_context_at(self, context_id: str) -> PastContext:
-        """Return a recorded context with its lineage; withheld values are None.
-
-        >>> (await store.get_context_at(ctx.context_id)).content == ctx.content
-        True
-        """
-        return await (await self._runtime.open()).recorded.context(context_id)
-
-    async def list_contexts(
-        self,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int = 100,
-        *,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        cursor: str | None = None,
-    ) -> ContextPage:
-        """Return the recorded contexts from ``start`` to before ``end``, newest first.
-
-        ``cursor`` is the ``next_cursor`` of the previous page; new contexts do not shift pages.
-
-        >>> await store.list_contexts(limit=10)
-        <ContextPage contexts=1, the last page>
-        """
-        recorded = (await self._runtime.open()).recorded
-        return await recorded.contexts(start, end, limit, name, freshness_status, cursor)
-
-    async def get_record(self, ref: str) -> Record:
-        """Return the record of a context: by context id, its first 8 characters or record hash.
-
-        >>> (await store.get_record(ctx.context_id)).record_hash == ctx.record_hash
-        True
-        """
-        return await self.records.get(ref)
-
-    async def replay(self, ref: str, mode: Mode = "show") -> Replay:
-        """Replay a recorded context; ``store.records.replay`` describes the modes.
-
-        >>> await store.replay(ctx.context_id, "reassemble")
-        <Replay 'reassemble' of ...: same text>
-        """
-        return await self.records.replay(ref, mode)
 
 
 def _loaded_value(store: FeatureStore, name: FeatureRef, entity_id: str | int) -> Any:

@@ -50,7 +50,7 @@ class SegmentFolder:
         first, last = buckets
         return f"{log.kind}-{first:04}-{last:04}-{new_id()}{_SUFFIX}"
 
-    def merge(self, session: Session, log: SegmentLog, merge: Merge) -> list[Segment]:
+    def merge(self, session: Session, log: SegmentLog, merge: SegmentMerge) -> list[Segment]:
         """Write the rows of several segments as new ones."""
         rows = parquet([self.path / segment.name for segment in merge.segments])
         written = [
@@ -110,14 +110,14 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-class Merge(NamedTuple):
+class SegmentMerge(NamedTuple):
     """Segments to merge, and the ranges of buckets that the merged rows are divided into."""
 
     segments: Sequence[Segment]
     ranges: Sequence[tuple[int, int]]
 
 
-def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> Merge | None:
+def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> SegmentMerge | None:
     """Return a segment that is to be divided, or segments that are to be merged, or None.
 
     The segments of a tier have eight times as many rows per bucket as those of the tier below, so
@@ -130,11 +130,11 @@ def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> Merge | Non
         tier = _tier(segment, segment_rows)
         ranges = _ranges(segment.buckets, tier)
         if len(ranges) > 1:
-            return Merge([segment], ranges)
+            return SegmentMerge([segment], ranges)
         groups.setdefault((tier, segment.buckets), []).append(segment)
     for (tier, buckets), same in sorted(groups.items()):
         if tier < _MAX_TIER and len(same) >= MERGE_COUNT:
-            return Merge(same, _ranges(buckets, tier + 1))
+            return SegmentMerge(same, _ranges(buckets, tier + 1))
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headwater.core.duckdb_session import Session
-from headwater.history.frames.frame import Result, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 
 _FLOOR = "make_timestamptz(CASE WHEN {0} < 0 THEN ({0} - 999) // 1000 ELSE {0} // 1000 END)"
 
@@ -53,7 +53,7 @@ class ArrowFrame:
             f" * EXCLUDE moment, {moment} FROM given"
         )
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         found = duck.connection.sql(result.query).to_arrow_table()
         table = self._table
         for column, values in zip(result.columns, found.columns, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.core.duckdb_session import Session
 from headwater.errors import InvalidInputError
-from headwater.history.frames.frame import Result, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 from headwater.history.frames.python_values import micros_of, text_ids
 
 _ROWS = 10_000
@@ -50,7 +50,7 @@ class DictFrame:
     def _values(self, name: str) -> list[Any]:
         return [row.get(name) for row in self._rows]
 
-    def attach(self, duck: Session, result: Result) -> list[dict[str, Any]]:
+    def attach(self, duck: Session, result: FrameResult) -> list[dict[str, Any]]:
         found = duck.run(result.plain_query)
         names = [column.name for column in result.columns]
         converters = [column.to_python for column in result.columns]

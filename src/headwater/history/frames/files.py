@@ -12,7 +12,7 @@ import duckdb
 
 from headwater.core.duckdb_session import Session, glob_literal, headline, identifier, text
 from headwater.errors import InvalidInputError
-from headwater.history.frames.frame import Result, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 
 _READERS = {
     ".parquet": "read_parquet({}, hive_partitioning = false)",
@@ -77,7 +77,7 @@ class FileFrame:
             f" FROM {self._rows}"
         )
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         added = ", ".join(
             f"c{number} AS {identifier(column.name)}"
             for number, column in enumerate(result.columns)

@@ -11,13 +11,13 @@ import duckdb
 from headwater.errors import InvalidInputError
 from headwater.history.frames.arrow import ArrowFrame, ArrowStream
 from headwater.history.frames.dicts import DictFrame
+from headwater.history.frames.entity_frame import EntityFrame
 from headwater.history.frames.files import SUFFIXES, FileFrame
-from headwater.history.frames.frame import Frame
 from headwater.history.frames.pandas import PandasFrame
 from headwater.history.frames.polars import PolarsFrame, PolarsLazyFrame
 from headwater.history.frames.relation import RelationFrame
 
-_LIBRARIES: dict[tuple[str, str], Callable[[Any], Frame]] = {
+_LIBRARIES: dict[tuple[str, str], Callable[[Any], EntityFrame]] = {
     ("pandas", "DataFrame"): PandasFrame,
     ("polars", "DataFrame"): PolarsFrame,
     ("polars", "LazyFrame"): PolarsLazyFrame,
@@ -35,7 +35,7 @@ def is_sql(frame: object) -> bool:
     return isinstance(frame, str) and not frame.endswith(SUFFIXES)
 
 
-def open_frame(frame: object, output: Path | None) -> Frame:
+def open_frame(frame: object, output: Path | None) -> EntityFrame:
     """Return the frame of a caller's table; raise InvalidInputError if its kind is unknown."""
     if isinstance(frame, str | Path):
         return FileFrame(Path(frame), output)

@@ -9,7 +9,7 @@ import numpy as np
 
 from headwater.core.duckdb_session import Session
 from headwater.declarations.features import EntityDef
-from headwater.history.frames.frame import Result, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 from headwater.history.frames.python_values import micros_of, text_ids
 
 
@@ -51,7 +51,7 @@ class PandasFrame:
         is_nanos = str(times.dtype).startswith(("datetime64[ns,", "timestamp[ns,"))
         return (times.dt.as_unit("us") if is_nanos else times).array
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         arrays = duck.run(result.query).fetchnumpy()
         added = {
             column.name: self._added(arrays[f"c{number}"], column.type)

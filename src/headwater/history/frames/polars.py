@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.core.duckdb_session import Session
 from headwater.history.frames.arrow import ArrowStream
-from headwater.history.frames.frame import Result, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 
 
 class PolarsFrame:
@@ -38,7 +38,7 @@ class PolarsFrame:
         is_nanos = str(series.dtype).startswith("Datetime(time_unit='ns'")
         return series.dt.cast_time_unit("us") if is_nanos else series
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         found = type(self._frame)(duck.connection.sql(result.query)).get_columns()
         names = (column.name for column in result.columns)
         return self._frame.hstack([s.alias(name) for s, name in zip(found, names, strict=True)])
@@ -50,5 +50,5 @@ class PolarsLazyFrame(PolarsFrame):
     def __init__(self, frame: Any) -> None:
         super().__init__(frame.collect())
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         return super().attach(duck, result).lazy()

@@ -9,7 +9,7 @@ from uuid import uuid4
 import duckdb
 
 from headwater.core.duckdb_session import Session, identifier, parquet, text
-from headwater.history.frames.frame import Result, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 
 
 class RelationFrame:
@@ -49,7 +49,7 @@ class RelationFrame:
         )
         duck.run(f"CREATE VIEW frame AS {parquet([file])}")
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         file = duck.folder / "result.parquet"
         duck.run(f"COPY ({result.query}) TO {text(file)} (FORMAT parquet)")
         added = ", ".join(

@@ -1,4 +1,4 @@
-"""Frame: a caller's table of entity ids and times, of any kind."""
+"""EntityFrame: a table of entity ids and times, of any kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Spine(msgspec.Struct, frozen=True):
         return {**ids, "moment": self.at}
 
 
-class Result(NamedTuple):
+class FrameResult(NamedTuple):
     """The answers of a point-in-time read, each with all rows in order, and their columns."""
 
     answers: Sequence[Path]
@@ -70,7 +70,7 @@ def joined(answers: Sequence[Path]) -> str:
     return " POSITIONAL JOIN ".join(tables)
 
 
-class Frame(Protocol):
+class EntityFrame(Protocol):
     """A caller's table; its methods block and are called in a thread."""
 
     remedies: TimeRemedies
@@ -81,7 +81,7 @@ class Frame(Protocol):
     def load(self, duck: Session, spine: Spine) -> None:
         """Create the table or view ``frame``: ``row`` (0, 1, 2…), ``id0``, ``id1``…, ``moment``."""
 
-    def attach(self, duck: Session, result: Result) -> Any:
+    def attach(self, duck: Session, result: FrameResult) -> Any:
         """Return the caller's table with the columns of the result added."""
 
     def discard(self) -> None:
