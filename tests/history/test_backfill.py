@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,32 @@ async def test_mistakes_of_a_backfill_are_refused_with_the_remedy(store: Feature
     for verb in (run, store.backfills.status, store.backfills.switch, store.backfills.cancel):
         with pytest.raises(UnknownNameError, match="did you mean 'seen'"):
             await verb("sen")
+
+
+@pytest.mark.both_environments
+async def test_values_are_added_to_history_before_the_first_one_of_each_user(
+    settings: Settings,
+) -> None:
+    noon, hour = datetime(2026, 1, 15, 12, tzinfo=UTC), timedelta(hours=1)
+    async with FeatureStore(settings=settings) as before:  # the events come before the feature
+        for number, name in enumerate("abc"):
+            for user in ("ada", "bob"):
+                at = noon + number * hour
+                await before.publish("buy", user, {}, event_id=f"{name} {user}", timestamp=at)
+        await Worker(before).drain()
+    async with declared(settings) as store:
+        await store.publish("buy", "ada", {}, event_id="d ada", timestamp=noon + hour)
+        await Worker(store).drain()
+        served = await store.get_features(["seen"], ["ada", "bob"])
+        for added in (3, 0):  # the second time there is nothing left to add
+            report = await store.backfills.run("seen", until=noon + 2 * hour)
+            assert report.replayed is not None
+            assert (report.version, report.replayed.values) == (None, added)
+            ada, bob = [await store.get_feature_history("seen", user) for user in ("ada", "bob")]
+            assert [each.value for each in ada] == [["d ada"], ["a ada"]]
+            assert [each.value for each in bob] == [["a bob", "b bob"], ["a bob"]]
+        assert await store.get_features(["seen"], ["ada", "bob"]) == served
+        assert [each.version for each in await store.catalog.versions("seen")] == [1]
 
 
 @pytest.mark.both_environments
