@@ -1,23 +1,45 @@
 """The rows named history: point-in-time reads of many rows."""
 
-from bench.case import AtMostTimesFloor, Case
-from bench.history_frames import SIZES
+from pathlib import Path
+
+from bench.case import AtMostTimesFloor, Case, Effort
+from bench.feast import peer as feast
+from bench.history_frames import SIZES, files
 from bench.in_child import in_child
 
-HISTORY_CASES = tuple(
+_FEAST_SIZE = "100k x 1M"
+
+
+def _feast_files(effort: Effort) -> tuple[Path, int]:
+    folder, size = files(SIZES[_FEAST_SIZE], effort)
+    return folder, size.features
+
+
+HISTORY_CASES = (
+    *(
+        Case(
+            name=f"history {size}, 10 features (CPU)",
+            unit="s",
+            ours=in_child("history_frames", f"ours {size}"),
+            floor=in_child("history_frames", f"raw {size}"),
+            floor_is="one DuckDB ASOF join per feature over the same file",
+            peer=in_child("history_frames", f"polars {size}"),
+            peer_is="Polars join_asof per feature",
+            targets=(
+                AtMostTimesFloor(1.3),
+                *([AtMostTimesFloor(0.5, "peak_mb")] if size == "1M x 5M" else []),
+            ),
+            rounds=1,
+        )
+        for size in SIZES
+    ),
     Case(
-        name=f"history {size}, 10 features (CPU)",
+        name=f"history {_FEAST_SIZE}, next to Feast (CPU)",
         unit="s",
-        ours=in_child("history_frames", f"ours {size}"),
-        floor=in_child("history_frames", f"raw {size}"),
-        floor_is="one DuckDB ASOF join per feature over the same file",
-        peer=in_child("history_frames", f"polars {size}"),
-        peer_is="Polars join_asof per feature",
-        targets=(
-            AtMostTimesFloor(1.3),
-            *([AtMostTimesFloor(0.5, "peak_mb")] if size == "1M x 5M" else []),
-        ),
+        ours=in_child("history_frames", f"ours {_FEAST_SIZE}"),
+        floor=feast.past_values(_feast_files),
+        floor_is=f"{feast.NAME} on DuckDB",
+        targets=(AtMostTimesFloor(0.5),),
         rounds=1,
-    )
-    for size in SIZES
+    ),
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 
 from bench.case import Effort, Figure, Measure
 from bench.history_scale import Size, generate, run_engine
@@ -16,14 +17,22 @@ SIZES = {
 ENGINES = ("ours", "raw", "polars")
 
 
+def files(size: Size, effort: Effort) -> tuple[Path, Size]:
+    """Return the folder with a frame and its history, and their size, smaller if it is quick.
+
+    The files are large and the same for all engines and runs.
+    """
+    if effort.rounds <= 2:
+        size = Size(size.points // 10, size.rows // 10)
+    folder = WORK / "history" / "-".join(map(str, size))
+    generate(folder, size)
+    return folder, size
+
+
 @contextmanager
 def _measuring(engine: str, size: Size, _: str, effort: Effort) -> Iterator[Measure]:
     """Measure one engine in a process for each round, because memory is not returned."""
-    if effort.rounds <= 2:
-        size = Size(size.points // 10, size.rows // 10)
-    # The files are large and the same for all engines and runs.
-    folder = WORK / "history" / "-".join(map(str, size))
-    generate(folder, size)
+    folder, size = files(size, effort)
 
     def measure() -> Figure:
         taken = run_engine(engine, folder, size)

@@ -1,6 +1,6 @@
-"""Feast as a contestant: its SDK's reads over the same Valkey, and its searches over pgvector."""
+"""Feast as a contestant: its reads over the same Valkey, searches over pgvector, past values."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -48,3 +48,19 @@ def searching(effort: Effort) -> Iterator[Measure]:
         command: Command = [python, inside, folder, new_database(), str(effort.seconds)]
         with measuring("feast-search", command) as measure:
             yield measure
+
+
+def past_values(files: Callable[[Effort], tuple[Path, int]]) -> Contestant:
+    """CPU seconds for a frame, in its store on DuckDB; the files and the number of features."""
+
+    @contextmanager
+    def contestant(effort: Effort) -> Iterator[Measure]:
+        python = _ENVIRONMENT.ready() / "python"
+        folder, features = files(effort)
+        with scratch("feast") as work:
+            inside = _HERE / "inside" / "history.py"
+            command: Command = [python, inside, folder, work, str(features)]
+            with measuring("feast-history", command) as measure:
+                yield measure
+
+    return contestant
