@@ -309,7 +309,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - that is the mistake
         ([{**at(START)[0], "Total": 1}], r"already has a column 'Total'; rename or drop it"),
         ([{**at(START)[0], "total": 1}], r"already has a column 'total'; rename or drop it"),
         ([5], r"row 0 of the frame must be a dict, not int"),
-        (5, r"a frame cannot be a int; pass a pandas, Polars or Arrow table"),
+        (5, r"a frame cannot be of type int; pass a pandas, Polars or Arrow table"),
         ("nothing.parquet", r"there is no file nothing.parquet"),
         ("SELECT", r"the query cannot be run"),
     ],
@@ -338,7 +338,7 @@ async def test_rows_before_pruned_history_are_refused(
     await totals.admin.prune(history="5d")
     frame = at(now, clock.now(), now + DAY)
     with pytest.raises(
-        InvalidInputError, match=r"row 0 is of .* \(and 1 more\), and the history before .* pruned"
+        InvalidInputError, match=r"row 0 is of .* \(and 1 more\), .* before .* pruned; .* exported="
     ):
         await totals.get_historical_features(frame, ["total"])
     (found,) = await totals.get_historical_features(frame[1:2], ["total"])

@@ -66,8 +66,9 @@ def prune(
         return run(store, call)
 
     if not (dry_run or yes):
+        counted = pruned(dry_run=True)  # which also finds mistakes
         _check_interactive()
-        _confirm(pruned(dry_run=True))
+        _confirm(counted)
     report = pruned(dry_run=dry_run)
     if as_json:
         print_json(report)

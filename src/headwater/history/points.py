@@ -82,7 +82,7 @@ def _check_not_pruned(duck: Session, earliest: datetime) -> None:
         raise InvalidInputError(
             f"row {early[0]} is of {from_micros(early[1]).isoformat()}{_others(early)}, and the "
             f"history before {earliest.isoformat()} was pruned; leave such rows out, or read from "
-            "an export that still has it, with source="
+            "an export that still has it, with exported= or --exported"
         )
 
 
