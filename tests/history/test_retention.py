@@ -246,3 +246,23 @@ async def test_a_backfill_that_lacks_pruned_events_says_so(
     engine = await runtime_of(store).open()
     await begin_backfill(engine, engine.registry.feature("bought"), None)
     assert "backfill has only the events that are kept" in capsys.readouterr().err
+
+
+async def test_values_of_long_ago_that_were_written_lately_can_be_read_after_pruning(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    long_ago = clock.now() - 900 * DAY
+    await store.set_feature("bought", "u1", 7, as_of=long_ago)
+    frame = [{"user_id": "u1", "timestamp": long_ago + DAY}]
+    for _ in range(2):
+        report = await store.admin.prune(history="400d")
+        assert report.history == PrunedPart(clock.now() - 400 * DAY, 0)
+        (row,) = await store.get_historical_features(frame, ["bought"])
+        assert row["bought"] == 7
+    await store.set_feature("bought", "u1", 8)
+    clock.advance(800 * DAY)
+    pruned = await store.admin.prune(history="400d")
+    assert pruned.history is not None
+    assert pruned.history.rows == 1
+    with pytest.raises(InvalidInputError, match="was pruned"):
+        await store.get_historical_features(frame, ["bought"])

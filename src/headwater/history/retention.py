@@ -75,7 +75,8 @@ async def prune(
     """Remove what need not be kept, except what backfills in progress need.
 
     The moments are stored in the catalog before the first row is removed, so that no read misses
-    rows without noticing. An interrupted run is completed by the next one.
+    rows without noticing. An interrupted run is completed by the next one. If all values of history
+    are newer, its moment is not stored, so that imported values can be read at their own times.
     """
     if retention == Retention():
         raise InvalidInputError(
@@ -84,13 +85,17 @@ async def prune(
             "retention.events or retention.records"
         )
     wanted = retention.horizons(now)
+    has_old = wanted.history is not None and await _has_older(backends, wanted.history)
+    removable = wanted if has_old else replace(wanted, history=None)
     if dry_run:
         state = await catalog.follow()
     else:
-        state = await catalog.change(lambda state: versions.prune(state, limits(state, wanted)[0]))
+        state = await catalog.change(
+            lambda state: versions.prune(state, limits(state, removable)[0])
+        )
     allowed, held = limits(state, wanted)
     rows = await backends.offline.prune(
-        history=allowed.history, events=allowed.events, dry_run=dry_run
+        history=allowed.history if has_old else None, events=allowed.events, dry_run=dry_run
     )
     removed = 0
     if allowed.records is not None:
@@ -101,6 +106,17 @@ async def prune(
         for part, before in asdict(allowed).items()
     }
     return PruneReport(**parts, dry_run=dry_run, held=tuple(held))
+
+
+async def _has_older(backends: Backends, moment: datetime) -> bool:
+    """Return whether history has a value that is from before a moment by both of its times."""
+    literal = f"TIMESTAMPTZ '{moment.isoformat()}'"
+    found = await backends.offline.query(
+        "SELECT 1 AS found FROM feature_history"
+        f" WHERE as_of < {literal} AND written_at < {literal} LIMIT 1",
+        {},
+    )
+    return bool(found.rows)
 
 
 def limits(state: CatalogState, wanted: Horizons) -> tuple[Horizons, list[str]]:

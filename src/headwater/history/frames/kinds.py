@@ -52,8 +52,8 @@ def open_frame(frame: object, output: Path | None) -> EntityFrame:
     if isinstance(frame, _ArrowExporter):
         return RelationFrame(_stored(frame))
     raise InvalidInputError(
-        f"a frame cannot be of type {type(frame).__qualname__}; pass a pandas, Polars or Arrow table, a "
-        "DuckDB relation, the path of a Parquet file, a query or a list of dicts"
+        f"a frame cannot be of type {type(frame).__qualname__}; pass a pandas, Polars or Arrow "
+        "table, a DuckDB relation, the path of a Parquet file, a query or a list of dicts"
     )
 
 
