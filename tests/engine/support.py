@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from headwater import FeatureStore
+from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import runtime_of
 
 PATIENCE_SECONDS = 60.0
@@ -24,6 +25,12 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
             if await answer if inspect.isawaitable(answer) else answer:
                 return
             await asyncio.sleep(0.005)
+
+
+async def run_set(store: FeatureStore) -> RunSet:
+    """Return the versions of features that a worker of the store runs."""
+    engine = await runtime_of(store).open()
+    return engine.registry.run_set(engine.settings.worker.consumer_group)
 
 
 async def backlog(store: FeatureStore) -> int:

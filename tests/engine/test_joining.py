@@ -19,6 +19,7 @@ from headwater.declarations.series import shape_of
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner
+from headwater.engine.running_versions import RunningVersions
 from headwater.history.backfill.steps import cancelled
 from headwater.history.versions import change_version, version_of
 from headwater.ports import (
@@ -40,12 +41,25 @@ CONFLICTS: list[str] = []
 """The ids of events that the handler changes another value of the entity for, each once."""
 
 
+class Gate:
+    """Where a handler waits: whether it is there, and whether it may go on."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+
+
+GATES: dict[str, Gate] = {}
+"""The ids of events that the handler waits for, each in front of its gate."""
+
+
 @pytest.fixture
 async def engine(store: FeatureStore, user: type) -> Engine:
     """Return an open store with a feature that keeps the ids of all events that it was given."""
 
     FAILING.clear()
-    CONFLICTS.clear()
+    FAILING.clear()
+    GATES.clear()
 
     @feature(entity=user, trigger="note")
     async def note(user_id: str, event: ServiceEvent) -> int:
@@ -53,6 +67,9 @@ async def engine(store: FeatureStore, user: type) -> Engine:
 
     @feature(entity=user, trigger="buy", name=NAME, default=[], max_retries=0)
     async def seen(user_id: str, event: ServiceEvent) -> list[str]:
+        if event.event_id in GATES:
+            GATES[event.event_id].reached.set()
+            await GATES[event.event_id].opened.wait()
         if event.event_id in FAILING:
             raise ValueError(event.event_id)
         before = await store.get_feature(NAME, user_id)
@@ -103,8 +120,13 @@ async def enter(
         CatalogState(revision=before.revision + 1, features=features)
     )
     await engine.catalog.follow()
-    group = engine.settings.worker.consumer_group
-    engine.registry.run(engine.registry.running(group))
+
+
+def joiner_of(engine: Engine) -> Joiner:
+    """Return the joiner of a worker that runs the versions of the catalog."""
+    joiner = Joiner(engine)
+    joiner.follow(engine.registry.run_set(engine.settings.worker.consumer_group))
+    return joiner
 
 
 async def version(engine: Engine) -> FeatureVersion:
@@ -191,7 +213,7 @@ async def test_conflicts_of_an_event_that_may_have_killed_its_worker_are_not_dea
     await Worker(store).drain()
     settings = engine.settings.replace(worker={"consumer_group": GROUP, "lease_ttl": 0.2})
     async with connect_group(settings, engine.clock) as dead:
-        await dead.leases.register("dead", engine.registry.runs())
+        await dead.leases.register("dead", engine.registry.run_set(backfill.main_group).declared)
         await dead.leases.heartbeat("dead", [])
         await dead.leases.claim("dead", range(dead.bus.partitions))
         await dead.leases.deregister("dead")
@@ -208,8 +230,7 @@ async def test_partitions_join_one_by_one_and_the_last_one_makes_the_version_rea
     await publish(store, "b")
     await Worker(store).drain()
     await enter(engine, backfill)
-    joiner, partitions = Joiner(engine), engine.backends.bus.partitions
-    joiner.follow()
+    joiner, partitions = joiner_of(engine), engine.backends.bus.partitions
     for partition in range(partitions):
         assert (await version(engine)).state == "joining"
         assert joiner.is_due(partition)
@@ -255,7 +276,7 @@ async def test_joining_again_changes_nothing(
     store: FeatureStore, engine: Engine, backfill: BackfillState
 ) -> None:
     await enter(engine, backfill)
-    before = Joiner(engine)
+    before = joiner_of(engine)
     assert await before.join(0)
     first = await version(engine)
     # The main group has gone on since.
@@ -265,7 +286,7 @@ async def test_joining_again_changes_nothing(
     for lease in await leases.claim("w1", [0]):
         await leases.release([lease])
     await leases.deregister("w1")
-    late = Joiner(engine)
+    late = joiner_of(engine)
     assert await late.join(0)
     assert await version(engine) == first
     assert await values(engine) == {}
@@ -273,12 +294,38 @@ async def test_joining_again_changes_nothing(
     await late.leave()
 
 
+async def test_a_batch_runs_what_its_own_worker_runs_while_another_one_here_begins_to_join(
+    store: FeatureStore, engine: Engine, backfill: BackfillState
+) -> None:
+    await publish(store, "b")
+    await publish(store, "c")
+    gate = GATES["b0"] = Gate()
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    await gate.reached.wait()
+    await enter(engine, backfill)
+    # Another worker on the same store is about to register with the new version.
+    other = RunningVersions(engine)
+    await other.prepare()
+    assert SERIES in [each.series for each in other.run_set.triggered]
+    gate.opened.set()
+    await until(lambda: is_ready(engine))
+    worker.stop()
+    await running
+    assert await values(engine) == expected("b", "c")
+    assert await values(engine, NAME) == expected("a", "b", "c")
+
+
+async def is_ready(engine: Engine) -> bool:
+    return (await version(engine)).state == "ready"
+
+
 async def test_a_cancelled_version_is_not_joined(
     store: FeatureStore, engine: Engine, backfill: BackfillState
 ) -> None:
     await enter(engine, backfill)
     await publish(store, "b")
-    joiner = Joiner(engine)
+    joiner = joiner_of(engine)
     cancel = cancelled(engine.clock.now())
     await engine.catalog.change(lambda state: change_version(state, SERIES, cancel))
     assert await joiner.join(0)
@@ -290,6 +337,5 @@ async def test_workers_of_another_group_do_not_join(
     engine: Engine, backfill: BackfillState
 ) -> None:
     await enter(engine, replace(backfill, main_group="others"))
-    joiner = Joiner(engine)
-    joiner.follow()
+    joiner = joiner_of(engine)
     assert not any(map(joiner.is_due, range(engine.backends.bus.partitions)))

@@ -13,7 +13,7 @@ from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, records, until
+from tests.engine.support import backlog, records, run_set, until
 
 pytestmark = pytest.mark.both_environments
 
@@ -128,7 +128,7 @@ async def test_the_old_worker_continues_when_the_new_one_dies(
     async with old, new, started(old):
         # It claims all partitions and sends no further heartbeat.
         leases = (await runtime_of(new).open()).backends.leases
-        await leases.register("dying", runtime_of(new).registry.runs())
+        await leases.register("dying", (await run_set(new)).declared)
         await leases.claim("dying", range(settings.partitions + 1))
         await publish(old)
         await until(lambda: is_done(old))

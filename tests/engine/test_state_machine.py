@@ -16,7 +16,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.batch import run_batch
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, query
+from tests.engine.support import backlog, query, run_set
 
 T = TypeVar("T")
 
@@ -119,11 +119,12 @@ class Engine(RuleBasedStateMachine):
         engine = await runtime_of(self.store).open()
         backends, bus = engine.backends, engine.backends.bus
         self.crashes += 1
-        await backends.leases.register(f"doomed-{self.crashes}", engine.registry.runs())
+        features = await run_set(self.store)
+        await backends.leases.register(f"doomed-{self.crashes}", features.declared)
         leases = await backends.leases.claim(f"doomed-{self.crashes}", range(bus.partitions + 1))
-        for number, batch in enumerate(await bus.read(leases, 3, engine.registry.touches)):
+        for number, batch in enumerate(await bus.read(leases, 3, features.touches)):
             self.tried.clear()
-            outcome = await run_batch(engine, batch)
+            outcome = await run_batch(engine, features, batch)
             if number < commits:
                 await bus.commit(outcome)
                 done = [

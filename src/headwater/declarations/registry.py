@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -11,6 +12,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
+from headwater.declarations.run_set import RunSet
 from headwater.declarations.series import (
     declared_entry,
     fresh_series,
@@ -28,7 +30,7 @@ from headwater.ports import CatalogState
 
 
 class Registry:
-    """Declarations under unique names, and which features each event type triggers."""
+    """Declarations under unique names, and the versions of features that run."""
 
     def __init__(self) -> None:
         self.entities: dict[str, EntityDef] = {}
@@ -38,9 +40,8 @@ class Registry:
         self.indexes: dict[str, IndexDef] = {}
         self._implied_indexes: dict[str, IndexDef] = {}
         self.sources: dict[str, str] = {}
-        self.triggers: dict[str, tuple[FeatureDef, ...]] = {}
-        self.touches: dict[str, frozenset[str]] = {}
-        """The names of the entities whose features an event type triggers."""
+        self.event_types: dict[str, None] = {}
+        """The types of events that trigger a feature."""
         self.revision = 0
         self._catalog = CatalogState()
         self._names: dict[str, str] = {}
@@ -56,17 +57,13 @@ class Registry:
         self.features[feature.name] = feature
         if self._catalog.revision:
             self.serve(self._catalog)
-            feature = self.features[feature.name]
-        for event_type in feature.triggers:
-            self.triggers[event_type] = (*self.triggers.get(event_type, ()), feature)
-            touched = self.touches.get(event_type, frozenset())
-            self.touches[event_type] = touched | {feature.entity.name}
+        self.event_types |= dict.fromkeys(feature.triggers)
         self.revision += 1
 
     def serve(self, catalog: CatalogState) -> None:
         """Store and read the values of each feature under the series that the catalog names.
 
-        Events trigger the same versions as before; ``run`` changes that.
+        Workers run the same versions as before, until they take another ``run_set``.
         """
         self._catalog = catalog
         for name, feature in self.features.items():
@@ -96,23 +93,18 @@ class Registry:
                 found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
         return found
 
+    def run_set(self, group: str) -> RunSet:
+        """Return the versions that a worker of a group has to run."""
+        return RunSet(chain.from_iterable(self.running(group).values()), self.scheduled())
+
     def built_series(self) -> set[str]:
-        """Return the series of versions that a backfill makes and that workers do not run yet."""
+        """Return the series of versions that not all workers run, because a backfill makes them."""
         return {
             version.series
             for entry in self._catalog.features.values()
             for version in entry.versions
-            if version.state == "building"
+            if version.state in ("building", "joining")
         }
-
-    def run(self, versions: Mapping[str, Sequence[FeatureDef]]) -> None:
-        """Let events trigger these versions of features and no others."""
-        triggers: dict[str, tuple[FeatureDef, ...]] = {}
-        for feature in self.features.values():
-            for event_type in feature.triggers:
-                added = tuple(versions.get(feature.name, ()))
-                triggers[event_type] = (*triggers.get(event_type, ()), *added)
-        self.triggers = triggers
 
     def names_of(self, series: Iterable[str]) -> tuple[str, ...]:
         """Return the names of features for some series; a version that is not served has none."""
@@ -165,9 +157,9 @@ class Registry:
 
     def event_hint(self, event_type: str) -> str | None:
         """Return a hint if a type triggers nothing and resembles one that triggers a feature."""
-        if event_type in self.triggers:
+        if event_type in self.event_types:
             return None
-        close = closest(event_type, self.triggers)
+        close = closest(event_type, self.event_types)
         return close and f"no feature is triggered by {event_type!r}; did you mean {close!r}?"
 
     def entity(self, name: str) -> EntityDef:
@@ -196,27 +188,9 @@ class Registry:
             )
         return next(iter(entities.values()))
 
-    def touched_by(self, event_type: str, only: str | None = None) -> tuple[FeatureDef, ...]:
-        """Return the features that an event triggers; a redriven event only its failed feature."""
-        features = self.triggers.get(event_type, ())
-        if only is None:
-            return features
-        return tuple(feature for feature in features if feature.series == only)
-
     def scheduled(self) -> list[FeatureDef]:
         """Return the features with a refresh interval."""
         return [feature for feature in self.features.values() if feature.refresh]
-
-    def runs(self) -> frozenset[str]:
-        """Return what a worker runs: each feature with each of its triggers, or its schedule."""
-        triggered = [
-            f"{feature.series} on {event_type}"
-            for event_type, features in self.triggers.items()
-            for feature in features
-        ]
-        return frozenset(
-            triggered + [f"{feature.series} on schedule" for feature in self.scheduled()]
-        )
 
     @staticmethod
     def _check_unique(

@@ -8,6 +8,7 @@ from itertools import chain
 
 from headwater.core.concurrency import run_concurrently
 from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
+from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
 from headwater.features.batch_state import BatchState
 from headwater.features.event_handlers import dead_letters
@@ -18,9 +19,9 @@ NO_FEATURE = "(none)"
 """The feature of a dead letter whose log entry is not a valid event."""
 
 
-async def run_batch(engine: Engine, batch: Batch) -> Outcome:
+async def run_batch(engine: Engine, run_set: RunSet, batch: Batch) -> Outcome:
     """Run the features that a batch's events trigger; nothing is durable yet."""
-    running = _Running(engine, batch)
+    running = _Running(engine, run_set, batch)
     await run_concurrently(_chains(batch), running.run, engine.settings.worker.concurrency)
     return running.outcome()
 
@@ -28,8 +29,9 @@ async def run_batch(engine: Engine, batch: Batch) -> Outcome:
 class _Running:
     """A batch at work: the state that its events see, and their results so far."""
 
-    def __init__(self, engine: Engine, batch: Batch) -> None:
+    def __init__(self, engine: Engine, run_set: RunSet, batch: Batch) -> None:
         self._engine = engine
+        self._triggered_by = run_set.triggered_by
         self._batch = batch
         self._state = BatchState(
             batch.lease.partition, batch.states, engine.backends.online.get_state
@@ -50,7 +52,8 @@ class _Running:
                 elif delivery.group and not self._runs(delivery):
                     handled = _skipped(delivery)
                 else:
-                    handled = await handlers.handle(state, delivery, slot)
+                    features = self._triggered_by(delivery.event.event_type, delivery.only)
+                    handled = await handlers.handle(state, delivery, features, slot)
                     if handled.failures:
                         self._dead_letter(handled, delivery)
                 results[delivery.position] = handled
@@ -60,8 +63,10 @@ class _Running:
 
         Until a partition has joined, the group of a backfill runs those of its version.
         """
-        is_built = delivery.only in self._engine.registry.built_series()
-        return delivery.group == self._group and not is_built
+        if delivery.group != self._group:
+            return False
+        is_run = self._triggered_by(delivery.event.event_type, delivery.only)
+        return bool(is_run) or delivery.only not in self._engine.registry.built_series()
 
     async def _run_internal(self, delivery: Delivery) -> Handled:
         if delivery.event.event_type == MALFORMED:
@@ -118,7 +123,7 @@ def _superseded(batch: Batch) -> set[str]:
     return earlier
 
 
-def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
+def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> Outcome:
     """Return the outcome of an event that has killed its worker too often."""
     (delivery,) = batch.deliveries
     now = engine.clock.now()
@@ -126,7 +131,7 @@ def give_up(engine: Engine, batch: Batch, deaths: int) -> Outcome:
     if tick:
         names = [due_of(delivery.event).feature]
     else:
-        features = engine.registry.touched_by(delivery.event.event_type, delivery.only)
+        features = run_set.triggered_by(delivery.event.event_type, delivery.only)
         names = [feature.series for feature in features]
     problem = (
         f"the worker died {deaths} times while it ran this event; its log says how: killed, "

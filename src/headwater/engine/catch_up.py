@@ -11,13 +11,12 @@ from msgspec.structs import replace
 from headwater.backends.connect import connect_group
 from headwater.core.values import INTERNAL, new_id
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.registry import Registry
+from headwater.declarations.run_set import RunSet
 from headwater.engine.batch import run_batch
 from headwater.engine.engine import Engine
 from headwater.engine.lanes import Lane
 from headwater.engine.quarantine import run_quarantined
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.features.event_handlers import EventHandlers
 from headwater.ports import BackfillState, Batch, Delivery, Lease, Outcome, position_order
 
 _MAX_HEARTBEAT_SECONDS = 0.5
@@ -30,6 +29,7 @@ class CatchUp:
     def __init__(self, engine: Engine, variant: FeatureDef, backfill: BackfillState) -> None:
         self._engine = engine
         self._variant = variant
+        self._run_set = RunSet([variant])
         self._group = backfill.group
         self._main_group = backfill.main_group
         self._worker = f"backfill-{new_id()[-12:]}"
@@ -47,8 +47,8 @@ class CatchUp:
     @asynccontextmanager
     async def registered(self) -> AsyncIterator[None]:
         """Be a member of the group for the code inside."""
-        leases, registry = self._engine.backends.leases, self._engine.registry
-        await leases.register(self._worker, registry.runs())
+        leases = self._engine.backends.leases
+        await leases.register(self._worker, self._run_set.declared)
         await leases.heartbeat(self._worker, [])
         heartbeats = asyncio.create_task(self._send_heartbeats())
         try:
@@ -98,7 +98,7 @@ class CatchUp:
     async def _next(self, lane: Lane, upto: str) -> Batch | None:
         """Return the next events up to a position; quarantined ones alone."""
         limit, last = 1 if lane.quarantined else self._size, position_order(upto)
-        touches = self._engine.registry.touches
+        touches = self._run_set.touches
         for batch in await self._engine.backends.bus.read([lane.lease], limit, touches):
             due = [each for each in batch.deliveries if position_order(each.position) <= last]
             return replace(batch, deliveries=due) if due else None
@@ -123,9 +123,9 @@ class CatchUp:
         mine = [replace(each, group="") for each in batch.deliveries if self._concerns(each)]
         own = replace(batch, deliveries=mine)
         if lane.quarantined and mine:
-            outcome = await run_quarantined(self._engine, lane, own)
+            outcome = await run_quarantined(self._engine, self._run_set, lane, own)
         else:
-            outcome = await run_batch(self._engine, own)
+            outcome = await run_batch(self._engine, self._run_set, own)
         # This group ends with the backfill; the other one runs redriven dead letters.
         dead = [replace(letter, group=self._main_group) for letter in outcome.dead]
         return replace(outcome, batch=batch, dead=dead)
@@ -143,12 +143,8 @@ async def catching_up(
 ) -> AsyncIterator[CatchUp]:
     """Join the consumer group of a backfill for the code inside."""
     settings = engine.settings.replace(worker={"consumer_group": backfill.group})
-    registry = Registry()
-    registry.add_feature(engine.registry.feature(variant.name))
-    registry.run({variant.name: [variant]})
     async with connect_group(settings, engine.clock) as backends:
-        own = replace(engine, registry=registry, settings=settings, backends=backends)
-        own = replace(own, handlers=EventHandlers(own))
+        own = replace(engine, settings=settings, backends=backends)
         member = CatchUp(own, variant, backfill)
         async with member.registered():
             yield member

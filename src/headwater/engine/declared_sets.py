@@ -12,7 +12,9 @@ class WaitingReports:
     def __init__(self) -> None:
         self._only_there: list[str] | None = None
 
-    async def report(self, engine: Engine, worker: str, *, is_waiting: bool) -> None:
+    async def report(
+        self, engine: Engine, worker: str, here: frozenset[str], *, is_waiting: bool
+    ) -> None:
         """Log it if it has changed."""
         if is_waiting == (self._only_there is not None):
             return
@@ -24,7 +26,7 @@ class WaitingReports:
             )
             self._only_there = None
             return
-        here, there = engine.registry.runs(), await engine.backends.leases.current_set(worker)
+        there = await engine.backends.leases.current_set(worker)
         self._only_there = sorted(there - here)
         # A feature that only this worker declares is not run while it waits.
         names = {"only_there": self._only_there, "only_here": sorted(here - there)}

@@ -57,7 +57,7 @@ class HeldPartitions:
     async def register(self, worker: str, engine: Engine, versions: RunningVersions) -> None:
         """List the worker with the versions of features that it runs."""
         self._worker = worker
-        await engine.backends.leases.register(worker, engine.registry.runs())
+        await engine.backends.leases.register(worker, versions.run_set.declared)
         versions.registered()
 
     async def update(self, engine: Engine, versions: RunningVersions) -> None:
@@ -89,7 +89,8 @@ class HeldPartitions:
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         if self.is_retiring:
             return
-        await self._waiting.report(engine, self._worker, is_waiting=self._worker not in living)
+        here, is_waiting = versions.run_set.declared, self._worker not in living
+        await self._waiting.report(engine, self._worker, here, is_waiting=is_waiting)
         # One partition more than the entities' carries the ticks of SQL features.
         assigned = self.assigned = assigned_partitions(self._worker, living, bus.partitions + 1)
         surplus = [

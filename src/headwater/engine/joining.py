@@ -30,6 +30,7 @@ from functools import partial
 from typing import NamedTuple
 
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.run_set import RunSet
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.errors import GroupInUseError, UnknownGroupError
@@ -56,12 +57,11 @@ class Joiner:
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
         self._unjoined: frozenset[int] = frozenset()
+        self._running: dict[str, FeatureDef] = {}
 
-    def follow(self) -> None:
-        """Take over from the catalog which partitions have not joined.
-
-        Events already trigger the versions that the catalog names.
-        """
+    def follow(self, run_set: RunSet) -> None:
+        """Take over which versions the worker runs, and which partitions have not joined."""
+        self._running = {each.series: each for each in run_set.triggered}
         partitions = frozenset(range(self._engine.backends.bus.partitions))
         self._unjoined = frozenset[int]().union(
             *(
@@ -80,12 +80,10 @@ class Joiner:
         return partition in self._unjoined
 
     def _joining(self, state: CatalogState) -> Iterator[Joining]:
-        """Yield the versions that events trigger here and that join."""
+        """Yield the versions that the worker runs and that join."""
         group = self._engine.settings.worker.consumer_group
-        triggers = self._engine.registry.triggers
-        running = {each.series: each for features in triggers.values() for each in features}
         for version in state.versions():
-            backfill, variant = version.backfill, running.get(version.series)
+            backfill, variant = version.backfill, self._running.get(version.series)
             if version.state != "joining" or backfill is None or variant is None:
                 continue
             if backfill.main_group == group:

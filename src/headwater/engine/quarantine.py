@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from headwater.core.logging import log
+from headwater.declarations.run_set import RunSet
 from headwater.engine.batch import give_up, run_batch
 from headwater.engine.engine import Engine
 from headwater.engine.lanes import Lane
 from headwater.ports import Batch, Outcome
 
 
-async def run_quarantined(engine: Engine, lane: Lane, batch: Batch) -> Outcome:
+async def run_quarantined(engine: Engine, run_set: RunSet, lane: Lane, batch: Batch) -> Outcome:
     """Run an event that may have killed its worker, counting it once for each worker."""
     (delivery,) = batch.deliveries
     if lane.counted_position != delivery.position:
@@ -24,5 +25,5 @@ async def run_quarantined(engine: Engine, lane: Lane, batch: Batch) -> Outcome:
             partition=lane.lease.partition,
             deaths=lane.attempts - 1,
         )
-        return give_up(engine, batch, lane.attempts - 1)
-    return await run_batch(engine, batch)
+        return give_up(engine, run_set, batch, lane.attempts - 1)
+    return await run_batch(engine, run_set, batch)

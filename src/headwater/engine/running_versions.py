@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.run_set import RunSet
 from headwater.engine.backfill_offers import NewFeatures, find_new_features
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner, drop_unneeded_groups
@@ -17,15 +18,16 @@ from headwater.ports import CatalogState
 class RunningVersions:
     """Enters the features of a worker into the catalog, and follows its changes.
 
-    The versions that events trigger change only while the worker runs no batch, by ``apply``.
+    The versions that the worker runs change only while it runs no batch, by ``apply``.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running: list[str] = []
         self._settled = (-1, -1)
         self._outage = Outage("catalog")
         self._group = engine.settings.worker.consumer_group
+        self.run_set = RunSet(())
+        """The versions that this worker runs."""
         self.joiner = Joiner(engine)
         self._is_registered = True
         self.new = NewFeatures()
@@ -58,21 +60,20 @@ class RunningVersions:
             self._outage.recovered("worker")
             if not _has_leaving(self._engine.catalog.state):
                 self._settled = self._revisions()
-        self.is_outdated = self._wanted() != self._running or not self._is_registered
+        self.is_outdated = self._is_outdated()
 
     async def check(self) -> None:
         """Find out whether other versions have to run, before a claimed partition is run."""
         await self._engine.catalog.follow()
-        self.is_outdated = self._wanted() != self._running or not self._is_registered
+        self.is_outdated = self._is_outdated()
 
     def apply(self) -> None:
-        """Let events trigger the versions that the catalog names."""
-        before, self._running = self._running, self._wanted()
-        self._engine.registry.run(self._engine.registry.running(self._group))
-        self.joiner.follow()
+        """Run the versions that the catalog names."""
+        before, self.run_set = self.run_set, self._wanted()
+        self.joiner.follow(self.run_set)
         self._is_registered = False
-        if before:
-            log.info("versions changed", before=before, now=self._running)
+        if before.triggered:
+            log.info("versions changed", before=_series(before), now=_series(self.run_set))
 
     def registered(self) -> None:
         """Note that the worker is registered with these versions."""
@@ -85,12 +86,18 @@ class RunningVersions:
         features = filter(_has_values, self._engine.registry.features.values())
         return retired_when_due(enter(state, features, now), now)
 
-    def _wanted(self) -> list[str]:
-        running = self._engine.registry.running(self._group)
-        return [each.series for versions in running.values() for each in versions]
+    def _wanted(self) -> RunSet:
+        return self._engine.registry.run_set(self._group)
+
+    def _is_outdated(self) -> bool:
+        return _series(self._wanted()) != _series(self.run_set) or not self._is_registered
 
     def _revisions(self) -> tuple[int, int]:
         return self._engine.catalog.state.revision, self._engine.registry.revision
+
+
+def _series(run_set: RunSet) -> list[str]:
+    return [each.series for each in run_set.triggered]
 
 
 def _has_done_backfill(state: CatalogState) -> bool:

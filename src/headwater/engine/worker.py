@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
 from headwater.core.logging import Outage, log
 from headwater.core.values import new_id
+from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.backfill_offers import offer_backfills
 from headwater.engine.batch import run_batch
@@ -37,6 +38,7 @@ from headwater.ports import Batch, Health
 from headwater.retrieval.indexing import preload
 
 T = TypeVar("T")
+Touches = Mapping[str, frozenset[str]]
 
 _MAX_HEARTBEAT_SECONDS = 0.5
 _BACKEND_PAUSE = 1.0
@@ -130,7 +132,7 @@ class Worker:
                     group.create_task(offer_backfills(engine, versions.new)),
                 ]
                 with watchdog:
-                    await self._read(engine, group, versions.joiner)
+                    await self._read(engine, group, versions)
                     await self._held.finish(engine, self._drain_seconds(engine))
                 for helper in helpers:
                     helper.cancel()
@@ -188,13 +190,15 @@ class Worker:
                 self._outage.recovered("start")
                 return result
 
-    async def _read(self, engine: Engine, group: asyncio.TaskGroup, joiner: Joiner) -> None:
+    async def _read(
+        self, engine: Engine, group: asyncio.TaskGroup, versions: RunningVersions
+    ) -> None:
         """Start the next batches of idle lanes until stopped."""
         while not self._stopping.is_set():
             self._held.changed.clear()
-            self._join_lanes(group, joiner)
+            self._join_lanes(group, versions.joiner)
             try:
-                batches = await self._next_batches(engine)
+                batches = await self._next_batches(engine, versions.run_set.touches)
                 drained = not batches and self._draining and await self._drained(engine)
             except LeaseLostError as error:
                 self._held.lose(error)
@@ -210,7 +214,7 @@ class Worker:
                 is_lost = lane is None or lane.lease != batch.lease
                 is_waiting = self._held.is_changing_versions or (lane and not lane.is_joined)
                 if lane is not None and not (is_lost or is_waiting):
-                    lane.task = group.create_task(self._run(engine, lane, batch))
+                    lane.task = group.create_task(self._run(engine, versions.run_set, lane, batch))
             if drained:
                 self.stop()
             elif not batches:
@@ -246,12 +250,12 @@ class Worker:
         hung = settings.handler_timeout if self._failure else 0.0
         return settings.drain_timeout + hung
 
-    async def _next_batches(self, engine: Engine) -> list[Batch]:
+    async def _next_batches(self, engine: Engine, touches: Touches) -> list[Batch]:
         at_work = self._held.at_work()
         if self._held.is_changing_versions or any(lane.quarantined for lane in at_work):
             return []
         if not self._quarantine.is_others_turn():
-            quarantined = await self._next_quarantined(engine, at_work)
+            quarantined = await self._next_quarantined(engine, touches, at_work)
             if quarantined is not None:
                 return quarantined
         # A partition assigned to another worker gets no further batch and is released soon.
@@ -262,20 +266,20 @@ class Worker:
             and lane.is_joined
             and partition in self._held.assigned
         ]
-        size, touches = engine.settings.worker.batch_size, engine.registry.touches
+        size = engine.settings.worker.batch_size
         batches = await engine.backends.bus.read(idle, size, touches)
         if batches or at_work:
             return batches
-        return await self._next_quarantined(engine, []) or []
+        return await self._next_quarantined(engine, touches, []) or []
 
     async def _next_quarantined(
-        self, engine: Engine, at_work: Sequence[Lane]
+        self, engine: Engine, touches: Touches, at_work: Sequence[Lane]
     ) -> list[Batch] | None:
         """Return the next quarantined event if no lane is at work; None if none waits.
 
         An empty list means that one waits until the lanes at work have finished.
         """
-        bus, touches = engine.backends.bus, engine.registry.touches
+        bus = engine.backends.bus
         for lane in [x for x in self._held.lanes.values() if x.quarantined and x.is_joined]:
             known = bool(at_work) and lane.is_waiting
             found = [] if known else await bus.read([lane.lease], 1, touches)
@@ -291,15 +295,16 @@ class Worker:
         self._quarantine.end_quarantine()
         return None
 
-    async def _run(self, engine: Engine, lane: Lane, batch: Batch) -> None:
+    async def _run(self, engine: Engine, run_set: RunSet, lane: Lane, batch: Batch) -> None:
         """Run one batch and commit it; a batch that was not committed is read again."""
         is_quarantined = lane.quarantined > 0
         try:
             if is_quarantined:
-                await engine.backends.bus.commit(await run_quarantined(engine, lane, batch))
+                outcome = await run_quarantined(engine, run_set, lane, batch)
+                await engine.backends.bus.commit(outcome)
                 lane.quarantined -= 1
             else:
-                await engine.backends.bus.commit(await run_batch(engine, batch))
+                await engine.backends.bus.commit(await run_batch(engine, run_set, batch))
             lane.conflicts = 0
         except VersionConflictError as error:
             lane.conflicts += 1

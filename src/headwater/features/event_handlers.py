@@ -37,14 +37,15 @@ class EventHandlers:
         self._budgets: dict[int, RetryBudget] = {}
         self._texts = FailureTexts(private=not services.settings.record.include_content)
 
-    async def handle(self, state: BatchState, delivery: Delivery, slot: Slot) -> Handled:
-        """Run every feature that the event triggers, one after the other, in declared order."""
+    async def handle(
+        self, state: BatchState, delivery: Delivery, features: Sequence[FeatureDef], slot: Slot
+    ) -> Handled:
+        """Run the features that the event triggers, one after the other."""
         event, began = delivery.event, time.perf_counter()
         moment = to_micros(event.timestamp)
         updated: dict[str, None] = {}
         failures: list[Failure] = []
         retries = 0
-        features = self._registry.touched_by(event.event_type, delivery.only)
         if delivery.only is not None and not features:
             failures.append(_undeclared(delivery.only, self._clock.now()))
         for feature in features:

@@ -79,7 +79,7 @@ class EventBus:
     def _warn_of_unknown(self, events: Sequence[ServiceEvent]) -> None:
         """Log each event type once that is probably a misspelled trigger."""
         registry = self._runtime.registry
-        triggers, checked = registry.triggers, self._checked_types
+        triggers, checked = registry.event_types, self._checked_types
         for event in events:
             event_type = event.event_type
             if event_type in triggers or event_type in checked:

@@ -9,7 +9,7 @@ from headwater.core.partitioning import partition_of
 from headwater.declarations.runtime import runtime_of
 from headwater.ports import Lease
 from headwater.settings.schema import Settings
-from tests.engine.support import until
+from tests.engine.support import run_set, until
 
 
 async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_suspect(
@@ -32,7 +32,7 @@ async def test_a_worker_that_stops_before_it_could_clear_a_partition_leaves_it_s
         await store.publish("note", "u1")
         partition = partition_of("u1", settings.partitions)
         backends = (await runtime_of(store).open()).backends
-        declared = runtime_of(store).registry.runs()
+        declared = (await run_set(store)).declared
         await backends.leases.register("dead", declared)
         assert await backends.leases.claim("dead", [partition])
         worker = Worker(store)
@@ -101,7 +101,7 @@ async def test_other_partitions_work_between_the_events_that_run_alone(settings:
 
     async with store:
         backends = (await runtime_of(store).open()).backends
-        await backends.leases.register("dead", runtime_of(store).registry.runs())
+        await backends.leases.register("dead", (await run_set(store)).declared)
         await backends.leases.claim("dead", [suspect])
         await backends.leases.deregister("dead")
         await store.bus.publish_many([ServiceEvent("note", "u1", {"n": n}) for n in range(20)])

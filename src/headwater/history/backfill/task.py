@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -79,18 +78,17 @@ class _Run:
     """A run of a task, from one commit until the end or until another process has committed."""
 
     def __init__(self, services: Services, job: ReplayJob, commits: Commits, number: int) -> None:
-        registry = copy(services.registry)
+        registry = services.registry
         definition = replace(registry.feature(job.feature), series=job.series)
-        registry.run({definition.name: (definition,)})
         self._services = services
         self._job = job
         self._commits = commits
         self._number = number
         self._definition = definition
-        self._served = services.registry.feature(job.feature).series
+        self._served = registry.feature(job.feature).series
         past = PastValues(services.backends.offline, registry, definition)
         self._state = ReplayState(definition, past)
-        self._handlers = EventHandlers(replace(services, registry=registry))
+        self._handlers = EventHandlers(services)
         last = commits.last()[1]
         self._report = last.report
         self._state.unstored = Counter(last.report.unstored)
@@ -157,10 +155,10 @@ class _Run:
 
     async def _handle(self, chains: Iterator[list[StoredEvent]]) -> None:
         """Handle chains of events until none is left."""
-        handlers, state = self._handlers, self._state
+        handlers, state, features = self._handlers, self._state, (self._definition,)
         with self._services.feature_calls.deadline.slot() as slot:
             for stored in chain.from_iterable(chains):
-                handled = await handlers.handle(state, stored, slot)
+                handled = await handlers.handle(state, stored, features, slot)
                 if handled.failures:
                     now = self._services.clock.now()
                     self._failures.write(dead_letters(stored, 0, handled.failures, now))
