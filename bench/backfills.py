@@ -10,8 +10,9 @@ from pathlib import Path
 from bench import features
 from bench.case import Effort
 from bench.floors import ENTITIES, Measuring, Rate
-from headwater.core.duckdb_session import session, text
+from headwater.core.duckdb_session import session
 from headwater.core.partitioning import BUCKETS, bucket_of
+from headwater.core.sql_literals import text
 from headwater.core.values import new_id
 from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay

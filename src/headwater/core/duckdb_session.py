@@ -15,6 +15,8 @@ from typing import Any
 import duckdb
 import msgspec
 
+from headwater.core.sql_literals import text
+
 _ALIVE = "alive.lock"
 _MAX_THREADS = 4
 _MIN_OBJECT_LIMIT = 16 << 20
@@ -127,16 +129,6 @@ def _locked(path: Path, mode: int) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def text(value: str | Path) -> str:
-    """Return a text as an SQL literal."""
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def texts(values: Sequence[str]) -> str:
-    """Return texts as SQL literals, separated by commas."""
-    return ", ".join(map(text, values))
 
 
 def glob_literal(path: Path) -> str:

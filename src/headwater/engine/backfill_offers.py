@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from headwater.core.duckdb_session import text, texts
 from headwater.core.logging import log
+from headwater.core.sql_literals import text, texts
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
 from headwater.engine.engine import Engine

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.core.clock import from_micros
-from headwater.core.duckdb_session import text
+from headwater.core.sql_literals import text
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.history.column_types import column_type, from_json
 from headwater.history.one_value import check_has_past, check_has_values

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from headwater.core.duckdb_session import text
 from headwater.core.short_repr import short_repr
+from headwater.core.sql_literals import text
 from headwater.declarations.series import unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
 from headwater.features.services import Services

@@ -12,7 +12,8 @@ from typing import Any
 import duckdb
 import msgspec
 
-from headwater.core.duckdb_session import Session, headline, identifier, session, text
+from headwater.core.duckdb_session import Session, headline, identifier, session
+from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.errors.hints import nearest

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from headwater.core.clock import Clock
-from headwater.core.duckdb_session import session, text
+from headwater.core.duckdb_session import session
+from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core.clock import from_micros, to_micros
-from headwater.core.duckdb_session import Session, scalar, text
+from headwater.core.duckdb_session import Session, scalar
+from headwater.core.sql_literals import text
 from headwater.core.values import LONGEST_ID
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError

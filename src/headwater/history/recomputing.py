@@ -16,7 +16,8 @@ import msgspec
 
 from headwater.core.batching import batched
 from headwater.core.clock import from_micros, to_micros
-from headwater.core.duckdb_session import Session, parquet, session, text
+from headwater.core.duckdb_session import Session, parquet, session
+from headwater.core.sql_literals import text
 from headwater.core.values import Cell, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError

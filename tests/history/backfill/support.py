@@ -14,8 +14,9 @@ import msgspec
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
-from headwater.core.duckdb_session import session, text
+from headwater.core.duckdb_session import session
 from headwater.core.partitioning import bucket_of
+from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services

@@ -10,8 +10,9 @@ from pathlib import Path
 from headwater.backends.duckdb.segment_files import write_parquet
 from headwater.backends.duckdb.segment_schema import HISTORY
 from headwater.core.clock import to_micros
-from headwater.core.duckdb_session import Session, scalar, texts
+from headwater.core.duckdb_session import Session, scalar
 from headwater.core.partitioning import BUCKETS
+from headwater.core.sql_literals import texts
 
 _LAST = "SELECT max(seq) FROM headwater.history WHERE seq > {after}"
 _NEW_ROWS = f"SELECT * FROM headwater.history WHERE seq > {{after}} ORDER BY {HISTORY.order}"

@@ -15,15 +15,9 @@ import msgspec
 
 from headwater.backends.duckdb.kernel import FramePart
 from headwater.backends.duckdb.segment_files import ALL_BUCKETS
-from headwater.core.duckdb_session import (
-    glob_literal,
-    parquet,
-    private_folder,
-    scalar,
-    session,
-    text,
-)
+from headwater.core.duckdb_session import glob_literal, parquet, private_folder, scalar, session
 from headwater.core.partitioning import BUCKETS, bucket_of
+from headwater.core.sql_literals import text
 from headwater.errors import HeadwaterError
 from headwater.ports import FrameQuery, Runner, Segment
 

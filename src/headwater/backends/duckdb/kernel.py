@@ -15,7 +15,8 @@ import msgspec
 
 from headwater.backends.duckdb.segment_schema import HISTORY, VALUE_AS_JSON, open_rows
 from headwater.core.codec import Kind
-from headwater.core.duckdb_session import Session, glob_literal, scalar, session, text
+from headwater.core.duckdb_session import Session, glob_literal, scalar, session
+from headwater.core.sql_literals import text
 from headwater.ports import FrameColumn, misfit_error
 
 MEMORY_LIMIT = "1GB"

@@ -13,8 +13,9 @@ from pathlib import Path
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.backends.duckdb.segment_schema import EVENTS, HISTORY, SegmentLog, open_log
 from headwater.core.clock import Clock, to_micros
-from headwater.core.duckdb_session import Session, parquet, scalar, session, text
+from headwater.core.duckdb_session import Session, parquet, scalar, session
 from headwater.core.logging import log as logger
+from headwater.core.sql_literals import text
 from headwater.ports import LogKind, Pruned, RecentHistory, Segment
 
 # The rows that are true at the moment, and known at the moment. Every later read that finds a row

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.backends.duckdb.segment_schema import SegmentLog
-from headwater.core.duckdb_session import Session, parquet, scalar, text
+from headwater.core.duckdb_session import Session, parquet, scalar
 from headwater.core.partitioning import BUCKETS
+from headwater.core.sql_literals import text
 from headwater.core.values import new_id
 from headwater.ports import Segment
 

@@ -19,9 +19,10 @@ from headwater.backends.duckdb.segment_schema import (
     open_log,
 )
 from headwater.core.clock import Clock
-from headwater.core.duckdb_session import scalar, session, sweep, texts
+from headwater.core.duckdb_session import scalar, session, sweep
 from headwater.core.logging import log as logger
 from headwater.core.partitioning import bucket_of
+from headwater.core.sql_literals import texts
 from headwater.ports import Change, RecentHistory, history_rows
 from headwater.settings.groups import OfflineSettings
 

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, glob_literal, headline, identifier, text
+from headwater.core.duckdb_session import Session, glob_literal, headline, identifier
+from headwater.core.sql_literals import text
 from headwater.core.sql_sources import kind_of
 from headwater.errors import InvalidInputError
 

@@ -29,7 +29,8 @@ from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
-from headwater.core.duckdb_session import Session, headline, session, text, texts
+from headwater.core.duckdb_session import Session, headline, session
+from headwater.core.sql_literals import text, texts
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import (

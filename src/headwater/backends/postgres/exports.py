@@ -13,8 +13,9 @@ from headwater.backends.postgres.page_ranges import pages_of, partitions_of
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.core.clock import to_micros
-from headwater.core.duckdb_session import identifier, scalar, text, texts
+from headwater.core.duckdb_session import identifier, scalar
 from headwater.core.partitioning import BUCKETS, bucket_of
+from headwater.core.sql_literals import text, texts
 
 # Keeps one statement far below its timeout.
 ROWS_AT_ONCE = 200_000

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from headwater.backends.postgres.copying import CsvFile
 from headwater.core.codec import Kind
-from headwater.core.duckdb_session import Session, parquet, text
+from headwater.core.duckdb_session import Session, parquet
+from headwater.core.sql_literals import text
 from headwater.ports import FrameColumn, FrameQuery, misfit_error
 
 COLUMNS_AT_ONCE = 32

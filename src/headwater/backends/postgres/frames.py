@@ -23,7 +23,8 @@ from headwater.backends.postgres.copying import (
 from headwater.backends.postgres.frame_answers import ColumnGroup, FrameAnswers
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.core.duckdb_session import parquet, scalar, text
+from headwater.core.duckdb_session import parquet, scalar
+from headwater.core.sql_literals import text
 from headwater.ports import FrameColumn, FrameQuery
 
 POINTS_AT_ONCE = 500_000

@@ -10,7 +10,8 @@ import msgspec
 
 from headwater.backends.duckdb.segment_schema import VALUE_AS_JSON
 from headwater.core.clock import MICROSECOND, to_micros
-from headwater.core.duckdb_session import glob_literal, session, text
+from headwater.core.duckdb_session import glob_literal, session
+from headwater.core.sql_literals import text
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.ports import Change

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from headwater.core.clock import MICROSECOND, from_micros, to_micros
-from headwater.core.duckdb_session import text, texts
+from headwater.core.sql_literals import text, texts
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
 from headwater.core.concurrency import run_concurrently
-from headwater.core.duckdb_session import text, texts
 from headwater.core.partitioning import bucket_of
+from headwater.core.sql_literals import text, texts
 from headwater.core.values import Cell
 from headwater.features.batch_state import LoadedEntity
 from headwater.features.cells import history_cell

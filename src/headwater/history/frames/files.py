@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, glob_literal, headline, identifier, text
+from headwater.core.duckdb_session import Session, glob_literal, headline, identifier
+from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 

@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, identifier, parquet, text
+from headwater.core.duckdb_session import Session, identifier, parquet
+from headwater.core.sql_literals import text
 from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 
 
