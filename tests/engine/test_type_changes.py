@@ -134,6 +134,24 @@ async def test_workers_with_the_old_type_wait_for_those_that_convert(settings: S
         assert engine.registry.running(settings.worker.consumer_group) == {"last": ()}
 
 
+async def test_workers_of_the_older_type_run_on_after_a_type_that_all_values_fit(
+    settings: Settings,
+) -> None:
+    group = settings.worker.consumer_group
+    async with declare(settings, int) as old:
+        await buy(old, 5)
+        await old.backfills.run("last", switch=True)
+        await buy(old, 6)
+        async with declare(settings, float) as new:
+            await new.drain()
+            assert (await new.catalog.versions("last"))[-1].type == "float"
+        engine = await runtime_of(old).open()
+        await engine.catalog.follow()
+        assert "last@2" in {each.series for each in engine.registry.running(group)["last"]}
+        await buy(old, 8)
+        assert await old.get_feature("last", "u1") == 8
+
+
 async def test_a_worker_starts_while_a_backfill_makes_a_version_of_the_declared_type(
     settings: Settings,
 ) -> None:

@@ -77,11 +77,12 @@ def fresh_series(entry: CatalogEntry | None, group: str | None = None) -> Iterat
 def unfit_series(entry: CatalogEntry | None, feature: FeatureDef) -> set[str]:
     """Return the series with values of another type than the declared one, of several versions.
 
-    A single version is not looked at: a worker checks its type when it starts.
+    A single version is not looked at: a worker checks its type when it starts. A type that a
+    version had before still fits: workers of the older file run on, and no event may be lost.
     """
     if entry is None or len(entry.versions) == 1:
         return set()
     structure = shape_of(feature).structure
     # A converted version has the series of the one before it.
-    latest = {each.series: each.structure for each in entry.versions}
-    return {series for series, each in latest.items() if each != structure}
+    latest = {each.series: (each.structure, *each.earlier_structures) for each in entry.versions}
+    return {series for series, fitting in latest.items() if structure not in fitting}

@@ -162,7 +162,13 @@ def change_type(state: CatalogState, name: str, shape: TypeShape) -> CatalogStat
     version = entry.active
     if version is None or version.structure == shape.structure:
         return state
-    changed = replace(version, type=shape.type, structure=shape.structure)
+    earlier = {*version.earlier_structures, version.structure} - {shape.structure}
+    changed = replace(
+        version,
+        type=shape.type,
+        structure=shape.structure,
+        earlier_structures=sorted(earlier),
+    )
     return _with_version(state, entry, changed)
 
 
