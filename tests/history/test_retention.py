@@ -23,6 +23,7 @@ from headwater.ports import (
     FeatureVersion,
     Horizons,
 )
+from headwater.settings.environments import on_servers
 from headwater.settings.groups import RetentionSettings
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -70,7 +71,7 @@ async def backends_of(store: FeatureStore) -> Backends:
 async def nightly(store: FeatureStore) -> NightlyPruning:
     """Return the nightly pruning of another worker."""
     engine = await runtime_of(store).open()
-    return NightlyPruning(engine.backends, engine.catalog, NIGHTLY)
+    return NightlyPruning(engine.backends, engine.catalog, NIGHTLY, is_by_month=False)
 
 
 async def count_events(store: FeatureStore) -> int:
@@ -203,6 +204,20 @@ async def test_the_nightly_run_happens_once_a_day_for_all_workers(
     assert await (await nightly(store)).run(clock.now()) is None
 
 
+async def test_by_month_a_nightly_run_keeps_the_rows_of_a_month_that_is_not_over(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    engine = await runtime_of(store).open()
+    worker = NightlyPruning(engine.backends, engine.catalog, NIGHTLY, is_by_month=True)
+    await worker.run(clock.now())
+    await buy_daily(store, clock, 3)
+    clock.advance(20 * DAY)
+    january, february = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+    assert await worker.run(clock.now()) == PruneReport(history=PrunedPart(january, 0))
+    clock.advance(10 * DAY)
+    assert await worker.run(clock.now()) == PruneReport(history=PrunedPart(february, 2))
+
+
 async def test_workers_prune_by_night_and_log_the_rows(
     settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,7 +237,7 @@ async def test_workers_prune_by_night_and_log_the_rows(
             clock.advance(timedelta(seconds=1))
         await Worker(store).drain()
         await (await nightly(store)).run(clock.now())
-        clock.advance(2 * DAY)
+        clock.advance(40 * DAY)
         worker = Worker(store)
         running = asyncio.create_task(worker.run())
         logged = ""
@@ -236,6 +251,10 @@ async def test_workers_prune_by_night_and_log_the_rows(
         worker.stop()
         await running
         assert await past(store, "amount") == [2]
+        pruned = (await (await backends_of(store)).catalog.load()).pruned.history
+        # On servers whole months are removed.
+        february = datetime(2026, 2, 1, tzinfo=UTC)
+        assert pruned == (february if on_servers(own) else clock.now() - DAY)
     assert '"history":2,"events":0,"records":0' in logged
 
 

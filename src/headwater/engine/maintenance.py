@@ -9,6 +9,7 @@ from headwater.engine.engine import Engine
 from headwater.errors import BackendError
 from headwater.history.nightly_pruning import NightlyPruning
 from headwater.history.retention import PrunedPart, PruneReport
+from headwater.settings.environments import on_servers
 
 _PAUSE_SECONDS = 5.0
 _PRUNING_PAUSE_SECONDS = 60.0
@@ -33,7 +34,12 @@ async def maintain(engine: Engine) -> None:
 
 async def prune_nightly(engine: Engine) -> None:
     """Remove what the settings do not keep, once a day; retry while that fails."""
-    pruning = NightlyPruning(engine.backends, engine.catalog, engine.settings.retention)
+    settings = engine.settings
+    # Servers keep a table for each month, which is dropped faster than its rows are deleted.
+    is_by_month = on_servers(settings)
+    pruning = NightlyPruning(
+        engine.backends, engine.catalog, settings.retention, is_by_month=is_by_month
+    )
     outage = Outage("pruning")
     while pruning.is_wanted:
         try:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from headwater.features.followed_catalog import FollowedCatalog
-from headwater.history.retention import PruneReport, Retention, prune
+from headwater.history.retention import PruneReport, Retention, month_starts, prune
 from headwater.ports import Backends, CatalogState, NightlyRun
 from headwater.settings.groups import RetentionSettings
 
@@ -16,15 +16,24 @@ _CLAIM = timedelta(minutes=10)
 
 
 class NightlyPruning:
-    """Prunes once a day for the whole store, however many workers call it."""
+    """Prunes once a day for the whole store, however many workers call it.
+
+    By month, it removes rows only when their month can be removed as a whole.
+    """
 
     def __init__(
-        self, backends: Backends, catalog: FollowedCatalog, settings: RetentionSettings
+        self,
+        backends: Backends,
+        catalog: FollowedCatalog,
+        settings: RetentionSettings,
+        *,
+        is_by_month: bool,
     ) -> None:
         self._backends = backends
         self._catalog = catalog
         self._retention = Retention.configured(settings)
         self._hour = settings.hour
+        self._is_by_month = is_by_month
         self._done: datetime | None = None
         self._claimed_until: datetime | None = None
 
@@ -43,7 +52,10 @@ class NightlyPruning:
             return None
         if not await self._claim(due, now):
             return None
-        report = await prune(self._backends, self._catalog, self._retention, now)
+        wanted = self._retention.horizons(now)
+        if self._is_by_month:
+            wanted = month_starts(wanted)
+        report = await prune(self._backends, self._catalog, wanted)
         await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
         return report
 

@@ -46,6 +46,16 @@ class Retention(msgspec.Struct, frozen=True):
         return Horizons(**{part: now - age for part, age in ages.items() if age is not None})
 
 
+def month_starts(moments: Horizons) -> Horizons:
+    """Return the starts of the months of some moments."""
+    return Horizons(
+        **{
+            part: moment and moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            for part, moment in asdict(moments).items()
+        }
+    )
+
+
 class PrunedPart(msgspec.Struct, frozen=True):
     """The number of rows from before a moment that were removed, or would be."""
 
@@ -67,24 +77,22 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
 async def prune(
     backends: Backends,
     catalog: FollowedCatalog,
-    retention: Retention,
-    now: datetime,
+    wanted: Horizons,
     *,
     dry_run: bool = False,
 ) -> PruneReport:
-    """Remove what need not be kept, except what backfills in progress need.
+    """Remove what is older than the moments, except what backfills in progress need.
 
     The moments are stored in the catalog before the first row is removed, so that no read misses
     rows without noticing. An interrupted run is completed by the next one. If all values of history
     are newer, its moment is not stored, so that imported values can be read at their own times.
     """
-    if retention == Retention():
+    if wanted == Horizons():
         raise InvalidInputError(
             "nothing to prune, because everything is kept; pass how long to keep history, events "
             "or records (history='400d', --history 400d), or set retention.history, "
             "retention.events or retention.records"
         )
-    wanted = retention.horizons(now)
     has_old = wanted.history is not None and await _has_older(backends, wanted.history)
     removable = wanted if has_old else replace(wanted, history=None)
     if dry_run:

@@ -109,9 +109,8 @@ class AdminVerbs:
         retention = Retention.of({"history": history, "events": events, "records": records})
         if retention == Retention():
             retention = Retention.configured(engine.settings.retention)
-        return await prune(
-            engine.backends, engine.catalog, retention, engine.clock.now(), dry_run=dry_run
-        )
+        wanted = retention.horizons(engine.clock.now())
+        return await prune(engine.backends, engine.catalog, wanted, dry_run=dry_run)
 
     async def audit(
         self, *, limit: int = 100, records: int = 100, progress: Progress | None = None
