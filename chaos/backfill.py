@@ -23,9 +23,8 @@ from headwater.ports import FeatureVersion
 from headwater.settings.schema import Settings
 
 FEATURES = Path(__file__).with_name("backfill_features.py")
-ACCOUNTS = [f"account-{number}" for number in range(12)]
-_PATIENCE_SECONDS = 120.0
-_BEFORE = 20
+_PATIENCE_SECONDS = 240.0
+_BEFORE = 10
 _PUBLISH_PAUSE = 0.05
 _WORKER_SHARE = 0.6
 """How often a worker is killed as well."""
@@ -33,11 +32,16 @@ _LAST = 5
 
 
 class BackfillOrder(NamedTuple):
-    """How often the backfill is killed, and at most how long after it has reached a phase."""
+    """How often the backfill is killed, and at most how long after it has reached a phase.
+
+    The processes replay the events of so many accounts.
+    """
 
     seed: int
     kills: int
     pause: float = 0.3
+    processes: int = 2
+    accounts: int = 12
 
 
 class Findings(NamedTuple):
@@ -91,7 +95,8 @@ class BackfillChaos:
         self._random = random.Random(order.seed)
         self._settings = settings
         self._store = backfill_features.store
-        self._published = dict.fromkeys(ACCOUNTS, 0)
+        self._accounts = [f"account-{number}" for number in range(order.accounts)]
+        self._published = dict.fromkeys(self._accounts, 0)
         self._is_over = asyncio.Event()
         features = str(FEATURES)
         self._workers = {
@@ -105,7 +110,8 @@ class BackfillChaos:
         self._backfill = Process(
             settings,
             folder / "backfill.log",
-            *("backfill", "seen", "--switch", "--processes", "2", "--file", features),
+            *("backfill", "seen", "--switch", "--file", features),
+            *("--processes", str(order.processes)),
         )
         self._kills: dict[str, int] = {}
         self._folder = Path(settings.home) / "backfills"
@@ -139,7 +145,7 @@ class BackfillChaos:
         """Publish events of all accounts until the backfill is done."""
         while not self._is_over.is_set():
             events = []
-            for account in ACCOUNTS:
+            for account in self._accounts:
                 self._published[account] += 1
                 event_id = f"{account}/{self._published[account]}"
                 events.append(ServiceEvent("step", account, {}, event_id=event_id))
@@ -151,7 +157,7 @@ class BackfillChaos:
             await worker.start()
 
         async def are_at_work() -> bool:
-            found = await self._store.get_feature("seen", ACCOUNTS[0])
+            found = await self._store.get_feature("seen", self._accounts[0])
             return bool(found.count >= _BEFORE)
 
         assert await until(are_at_work, _PATIENCE_SECONDS)
@@ -215,7 +221,7 @@ class BackfillChaos:
         engine = await runtime_of(self._store).open()
         await engine.catalog.follow()
         series, offline = engine.registry.feature("seen").series, engine.backends.offline
-        values = await self._store.get_features(["seen"], ACCOUNTS)
+        values = await self._store.get_features(["seen"], self._accounts)
         for account, count in self._published.items():
             last = [f"{account}/{n}" for n in range(max(1, count - _LAST + 1), count + 1)]
             found = values[account]["seen"]
