@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.errors import FeatureValueError, HeadwaterError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past
@@ -380,9 +382,10 @@ async def test_a_query_with_times_takes_part_at_past_moments(
     clock.advance("5m")
     await store.drain()
     assert await columns(store, ["clicks"], 25, 61, 66, known=True) == [(None,), (10,), (20,)]
-    # A correction in history counts, although the query returns another value.
+    # At one moment, the row of the query that runs now counts as written last.
     await store.set_feature("clicks", "u1", 99, as_of=at(20))
-    assert await columns(store, ["clicks"], 10, 25) == [(10,), (99,)]
+    await store.set_feature("clicks", "u1", 15, as_of=at(15))
+    assert await columns(store, ["clicks"], 10, 16, 25) == [(10,), (15,), (20,)]
 
 
 async def test_rows_of_a_query_that_are_not_values_are_refused(
@@ -426,3 +429,43 @@ async def test_values_of_an_earlier_type_are_converted(
         await later.set_feature("score", "u1", "six")
         rows = await columns(later, ["score"], -5, 5, 10, with_as_of=True)
         assert rows == [("none", None), ("5", at(0)), ("six", at(10))]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"), [(dict[str, str], "dict"), (list[str], "list"), (date, "date")]
+)
+async def test_values_of_an_earlier_type_without_a_conversion_are_refused(
+    store: FeatureStore,
+    settings: Settings,
+    clock: ManualClock,
+    tmp_path: Path,
+    annotation: Any,
+    expected: str,
+) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="never")
+    def country(user_id: str, event: ServiceEvent) -> str: ...  # type: ignore[empty-body]
+
+    await store.set_feature("country", "u1", "US")
+    await store.close()
+    later = FeatureStore(settings=settings, clock=clock)
+
+    @entity(later)
+    class Customer:
+        user_id: str
+
+    def changed(user_id: str, event: ServiceEvent) -> Any: ...
+
+    changed.__annotations__["return"] = annotation
+    feature(entity=Customer, name="country", trigger="never")(changed)
+    rows = [{"user_id": "u1", "timestamp": at(5)}] * 2
+    file = tmp_path / "rows.parquet"
+    pl.DataFrame(rows).write_parquet(file)
+    problem = f"2 values in history that cannot be read as {expected}.*\"US\" of 'u1'; .* convert="
+    async with later:
+        for frame in (rows, pl.DataFrame(rows), file):
+            with pytest.raises(FeatureValueError, match=problem):
+                await later.get_historical_features(frame, ["country"])

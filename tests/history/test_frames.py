@@ -206,6 +206,7 @@ async def test_a_query_gives_the_rows(totals: FeatureStore) -> None:
     assert [row[2:] for row in found.project("user_id, cause, cause, total").fetchall()] == [
         ("set", total) for total in (3, 2, 1, 0)
     ]
+    assert found.fetchall()[0] == ("ada", START + 3 * DAY, "set", 3)
     nothing = await totals.get_historical_features(f"{sql} LIMIT 0", ["total"])
     assert nothing.fetchall() == []
 

@@ -20,6 +20,7 @@ from headwater.errors.hints import nearest
 from headwater.features.reader import Reader
 from headwater.history.columns import ColumnPlan, ResultColumn, plan_columns, result_columns
 from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine
+from headwater.history.json_values import check_values
 from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
@@ -102,8 +103,9 @@ class _Answering:
     async def answer(self, plan: ColumnPlan, points: Path) -> None:
         """Answer the readings of a plan and its computed features."""
         for reading in plan.readings:
-            report = self._reporter()
-            await self._reads.read(points, reading, self._new_answer(), report)
+            report, answer = self._reporter(), self._new_answer()
+            await self._reads.read(points, reading, answer, report)
+            await asyncio.to_thread(check_values, reading, points, answer)
         if plan.computed:
             assert self._reader is not None, "computed features need an open store"
             computing = Recomputation(

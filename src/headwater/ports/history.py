@@ -72,7 +72,7 @@ class FrameQuery(msgspec.Struct, frozen=True):
     ``points`` is a Parquet file with the columns ``row`` (0, 1, 2… in any order), ``entity_id``
     (VARCHAR) and ``at`` (microseconds, BIGINT). ``extra`` holds, by series, a Parquet file with
     values that are not in history, such as the rows of a query: ``entity_id``, ``value`` (JSON
-    text) and ``as_of`` (microseconds). They count as written before every value of history, and in
+    text) and ``as_of`` (microseconds). They count as written after every value of history, and in
     the order of the file; with ``known`` they are not read.
     """
 
@@ -83,15 +83,15 @@ class FrameQuery(msgspec.Struct, frozen=True):
 
 
 def misfit_error(
-    column: FrameColumn, *, count: int, example: str, entity_id: str
+    column: FrameColumn, *, count: int, example: str, entity_id: str, expected: str | None = None
 ) -> FeatureValueError:
     """Return the error about stored values that a frame found and that do not fit its column."""
     values = "a value" if count == 1 else f"{count} values"
     return FeatureValueError(
         column.series,
-        f"has {values} in history that cannot be read as {column.kind}, for example {example[:60]} "
-        f"of {entity_id!r}; state a conversion, change the annotation back, or backfill the "
-        "feature",
+        f"has {values} in history that cannot be read as {expected or column.kind}, for example "
+        f"{example[:60]} of {entity_id!r}; state a conversion with convert=, change the annotation "
+        "back, or backfill the feature",
     )
 
 

@@ -22,8 +22,8 @@ from headwater.ports import FrameColumn, misfit_error
 MEMORY_LIMIT = "1GB"
 
 _MICROSECOND = timedelta(microseconds=1)
-# Before every time that history can hold.
-_BEFORE_ALL = -(2**62)
+# After every time that history can hold.
+_AFTER_ALL = 2**62
 
 _POINTS = """
 CREATE TABLE ids AS
@@ -38,7 +38,7 @@ _EXTRA = f"""
 UNION ALL BY NAME
 {HISTORY.typed} (
     SELECT file_row_number AS seq, {{series}} AS feature, entity_id, {{kind}} AS kind, value, as_of,
-           {_BEFORE_ALL} AS written_at, NULL AS entity, NULL AS cause, NULL AS bucket
+           {_AFTER_ALL} AS written_at, NULL AS entity, NULL AS cause, NULL AS bucket
     FROM read_parquet({{file}}, file_row_number = true, hive_partitioning = false)
 )
 """

@@ -37,7 +37,7 @@ _LAST_OF = """
     ORDER BY h.as_of DESC, h.written_at DESC, h.seq DESC LIMIT 1
 """
 _LAST_EXTRA = """
-    SELECT NULL::bigint AS seq, e.value, e.as_of, '-infinity'::timestamptz AS written_at
+    SELECT NULL::bigint AS seq, e.value, e.as_of, 'infinity'::timestamptz AS written_at
     FROM {table} AS e
     WHERE e.hash = requested.hash AND e.entity_id = requested.entity_id
       AND e.as_of <= requested.moment
@@ -58,7 +58,7 @@ def last_value(
 
     ``requested`` has the columns ``entity_id``, its ``hash``, and ``moment``. Without values ahead
     of the clock, one search less is enough. ``extra`` is a table of values that count as written
-    before every value of history.
+    after every value of history.
     """
     visible = [_AHEAD, _BEHIND] if known and has_ahead else [_BEHIND if known else _TRUE]
     parts = [_LAST_OF.format(feature=feature, visible=each) for each in visible]

@@ -65,9 +65,9 @@ def _histories(draw: st.DrawFn) -> tuple[Kind, list[Group], list[Row]]:
     )  # fmt: skip
     group = st.builds(Group, st.lists(row, max_size=9), st.booleans(), st.booleans())
     groups = draw(st.lists(group, max_size=4))
-    earliest = st.just(-(2**40))
+    latest = st.just(2**40)
     extra = st.builds(
-        Row, st.just(f"{name}_a"), _entity_ids, st.none() | _KINDS[kind], _times, earliest
+        Row, st.just(f"{name}_a"), _entity_ids, st.none() | _KINDS[kind], _times, latest
     )
     return kind, groups, draw(st.lists(extra, max_size=5))
 
@@ -113,7 +113,7 @@ class FramesConformance(Suite):
         columns = [FrameColumn(name, kind, ttl) for name in series for ttl in ttls]
         files = {extra[0].series: write_extra(tmp_path, extra)} if extra else {}
         frame = FrameRead(tmp_path, points, columns, known=known, extra=files)
-        model = rows if known else [*extra, *rows]
+        model = rows if known else [*rows, *extra]
         assert await frame.read(await reading(store)) == [
             [found(model, point, column, known=known) for column in columns] for point in points
         ]
