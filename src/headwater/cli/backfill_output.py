@@ -101,8 +101,7 @@ def print_report(report: BackfillReport) -> None:
                 "it needs these values."
             )
     if report.version is None:
-        added = "Values were" if replayed and replayed.values else "No values were"
-        typer.echo(f"{added} added to the history of {feature}; served values are the same.")
+        _print_added(feature, has_values=bool(replayed and replayed.values))
     elif report.is_served:
         typer.echo(f"Version {report.version} of {feature} is served now.")
     else:
@@ -111,6 +110,17 @@ def print_report(report: BackfillReport) -> None:
             f"served: `headwater backfill compare {feature}`. Then serve it: `headwater backfill "
             f"switch {feature}`."
         )
+
+
+def _print_added(feature: str, *, has_values: bool) -> None:
+    if not has_values:
+        typer.echo(f"No values were added to the history of {feature}.")
+        return
+    typer.echo(
+        f"Values were added to the history of {feature}; entities without a value are served their "
+        "last one, and the others are served the same as before. Events after --until were not "
+        f"replayed; run `headwater backfill {feature}` without it to count them as well."
+    )
 
 
 def print_status(status: BackfillStatus) -> None:

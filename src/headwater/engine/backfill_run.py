@@ -142,7 +142,10 @@ class BackfillRun:
         (folder / "installed").touch()
 
     async def fill(self, since: datetime | None, until: datetime) -> None:
-        """Add values of before a time to history, for each entity before its first value."""
+        """Add values of before a time to history, for each entity before its first value.
+
+        An entity that had no value is served its last one, so that history and online agree.
+        """
         check_replayable(self._feature)
         named = f"{self._feature.series} {since} {until}"
         folder = backfills_folder(self._engine) / sha256(named.encode()).hexdigest()[:16]
@@ -161,6 +164,7 @@ class BackfillRun:
         )
         await self._run_handlers(job)
         await self._add_history(_before(until, replayed_changes(job, self._feature)))
+        await self._serve_last(job, self._feature)
         await asyncio.to_thread(rmtree, folder)
 
     async def _run_handlers(self, job: ReplayJob) -> None:

@@ -76,7 +76,8 @@ class BackfillVerbs:
 
         With ``since``, values of before that time are those of the version that is served. With
         ``until``, there is no new version: values of before that time are added to the history of
-        the one that is served, for each entity before its first value.
+        the one that is served, for each entity before its first value. An entity without a value is
+        served the last one that was added, which does not count the events after that time.
 
         The replay runs in this process; ``runner`` and ``source`` let other processes take part,
         each with some of the ``files`` that events are exported to.
