@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.testing import ManualClock
 from tests.history.frame_features import (
@@ -343,6 +344,27 @@ async def test_rows_before_pruned_history_are_refused(
     ):
         await totals.get_historical_features(frame, ["total"])
     (found,) = await totals.get_historical_features(frame[1:2], ["total"])
+    assert found["total"] == 3
+
+
+@pytest.mark.both_environments
+async def test_rows_that_are_pruned_just_before_they_are_read_are_refused(
+    totals: FeatureStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.now()
+    clock.advance("10d")
+    offline = (await runtime_of(totals).open()).backends.offline
+    read = offline.read_frame
+
+    async def read_after_pruning(*arguments: Any) -> None:
+        await totals.admin.prune(history="5d")
+        await read(*arguments)
+
+    monkeypatch.setattr(offline, "read_frame", read_after_pruning)
+    with pytest.raises(InvalidInputError, match=r"row 1 is of .*, and the history before .*"):
+        await totals.get_historical_features(at(clock.now(), now), ["total"])
+    monkeypatch.undo()
+    (found,) = await totals.get_historical_features(at(clock.now()), ["total"])
     assert found["total"] == 3
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -37,9 +37,11 @@ class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     at: str = "timestamp"
     known: bool = False
     with_as_of: bool = False
-    earliest: datetime | None = None
-    """The moment up to which history was pruned."""
     progress: Progress | None = None
+
+
+async def _never_pruned() -> None:
+    return None
 
 
 class PastSources(msgspec.Struct, frozen=True):
@@ -47,12 +49,13 @@ class PastSources(msgspec.Struct, frozen=True):
 
     ``history`` has the values that were stored; ``reader`` computes others from them as it does for
     serving; ``queries`` runs the queries of SQL features, whose rows may be of the past. Only some
-    features need the last two.
+    features need these two. ``earliest`` returns the moment up to which history was pruned.
     """
 
     history: FrameReader
     reader: Reader | None = None
     queries: PastQueries | None = None
+    earliest: Callable[[], Awaitable[datetime | None]] = _never_pruned
 
 
 def needs_store(features: Sequence[FeatureDef], *, known: bool) -> bool:
@@ -67,7 +70,7 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
     plans = plan_columns(request.features, known=request.known)
     order = [feature.name for feature in request.features]
     columns = result_columns(plans, order, with_as_of=request.with_as_of)
-    spine = Spine([plan.entity for plan in plans], request.at, request.earliest)
+    spine = Spine([plan.entity for plan in plans], request.at, await past.earliest())
     with TemporaryDirectory(prefix="headwater-") as name, ExitStack() as undo:
         undo.callback(frame.discard)
         folder = Path(name)
@@ -76,6 +79,10 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
         answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
         for plan, file in zip(plans, points, strict=True):
             await answering.answer(plan, file)
+        if (later := await past.earliest()) != spine.earliest:
+            # Values may have been pruned before they were read.
+            pruned = msgspec.structs.replace(spine, earliest=later)
+            await asyncio.to_thread(_prepare, frame, pruned, columns, points)
         result = FrameResult(answering.answers, columns)
         attached = await asyncio.to_thread(_attach, frame, result, folder)
         undo.pop_all()

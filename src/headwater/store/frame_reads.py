@@ -38,11 +38,10 @@ class FrameOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Past(msgspec.Struct, frozen=True):
-    """The versions of features that are read, from where, and from which moment on."""
+    """The versions of features that are read, and from where."""
 
     features: Sequence[FeatureDef]
     sources: PastSources
-    earliest: datetime | None
 
 
 async def read_frame(
@@ -66,7 +65,6 @@ async def read_frame(
         at=options.at,
         known=options.known,
         with_as_of=options.with_as_of,
-        earliest=past.earliest,
         progress=options.progress,
     )
     output = None if options.output is None else Path(options.output)
@@ -75,12 +73,16 @@ async def read_frame(
 
 async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
     engine = await runtime.open()
-    catalog, offline = await engine.catalog.follow(), engine.backends.offline
+    offline = engine.backends.offline
+
+    async def earliest() -> datetime | None:
+        return (await engine.catalog.follow()).pruned.history
+
+    await engine.catalog.follow()
     queries = PastQueries(offline, engine.registry, engine.clock)
     return _Past(
         requested(engine.registry, features),
-        PastSources(offline, engine.reader, queries),
-        catalog.pruned.history,
+        PastSources(offline, engine.reader, queries, earliest),
     )
 
 
@@ -91,10 +93,12 @@ def _exported(
     sources: PastSources | None,
 ) -> _Past:
     """Read stored values from an export; only computed ones and queries need the store."""
+
+    async def earliest() -> datetime | None:
+        return export.manifest().earliest
+
+    past = sources or PastSources(export)
     return _Past(
         export.versions_of(features, runtime.registry.features),
-        PastSources(export)
-        if sources is None
-        else msgspec.structs.replace(sources, history=export),
-        export.manifest().earliest,
+        msgspec.structs.replace(past, history=export, earliest=earliest),
     )
