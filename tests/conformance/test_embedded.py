@@ -12,7 +12,7 @@ from headwater.backends.connect import connect as connect_backends
 from headwater.core.clock import SystemClock
 from headwater.history.export import HistoryExport
 from headwater.history.exported import ExportedHistory
-from headwater.ports import Backends, CatalogState, FrameReader
+from headwater.ports import Backends, FrameReader
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     BusConformance,
@@ -102,7 +102,7 @@ class TestExportedFrames(Embedded, FramesConformance):
     def reading(self, tmp_path: Path) -> Reading:
         async def exported(store: Opened) -> FrameReader:
             now = datetime.now(UTC)
-            await HistoryExport(store.offline, CatalogState(), tmp_path / "export", now).run()
+            await HistoryExport(store.offline, store.catalog.load, tmp_path / "export", now).run()
             return ExportedHistory(tmp_path / "export")
 
         return exported

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from msgspec.structs import replace
 
-from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, InvalidInputError
@@ -38,7 +38,7 @@ def settings(home: Path) -> Settings:
 
 
 @pytest.fixture(autouse=True)
-def spend(store: FeatureStore) -> None:
+def user(store: FeatureStore) -> type:
     @entity(store)
     class User:
         user_id: str
@@ -46,6 +46,8 @@ def spend(store: FeatureStore) -> None:
     @feature(entity=User, trigger="buy", default=0)
     async def spend(user_id: str, event: ServiceEvent) -> int:
         return 1
+
+    return User
 
 
 @pytest.fixture
@@ -73,8 +75,11 @@ def files(folder: Path) -> set[str]:
 
 async def exporting(store: FeatureStore, folder: Path, **catalog: Any) -> HistoryExport:
     engine = await runtime_of(store).open()
-    state = replace(CatalogState(), **catalog)
-    return HistoryExport(engine.backends.offline, state, folder, engine.clock.now())
+
+    async def load() -> CatalogState:
+        return replace(CatalogState(), **catalog)
+
+    return HistoryExport(engine.backends.offline, load, folder, engine.clock.now())
 
 
 @pytest.mark.both_environments
@@ -251,6 +256,47 @@ async def test_rows_that_were_pruned_before_they_were_exported_are_missing(
     pruned = Horizons(history=clock.now() + timedelta(seconds=1))
     await (await exporting(store, folder, pruned=pruned)).run()
     assert ExportedHistory(folder).manifest().earliest == pruned.history
+
+
+async def test_rows_that_are_pruned_while_they_are_exported_are_missing(
+    store: FeatureStore, clock: ManualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(store, range(1))
+    clock.advance("10d")
+    offline = (await runtime_of(store).open()).backends.offline
+    export = offline.export_history
+
+    async def export_after_pruning(file: Path, *, after: int) -> int:
+        await store.admin.prune(history="5d")
+        return await export(file, after=after)
+
+    monkeypatch.setattr(offline, "export_history", export_after_pruning)
+    await store.history.export(folder)
+    assert ExportedHistory(folder).manifest().earliest == clock.now() - timedelta(days=5)
+
+
+@pytest.mark.both_environments
+async def test_values_of_a_dropped_feature_do_not_return_when_it_is_declared_again(
+    store: FeatureStore, clock: ManualClock, folder: Path, user: type
+) -> None:
+    @feature(entity=user, trigger="buy", default=0)
+    async def other(user_id: str, event: ServiceEvent) -> int:
+        return 7
+
+    await store.publish("buy", "u0", {})
+    await Worker(store).drain()
+    await write(store, range(2))
+    await store.history.export(folder)
+    assert values(folder) == [0, 1, 1, 7]
+    await store.catalog.drop("spend")
+    clock.advance("1s")
+    await Worker(store).drain()
+    await store.set_feature("spend", "u2", 5)
+    report = await store.history.export(folder)
+    assert (report.added, report.rows) == (1, 2)
+    assert values(folder) == [5, 7]
+    assert (await store.history.export(folder)).added == 0
+    assert values(folder) == [5, 7]
 
 
 async def test_a_folder_without_an_export_or_with_a_damaged_one_is_named(

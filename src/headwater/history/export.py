@@ -7,6 +7,7 @@ manifest, which is replaced in one step, so an export that was killed is complet
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import msgspec
 
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge, row_count
 from headwater.backends.duckdb.segment_schema import HISTORY
-from headwater.core.duckdb_session import session, sweep
+from headwater.core.duckdb_session import parquet, scalar, session, sweep
+from headwater.core.sql_literals import texts
 from headwater.errors import InvalidInputError
 from headwater.history.exported import (
     MANIFEST,
@@ -24,6 +26,8 @@ from headwater.history.exported import (
     translated,
 )
 from headwater.ports import CatalogState, OfflineStore, Segment
+
+LoadCatalog = Callable[[], Awaitable[CatalogState]]
 
 SEGMENT_ROWS = 100_000
 """Files with fewer rows are merged first."""
@@ -45,10 +49,11 @@ class HistoryExport:
     """An export of one store's history into a folder."""
 
     def __init__(
-        self, offline: OfflineStore, catalog: CatalogState, folder: Path, now: datetime
+        self, offline: OfflineStore, catalog: LoadCatalog, folder: Path, now: datetime
     ) -> None:
         self._offline = offline
-        self._catalog = catalog
+        self._load_catalog = catalog
+        self._catalog = CatalogState()
         self._folder = folder
         self._files = SegmentFolder(folder)
         self._scratch = folder / _SCRATCH
@@ -65,7 +70,9 @@ class HistoryExport:
                         f"history is being exported into {self._folder} already; wait until that "
                         "export has ended"
                     )
+                self._catalog = await self._load_catalog()
                 self._begin()
+                await asyncio.to_thread(self._remove_dropped)
                 added = await self._add()
                 await asyncio.to_thread(self._merge)
         manifest = self._manifest
@@ -102,6 +109,26 @@ class HistoryExport:
         self._save(segments=kept)
         self._files.remove_all_but(segment.name for segment in kept)
 
+    def _remove_dropped(self) -> None:
+        """Remove the values of features that were dropped since the last export.
+
+        One that is declared again has the same series.
+        """
+        dropped = _dropped(self._manifest.catalog, self._catalog)
+        if not dropped:
+            return
+        condition = f"feature IN ({texts(dropped)})"
+        for segment in self._manifest.live:
+            rows = f"SELECT * FROM ({parquet([self._folder / segment.name])})"
+            with session(self._scratch) as duck:
+                count = scalar(duck.run(f"SELECT count(*) FROM ({rows}) WHERE {condition}"))
+                kept = f"{rows} WHERE NOT {condition}"
+                if count == segment.rows:
+                    self._replace([segment], [])
+                elif count:
+                    written = self._files.write(duck, HISTORY, kept, segment.buckets)
+                    self._replace([segment], [written])
+
     async def _add(self) -> int:
         before = self._manifest
         segment = Segment(self._files.new_name(HISTORY), "history", 0)
@@ -110,10 +137,12 @@ class HistoryExport:
         added = 0
         if upto > before.upto:
             added = await asyncio.to_thread(self._count, file)
+        # Read after the rows, which may have been pruned meanwhile.
+        pruned = (await self._load_catalog()).pruned.history
         self._save(
             upto=upto,
             exported_at=self._now,
-            earliest=_earliest(before, self._catalog),
+            earliest=_earliest(before, pruned),
             catalog=self._catalog,
             segments=[
                 *before.segments,
@@ -130,38 +159,54 @@ class HistoryExport:
         while (merge := due_for_merge(self._manifest.live, SEGMENT_ROWS)) is not None:
             with session(self._scratch) as duck:
                 merged = self._files.merge(duck, HISTORY, merge)
-            old = {segment.name for segment in merge.segments}
-            rest = [
-                msgspec.structs.replace(each, retired_at=self._now) if each.name in old else each
-                for each in self._manifest.segments
-            ]
-            self._save(segments=[*rest, *merged])
+            self._replace(merge.segments, merged)
+
+    def _replace(self, segments: Sequence[Segment], written: Sequence[Segment]) -> None:
+        old = {segment.name for segment in segments}
+        rest = [
+            msgspec.structs.replace(each, retired_at=self._now) if each.name in old else each
+            for each in self._manifest.segments
+        ]
+        self._save(segments=[*rest, *written])
 
     def _save(self, **changes: object) -> None:
         self._manifest = msgspec.structs.replace(self._manifest, **changes)
         save_manifest(self._folder, self._manifest)
 
 
-def _earliest(before: ExportManifest, catalog: CatalogState) -> datetime | None:
+def _earliest(before: ExportManifest, pruned: datetime | None) -> datetime | None:
     """Return the moment before which rows may be missing.
 
     Rows that were pruned after they were exported are still in the files.
     """
-    pruned = catalog.pruned.history
     is_gap = pruned is not None and (before.exported_at is None or before.exported_at < pruned)
     return pruned if is_gap else before.earliest
 
 
 def _check_same_store(folder: Path, before: CatalogState, now: CatalogState) -> None:
-    """Raise InvalidInputError if no version of a feature is the one that was exported."""
-    pairs = [
-        (old.created_at, new.created_at)
-        for name, entry in before.features.items()
-        if name in now.features
-        for old, new in zip(entry.versions, now.features[name].versions, strict=False)
-    ]
-    if pairs and all(old != new for old, new in pairs):
+    """Raise InvalidInputError if no version of a feature is one that was exported."""
+    exported = _created(before)
+    if exported and len(_dropped(before, now)) == len(exported):
         raise InvalidInputError(
             f"{folder} has the history of another store, whose features were created at other "
-            "times; name a new or empty folder"
+            "times, or all its features were dropped; name a new or empty folder"
         )
+
+
+def _dropped(before: CatalogState, now: CatalogState) -> list[str]:
+    """Return the series of which no version exists any more."""
+    present = _created(now)
+    return [
+        series
+        for series, moments in _created(before).items()
+        if moments.isdisjoint(present.get(series, ()))
+    ]
+
+
+def _created(state: CatalogState) -> dict[str, set[datetime]]:
+    """Return when the versions of each series were created; a converted one shares its series."""
+    found: dict[str, set[datetime]] = {}
+    for entry in state.features.values():
+        for version in entry.versions:
+            found.setdefault(version.series, set()).add(version.created_at)
+    return found

@@ -83,7 +83,7 @@ class HistoryVerbs:
         from headwater.history.export import HistoryExport  # noqa: PLC0415 - loaded with the engine
 
         engine = await self._runtime.open()
-        catalog = await engine.catalog.follow()
+        catalog = engine.catalog.follow
         export = HistoryExport(engine.backends.offline, catalog, Path(folder), engine.clock.now())
         return await export.run()
 
