@@ -48,30 +48,28 @@ _FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-def _declare(store: FeatureStore) -> None:
+def _declare(store: FeatureStore, name: str) -> None:
     @entity(store)
     class User:
         user_id: str
 
-    for name, options in _FEATURES.items():
+    options = _FEATURES[name]
 
-        def in_a_thread(user_id: str, event: ServiceEvent, name: str = name) -> list[str]:
-            before = store.sync.get_feature(name, user_id) or []
-            if event.payload["fails"]:
-                raise ValueError(event.event_id)
-            return [*before, f"{event.event_type} {event.payload['number']}"]
+    def in_a_thread(user_id: str, event: ServiceEvent) -> list[str]:
+        before = store.sync.get_feature(name, user_id) or []
+        if event.payload["fails"]:
+            raise ValueError(event.event_id)
+        return [*before, f"{event.event_type} {event.payload['number']}"]
 
-        async def in_the_loop(user_id: str, event: ServiceEvent, name: str = name) -> list[str]:
-            before = await store.get_feature(name, user_id) or []
-            await store.set_feature(name, user_id, ["overwritten"])
-            if event.payload["fails"]:
-                raise ValueError(event.event_id)
-            return [*before, f"{event.event_type} {event.payload['number']}"]
+    async def in_the_loop(user_id: str, event: ServiceEvent) -> list[str]:
+        before = await store.get_feature(name, user_id) or []
+        await store.set_feature(name, user_id, ["overwritten"])
+        if event.payload["fails"]:
+            raise ValueError(event.event_id)
+        return [*before, f"{event.event_type} {event.payload['number']}"]
 
-        declare = feature(
-            entity=User, name=name, trigger=["buy", "refund"], max_retries=0, **options
-        )
-        declare(in_the_loop if "order" in options else in_a_thread)
+    declare = feature(entity=User, name=name, trigger=["buy", "refund"], max_retries=0, **options)
+    declare(in_the_loop if "order" in options else in_a_thread)
 
 
 @given(moments=_EVENTS, name=st.sampled_from(sorted(_FEATURES)))
@@ -82,7 +80,7 @@ async def test_random_events_give_the_same_values_in_a_replay(
     clock = ManualClock()
     with TemporaryDirectory(prefix="hw-") as folder:
         async with FeatureStore(home=folder, clock=clock) as store:
-            _declare(store)
+            _declare(store, name)
             await _publish(store, clock, moments)
             job = await job_of(store, name, Path(folder))
             report = await replay_all(store, job)
