@@ -25,13 +25,16 @@ _MICROSECOND = timedelta(microseconds=1)
 # After every time that history can hold.
 _AFTER_ALL = 2**62
 
+# In order, because every join sorts the points, and sorted rows take it less time.
 _POINTS = """
 CREATE TABLE ids AS
-SELECT entity_id, row_number() OVER () AS id
+SELECT entity_id, CAST(row_number() OVER () AS UINTEGER) AS id
 FROM (SELECT DISTINCT entity_id FROM read_parquet({file}, hive_partitioning = false));
 CREATE TABLE points AS
 SELECT "row", id, "at"
 FROM read_parquet({file}, hive_partitioning = false) JOIN ids USING (entity_id)
+ORDER BY id, "at";
+CREATE TABLE numbers AS SELECT "row" FROM points ORDER BY "row"
 """
 
 _EXTRA = f"""
@@ -43,35 +46,33 @@ UNION ALL BY NAME
 )
 """
 
-_PAST = """
-CREATE OR REPLACE TABLE past AS
+_ROWS = """
 SELECT id, seq, epoch_us(as_of) AS true_from, epoch_us(written_at) AS known_from,
-       {visible_from} AS visible_from, {value} AS value, {misfit} AS misfit
+       {value} AS value, {misfit} AS misfit
 FROM ({rows}) JOIN ids USING (entity_id)
 """
 
-# Few rows are tied, so finding them first is cheaper than sorting all rows.
-_OUTRANKED_TRUE = """
-DELETE FROM past WHERE rowid IN (
-    SELECT past.rowid FROM past
-    SEMI JOIN (SELECT id, true_from FROM past GROUP BY ALL HAVING count(*) > 1) AS tied
-        USING (id, true_from)
-    QUALIFY row_number() OVER (PARTITION BY id, true_from ORDER BY known_from DESC, seq DESC) > 1
-)
+# The order in which values of one moment were written, as one number.
+_WRITTEN = f"known_from::HUGEINT * {2**64} + seq"
+
+_PAST_TRUE = f"""
+CREATE OR REPLACE TABLE past AS
+SELECT id, true_from, true_from AS visible_from,
+       arg_max_null(value, {_WRITTEN}) AS value, arg_max_null(misfit, {_WRITTEN}) AS misfit
+FROM ({{rows}})
+GROUP BY id, true_from
 """
 
 # A value that is outranked when it becomes visible never counts. The rank of the others rises with
 # the time they become visible, so the last visible value is the answer.
-_OUTRANKED_KNOWN = """
-DELETE FROM past WHERE rowid IN (
-    SELECT ranked.rowid FROM (
-        SELECT rowid, id, known_from, row_number() OVER (
-            PARTITION BY id ORDER BY true_from, known_from, seq
-        ) AS rank
-        FROM past
-    ) AS ranked
-    QUALIFY rank < max(rank) OVER (PARTITION BY id ORDER BY known_from)
+_PAST_KNOWN = """
+CREATE OR REPLACE TABLE past AS
+SELECT id, true_from, known_from AS visible_from, value, misfit
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY id ORDER BY true_from, known_from, seq) AS rank
+    FROM ({rows})
 )
+QUALIFY rank = max(rank) OVER (PARTITION BY id ORDER BY known_from)
 """
 
 _JOIN = """
@@ -152,23 +153,20 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
 
     def _add_column(self, duck: Session, number: int, column: FrameColumn) -> None:
         form = _FORMS[column.kind]
-        duck.run(
-            _PAST.format(
-                value=f"CAST({form.value} AS {form.type})",
-                misfit=f"CASE WHEN value IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END",
-                visible_from="known_from" if self.known else "true_from",
-                rows=self._rows(column),
-            )
+        rows = _ROWS.format(
+            value=f"CAST({form.value} AS {form.type})",
+            misfit=f"CASE WHEN value IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END",
+            rows=self._rows(column),
         )
-        duck.run(_OUTRANKED_KNOWN if self.known else _OUTRANKED_TRUE)
-        counts = self._counts(column)
+        duck.run((_PAST_KNOWN if self.known else _PAST_TRUE).format(rows=rows))
+        counts = _counts(column)
         if scalar(duck.run("SELECT count(misfit) FROM past")):
             row = duck.run(_MISFITS.format(counts=counts)).fetchone()
             if row is not None and row[0]:
                 raise misfit_error(column, count=row[0], example=row[1], entity_id=row[2])
         duck.run(
             f"CREATE TABLE column_{number} AS"
-            f' SELECT points."row", CASE WHEN {counts} THEN value END AS value,'
+            f" SELECT CASE WHEN {counts} THEN value END AS value,"
             f' CASE WHEN {counts} THEN true_from END AS true_from {_JOIN} ORDER BY points."row"'
         )
 
@@ -181,22 +179,19 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
             rows += _EXTRA.format(series=text(column.series), kind=text(column.kind), file=file)
         return rows
 
-    def _counts(self, column: FrameColumn) -> str:
-        """Return the condition under which a row that was found counts at its point."""
-        if column.ttl is None:
-            return "true"
-        start = "known_from" if self.known else "true_from"
-        return f'points."at" - {column.ttl // _MICROSECOND} < {start}'
-
     def _assemble(self) -> str:
-        names = [f"column_{number}" for number in range(len(self.columns))]
-        values = [
-            f", column_{n}.value AS v{n}, column_{n}.true_from AS a{n}" for n in range(len(names))
-        ]
-        first = names[0] if names else "points"
+        columns = range(len(self.columns))
+        values = [f", column_{n}.value AS v{n}, column_{n}.true_from AS a{n}" for n in columns]
         # Each table is in the order of the rows already.
-        tables = " POSITIONAL JOIN ".join(names) or 'points ORDER BY "row"'
+        tables = [f" POSITIONAL JOIN column_{n}" for n in columns]
         return (
-            f'COPY (SELECT {first}."row"{"".join(values)} FROM {tables})'
+            f'COPY (SELECT "row"{"".join(values)} FROM numbers{"".join(tables)})'
             f" TO {text(self.answer)} (FORMAT parquet, USE_TMP_FILE false)"
         )
+
+
+def _counts(column: FrameColumn) -> str:
+    """Return the condition under which a row that was found counts at its point."""
+    if column.ttl is None:
+        return "true"
+    return f'points."at" - {column.ttl // _MICROSECOND} < visible_from'
