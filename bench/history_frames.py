@@ -14,7 +14,7 @@ SIZES = {
     "1M x 1M": Size(1_000_000, 1_000_000),
     "1M x 5M": Size(1_000_000, 5_000_000),
 }
-ENGINES = ("ours", "raw", "polars")
+ENGINES = ("ours", "raw_tables", "polars")
 
 
 def files(size: Size, effort: Effort) -> tuple[Path, Size]:
