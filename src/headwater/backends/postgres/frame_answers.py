@@ -14,13 +14,10 @@ from headwater.ports import FrameColumn, FrameQuery, misfit_error
 
 COLUMNS_AT_ONCE = 32
 
-_CREATE_MISFITS = """
-CREATE OR REPLACE TABLE misfits ("row" BIGINT, place BIGINT, value VARCHAR)
-"""
 _MISFITS = """
-SELECT place, count(*) OVER (PARTITION BY place), value, entity_id
-FROM misfits JOIN ({points}) USING ("row")
-ORDER BY place, value LIMIT 1
+SELECT misfit.place, count(*) OVER (PARTITION BY misfit.place), misfit.value, entity_id
+FROM ({rows}) JOIN ({points}) USING ("row")
+ORDER BY misfit.place, misfit.value LIMIT 1
 """
 
 _HAS_ZONE = r"'^\d{{4}}-\d\d-\d\d[T ].*(Z|[+-]\d\d(:?\d\d)?)$'"
@@ -85,37 +82,43 @@ class FrameAnswers:
             columns = ['"row" BIGINT']
             for n, column in group.numbered:
                 columns += [f"v{n} {_FORMS[column.kind].type}", f"a{n} BIGINT"]
+            columns += ["misfit STRUCT(place BIGINT, value VARCHAR)"]
             self._duck.run(f"CREATE OR REPLACE TABLE {group.table} ({', '.join(columns)})")
-        self._duck.run(_CREATE_MISFITS)
 
     def add(self, group: ColumnGroup, file: CsvFile) -> None:
         """Add rows with the JSON text and the ``as_of`` of each column."""
-        types, values = {"row": "BIGINT"}, ['"row"']
+        types, values, misfits = {"row": "BIGINT"}, ['"row"'], list[str]()
         for n, column in group.numbered:
             types |= {f"t{n}": "VARCHAR", f"a{n}": "TIMESTAMPTZ"}
             given = f"nullif(t{n}, 'null')"
             form = _FORMS[column.kind].value.format(given)
-            values += [f"{form} AS v{n}", f"epoch_us(a{n}) AS a{n}"]
-            values += [f"CASE WHEN v{n} IS NULL THEN {given} END AS misfit{n}"]
-        rows = file.rows(types)
-        self._duck.run(f"CREATE OR REPLACE TABLE portion AS SELECT {', '.join(values)} FROM {rows}")
-        self._duck.run(f"INSERT INTO {group.table} SELECT COLUMNS('^([va]\\d+|row)$') FROM portion")
-        for n, _ in group.numbered:
-            self._duck.run(
-                f'INSERT INTO misfits SELECT "row", {n}, misfit{n} FROM portion'
-                f" WHERE misfit{n} IS NOT NULL"
-            )
+            values += [f"{form} AS v{n}", f"epoch_us(a{n})"]
+            misfits += [f"WHEN v{n} IS NULL AND {given} IS NOT NULL THEN row({n}, {given})"]
+        # The first one of a row is enough: the error is about the first column that has any.
+        values += [f"CASE {' '.join(misfits)} END" if misfits else "NULL"]
+        self._duck.run(
+            f"INSERT INTO {group.table} SELECT {', '.join(values)} FROM {file.rows(types)}"
+        )
 
     def write(self, answer: Path) -> None:
         """Write the answer in the order of the rows, or raise FeatureValueError."""
-        first = self._duck.run(_MISFITS.format(points=parquet([self._query.points]))).fetchone()
-        if first is not None:
-            place, count, example, entity_id = first
-            column = self._query.columns[place]
-            raise misfit_error(column, count=count, example=example, entity_id=entity_id)
+        self._check_misfits()
         tables = self.groups[0].table + "".join(
             f' JOIN {group.table} USING ("row")' for group in self.groups[1:]
         )
         self._duck.run(
-            f'COPY (SELECT * FROM {tables} ORDER BY "row") TO {text(answer)} (FORMAT parquet)'
+            f'COPY (SELECT * EXCLUDE (misfit) FROM {tables} ORDER BY "row")'
+            f" TO {text(answer)} (FORMAT parquet)"
         )
+
+    def _check_misfits(self) -> None:
+        rows = " UNION ALL ".join(
+            f'SELECT "row", misfit FROM {group.table} WHERE misfit IS NOT NULL'
+            for group in self.groups
+        )
+        points = parquet([self._query.points])
+        first = self._duck.run(_MISFITS.format(rows=rows, points=points)).fetchone()
+        if first is not None:
+            place, count, example, entity_id = first
+            column = self._query.columns[place]
+            raise misfit_error(column, count=count, example=example, entity_id=entity_id)
