@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
 from headwater.ports import Catalog, CatalogState, Outbox
@@ -62,6 +64,7 @@ class CopiedCatalog:
             state = await self._copy.load_own()
         except (BackendUnavailableError, StoreMismatchError):
             return empty  # workers are given no partition before this is cleared up
+        state = _without_open_backfills(state)
         if state.revision and not await self._catalog.restore(state, 0):
             return await self._catalog.load()
         return state
@@ -108,7 +111,7 @@ class CopiedCatalog:
         """Take the copy if it is newer, as after a loss of the catalog."""
         state, before = await self._copy.load(), await self._catalog.revision()
         if state.revision > before:
-            await self._catalog.restore(state, before)
+            await self._catalog.restore(_without_open_backfills(state), before)
 
     async def close(self) -> None:
         """Stop copying."""
@@ -116,3 +119,23 @@ class CopiedCatalog:
             self._copying.cancel()
             with suppress(asyncio.CancelledError):
                 await self._copying
+
+
+def _without_open_backfills(state: CatalogState) -> CatalogState:
+    """Return the catalog with the versions retired that were being filled.
+
+    The events that they still had to run were lost with the catalog.
+    """
+    features = {
+        name: replace(
+            entry,
+            versions=[
+                replace(version, state="retired")
+                if version.state in ("building", "joining")
+                else version
+                for version in entry.versions
+            ],
+        )
+        for name, entry in state.features.items()
+    }
+    return replace(state, features=features)

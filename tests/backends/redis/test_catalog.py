@@ -15,7 +15,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.history import versions
-from headwater.ports import CatalogState
+from headwater.ports import BackfillState, CatalogState
 from headwater.settings.schema import Settings
 from headwater.testing.conformance.suite import until
 
@@ -106,6 +106,25 @@ async def test_a_redis_that_is_new_takes_the_catalog_of_its_postgres(
     async with shop(settings) as store:
         assert (await engine_of(store)).catalog.state == renamed
         assert await (await engine_of(store)).backends.catalog.revision() == renamed.revision
+
+
+async def test_a_version_that_was_being_filled_is_given_up_with_a_lost_catalog(
+    settings: Settings, redis: Redis, keys: Keys
+) -> None:
+    async with shop(settings) as store:
+        engine = await engine_of(store)
+        feature, now = engine.registry.feature("spend"), engine.clock.now()
+        backfill = BackfillState(id="1", group="backfill-1", main_group="main")
+
+        def begin(state: CatalogState) -> CatalogState:
+            entered = versions.enter(state, [feature], now)
+            return versions.add_version(entered, feature, ["spend"], now, backfill)
+
+        await engine.catalog.change(begin)
+    await redis.call(command(keys.catalog, "DEL", keys.catalog))
+    async with shop(settings) as store:
+        (entry,) = (await engine_of(store)).catalog.state.features.values()
+        assert [version.state for version in entry.versions] == ["active", "retired"]
 
 
 async def test_a_copy_that_was_not_made_is_made_by_a_process_that_learns_of_the_change(
