@@ -31,7 +31,7 @@ def test_values_are_imported_read_and_rebuilt(run: Run, tables: Path) -> None:
     assert "1 value missing in the file" in imported.err
     assert "`headwater rebuild` restores them" in imported.err
     again = run("history", "import", "spend.csv", "-f", "total_spend", "-f", "visits", "--json")
-    assert again.json == {"rows": 2, "values": 3, "missing": 1}
+    assert again.json == {"rows": 2, "values": 3, "added": 0, "missing": 1}
     read = run("history", "spine.csv", "-f", "total_spend, visits", "-o", "out.csv", "--as-of")
     assert read.out == "Wrote out.csv.\n"
     lines = (tables / "out.csv").read_text().splitlines()
@@ -42,6 +42,12 @@ def test_values_are_imported_read_and_rebuilt(run: Run, tables: Path) -> None:
     assert known.json == {"output": "spine.features.parquet"}
     assert "Rebuilt 2 values of 1 entity" in run("rebuild").out
     assert "7.5" in run("features", "get", "total_spend", "u1").out
+    with (tables / "spend.csv").open("a") as more:
+        more.write("u2,2026-01-02T00:00:00Z,9,1\n")
+    third = run("history", "import", "spend.csv", "-f", "visits")
+    assert third.out == "Imported 1 new value of 3 rows into history; 1 was there already.\n"
+    versions = run("features", "versions", "visits", "--json").json
+    assert [(each["version"], each["history"]) for each in versions] == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,9 @@ def test_values_are_imported_read_and_rebuilt(run: Run, tables: Path) -> None:
         (("spine.csv", "-f", "visits", "--at", "time"), "the frame has no column 'time'"),
         (("spine.csv", "-f", "visits", "-o", "x/out.csv"), "the folder x of the output does not e"),
         (("spine.csv", "-f", "visits", "-o", "out.txt"), "must end with .parquet or .csv"),
+        (("spine.csv", "-f", "visits", "-o", "spine.csv"), "input and output are the same file"),
+        (("spine.csv", "-f", "visits", "--at", "x"), "pass the name of the column as --at"),
+        (("import", "spend.csv", "-f", "visits", "--value", "x"), "values of visits (--value)"),
         (("import", "spend.csv", "-f", "shout"), "feature 'shout' is computed at every read"),
     ],
 )

@@ -23,7 +23,9 @@ def visited(folder: Path, run: Run) -> None:
 
 @pytest.mark.usefixtures("visited")
 def test_a_dry_run_counts_and_a_run_removes(run: Run) -> None:
-    heading, *rows = run("prune", *AGES, "--dry-run").out.splitlines()
+    counted = run("prune", *AGES, "--dry-run")
+    assert "will be refused, for all features" in counted.err
+    heading, *rows = counted.out.splitlines()
     assert heading.split() == ["PART", "BEFORE", "TO", "REMOVE"]
     assert [(row.split()[0], row.split()[-1]) for row in rows] == [
         ("history", "2"),

@@ -189,7 +189,7 @@ async def test_a_parquet_file_becomes_another_one(types: FeatureStore, tmp_path:
     other = tmp_path / "other.parquet"
     for _ in range(2):  # an output that was named is replaced
         assert await types.get_historical_features(str(file), ["count"], output=other) == other
-    with pytest.raises(InvalidInputError, match="exists already"):
+    with pytest.raises(InvalidInputError, match="input and output are the same file"):
         await types.get_historical_features(file, ["count"], output=file)
     assert sorted(os.listdir(tmp_path)) == [
         "other.parquet",
@@ -280,18 +280,25 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - that is the mistake
     ("frame", "problem"),
     [
         (at(NAIVE), r"row 0: timestamp 2026-01-01T00:00:00 has no time zone; .*tzinfo=UTC"),
-        (at(START, None), r"row 1: timestamp must be a datetime with a time zone, not None"),
+        (at(START, None), r"row 1 has no time in timestamp; fill it in, or leave such rows out"),
+        (at(1767225600), r"row 0: .* not the number 1767225600; datetime.fromtimestamp\("),
+        (pd.DataFrame(at(1767225600)), r"holds integers, not times; .*unit=\"s\", utc=True"),
+        (pl.DataFrame(at(1767225600)), r"holds integers, not times; .*pl.from_epoch"),
+        (pd.DataFrame(at(START)).set_index("user_id"), r"no column 'user_id' .*reset_index\(\)"),
         (at("2026-01-01T00:00:00Z"), r"row 0: .* not '2026-01-01T00:00:00Z'; parse texts with"),
         (pd.DataFrame(at(NAIVE)), r"'timestamp' have no time zone; df\[\"timestamp\"\].dt.tz_loc"),
         (pd.DataFrame(at("2026")), r"'timestamp' holds text, not times; pd.to_datetime\(df"),
-        (pd.DataFrame(at(START, None)), r"row 1 has no value in column 'timestamp'"),
+        (pd.DataFrame(at(START, None)), r"row 1 has no time in column 'timestamp'"),
         (pd.DataFrame(at(START, NAIVE), dtype=object), r"row 1: .* has no time zone"),
         (pl.DataFrame(at(NAIVE)), r"have no time zone; .*replace_time_zone\(\"UTC\"\)"),
         (pl.DataFrame(at("2026")), r"holds text, not times; .*str.to_datetime"),
         (pa.Table.from_pylist(at(NAIVE)), r"have no time zone; pyarrow.compute.assume_timezone"),
         (duckdb.sql("SELECT 'a' AS user_id, now()::TIMESTAMP AS timestamp"), r"AT TIME ZONE 'UTC'"),
         (duckdb.sql("SELECT 'a' AS user_id, DATE '2026-01-01' AS timestamp"), r"no time zone"),
-        (duckdb.sql("SELECT 'a' AS user_id, 5 AS timestamp"), r"holds INTEGER, not times"),
+        (
+            duckdb.sql("SELECT 'a' AS user_id, 5 AS timestamp"),
+            r"holds integers, not times; .* to_timestamp",
+        ),
         (
             duckdb.sql("SELECT 'a' AS user_id, 'infinity'::TIMESTAMPTZ AS timestamp"),
             r"row 0: infinity in column 'timestamp' is not a time",

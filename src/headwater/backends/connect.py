@@ -221,8 +221,8 @@ class LazyOfflineStore:
                 ) from error
         return self._store
 
-    async def append(self, changes: Sequence[Change]) -> None:
-        await (await self._loaded()).append(changes)
+    async def append(self, changes: Sequence[Change]) -> int:
+        return await (await self._loaded()).append(changes)
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.cli.history_export import export
-from headwater.cli.options import AsJson, command_group, declared_store, named_in
+from headwater.cli.options import AsJson, command_group, declared_store, named_in, option_names
 from headwater.cli.output import note, pluralize, print_json, progress_bar
 from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
@@ -69,8 +69,8 @@ def read(
             "--output",
             "-o",
             metavar="FILE",
-            help="Parquet or CSV file to write. Default: FRAME with the ending "
-            "`.features.parquet`, if it does not exist.",
+            help="Parquet or CSV file to write, which is replaced if it exists. "
+            "Default: FRAME with the ending `.features.parquet`, if it does not exist.",
         ),
     ] = None,
     at: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the times.")] = "timestamp",
@@ -100,7 +100,7 @@ def read(
     order, and no value is later than its row. The file may be larger than memory.
     """
     store = declared_store(file)
-    with named_in(file), progress_bar("Reading history") as progress:
+    with named_in(file), option_names(), progress_bar("Reading history") as progress:
 
         async def write(store: FeatureStore) -> Any:
             return await store.get_historical_features(
@@ -189,12 +189,15 @@ def import_(
                 progress=progress,
             )
 
-    report = run(store, load, create=True)
+    with option_names():
+        report = run(store, load, create=True)
     if as_json:
         print_json(report)
         return
-    values = pluralize(report.values, "value")
-    typer.echo(f"Imported {values} of {pluralize(report.rows, 'row')} into history.")
+    old = report.values - report.added
+    values = pluralize(report.added, "new value" if old else "value")
+    present = f"; {old:,} {'was' if old == 1 else 'were'} there already" if old else ""
+    typer.echo(f"Imported {values} of {pluralize(report.rows, 'row')} into history{present}.")
     if report.missing:
         note(f"{pluralize(report.missing, 'value')} missing in the file and left out.")
     note("Online values have not changed; `headwater rebuild` restores them from history.")

@@ -1,5 +1,6 @@
 """Options that several commands share, and the store that they select."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -19,6 +20,9 @@ from headwater.store.loader import load_store
 
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 
+_ARGUMENT = re.compile(
+    r"\b(at|value|written|id|time_zone|exported|output|history|events|records)=(?:'(\w+)')?"
+)
 _FILE = (
     "Features file or module, such as shop/features.py or shop.features. Default: the setting "
     "`features`. It may name its store with home= or settings=; otherwise the settings of the "
@@ -93,6 +97,23 @@ def named_in(file: Path | None) -> Iterator[None]:
         raise InvalidInputError(
             f"{error} (searched {features_file(file)}; pass --file to use another file)"
         ) from error
+
+
+@contextmanager
+def option_names() -> Iterator[None]:
+    """Name options instead of Python arguments in the message of an error."""
+    try:
+        yield
+    except InvalidInputError as error:
+        message = _ARGUMENT.sub(_as_option, str(error))
+        if message == str(error):
+            raise
+        raise InvalidInputError(message) from error
+
+
+def _as_option(argument: re.Match[str]) -> str:
+    name, value = argument.groups()
+    return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
 
 
 def parse_span(

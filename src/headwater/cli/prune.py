@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, StoreOption, bare_store, command_group
+from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, option_names
 from headwater.cli.output import (
     is_interactive,
     note,
@@ -63,7 +63,8 @@ def prune(
                 history=history, events=events, records=records, dry_run=dry_run
             )
 
-        return run(store, call)
+        with option_names():
+            return run(store, call)
 
     if not (dry_run or yes):
         counted = pruned(dry_run=True)  # which also finds mistakes
@@ -75,6 +76,7 @@ def prune(
         return
     if rows := _rows(report):
         print_table(("part", "before", "to remove" if dry_run else "removed"), rows)
+    _explain_refusals(report)
     for reason in report.held:
         note(f"Not all was removed: {reason}.")
 
@@ -93,7 +95,18 @@ def _confirm(report: PruneReport) -> None:
         for part, before, rows in _rows(report)
     ]
     if counts:
+        _explain_refusals(report)
         typer.confirm(f"Remove {', '.join(counts)}? They cannot be restored.", abort=True)
+
+
+def _explain_refusals(report: PruneReport) -> None:
+    part = report.history
+    if part is not None and part.rows:
+        verb = "will be" if report.dry_run else "are"
+        note(
+            f"Reads of history at moments before {second_text(part.before)} {verb} refused, for "
+            "all features; files of `headwater history export` still answer them."
+        )
 
 
 def _rows(report: PruneReport) -> list[tuple[str, str | None, int]]:

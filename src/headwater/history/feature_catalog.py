@@ -56,7 +56,7 @@ class FeatureCatalog:
 
     async def versions(self, name: str) -> list[VersionSummary]:
         """Return the versions of a feature, the oldest first."""
-        entry = self._entry(await self._catalog.follow(), name)
+        entry = self._entry(self._entered(await self._catalog.follow(), name), name)
         return [await self._summary(entry, version) for version in entry.versions]
 
     async def _summary(self, entry: CatalogEntry, version: FeatureVersion) -> VersionSummary:
@@ -77,8 +77,9 @@ class FeatureCatalog:
         registry = self._registry
         if old in registry.features and new in registry.features:
             raise InvalidInputError(
-                f"{old!r} and {new!r} are both declared, so they are two features; remove "
-                f"{old!r} from the features file first"
+                f"a feature {new!r} exists already: {old!r} and {new!r} are both declared, so they "
+                f"are two features; choose another name, or remove {old!r} from the features file "
+                "first"
             )
         state = self._entered(await self._catalog.follow(), old)
         entry = self._entry(state, old)
@@ -172,6 +173,4 @@ class FeatureCatalog:
                 raise InvalidInputError(
                     f"feature {name!r} was renamed to {entry.feature!r}; use that name"
                 )
-        if name in self._registry.features:
-            raise InvalidInputError(f"feature {name!r} is declared, but no worker has run it yet")
         raise UnknownNameError("feature", name, state.features)

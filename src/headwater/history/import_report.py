@@ -12,6 +12,8 @@ class ImportReport(msgspec.Struct, frozen=True):
 
     rows: int
     values: int
+    added: int
+    """The values that were not in history before."""
     missing: int
 
-    __repr__ = short_repr("rows", "values", "missing")
+    __repr__ = short_repr("rows", "values", "added", "missing")

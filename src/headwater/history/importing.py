@@ -41,7 +41,11 @@ _NAIVE = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 IMPORT = "import"
 """The cause of imported values; with a colon and their write time, if the file has one."""
 
-_REMEDIES = TimeRemedies("pass time_zone=", "name the column with the times as at=")
+_REMEDIES = TimeRemedies(
+    naive="pass time_zone=",
+    other="name the column with the times as at=",
+    epoch="write them as times, such as 2026-01-31T12:00:00Z",
+)
 
 
 class ImportColumns(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +84,7 @@ async def import_file(
 
     A value without a write time is written now. Times after ``latest`` are refused.
     """
-    values = missing = done = 0
+    values = added = missing = done = 0
     with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
         try:
             total = await asyncio.to_thread(_open, duck, file, features, columns, latest)
@@ -90,12 +94,12 @@ async def import_file(
         size = max(1, _CHANGES_AT_ONCE // len(features))
         while rows := await asyncio.to_thread(found.fetchmany, size):
             changes = await asyncio.to_thread(_changes, rows, features, now)
-            await offline.append(changes)
+            added += await offline.append(changes)
             done, values = done + len(rows), values + len(changes)
             missing += len(rows) * len(features) - len(changes)
             if progress is not None:
                 progress(done, total)
-    return ImportReport(total, values, missing)
+    return ImportReport(total, values, added, missing)
 
 
 def _open(

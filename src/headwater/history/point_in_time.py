@@ -138,7 +138,7 @@ def _prepare(
     frame: EntityFrame, spine: Spine, columns: Sequence[ResultColumn], points: Sequence[Path]
 ) -> int:
     """Check a frame and write its points; return the number of its rows."""
-    _check_columns(frame.columns(), spine, columns)
+    _check_columns(frame, spine, columns)
     with session(points[0].parent) as duck:
         try:
             frame.load(duck, spine)
@@ -152,12 +152,13 @@ def _attach(frame: EntityFrame, result: FrameResult, folder: Path) -> Any:
         return frame.attach(duck, result)
 
 
-def _check_columns(given: Sequence[str], spine: Spine, columns: Sequence[ResultColumn]) -> None:
-    texts = [name for name in given if isinstance(name, str)]
+def _check_columns(frame: EntityFrame, spine: Spine, columns: Sequence[ResultColumn]) -> None:
+    texts = [name for name in frame.columns() if isinstance(name, str)]
     if not texts:
         return  # a list of no dicts has no columns
     for entity in spine.entities:
-        _check_column(entity.id_field, texts, f"the ids of {entity.name}", "rename the column")
+        remedy = frame.remedies.absent or "rename the column"
+        _check_column(entity.id_field, texts, f"the ids of {entity.name}", remedy)
     _check_column(spine.at, texts, "the times", "pass the name of the column as at=")
     # Names that differ in case alone are the same in SQL.
     by_name = {name.casefold(): name for name in texts}

@@ -22,6 +22,7 @@ _INTEGERS = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"}
     | {"UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"}
 )
+_NUMBERS = _INTEGERS | {"FLOAT", "DOUBLE"}
 # The characters that str.isprintable refuses, except unassigned ones.
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]|[^\P{Zs} ]"
 _INVALID_TEXT = (
@@ -56,16 +57,10 @@ def check_rows(duck: Session, spine: Spine, remedies: TimeRemedies) -> int:
 
 
 def _check_times(duck: Session, spine: Spine, remedies: TimeRemedies) -> None:
-    _check_no_nulls(duck, "moment", spine.at)
+    _check_no_nulls(duck, "moment", spine.at, "time")
     kind = _type_of(duck, "moment")
     if kind != _AWARE:
-        is_naive = kind.startswith("TIMESTAMP") or kind == "DATE"
-        problem, remedy = (
-            (f"the times in column {spine.at!r} have no time zone", remedies.naive)
-            if is_naive
-            else (f"column {spine.at!r} holds {_described(kind)}, not times", remedies.other)
-        )
-        raise InvalidInputError(f"{problem}; {remedy.format(spine.at)}")
+        raise InvalidInputError(_time_problem(kind, remedies).format(spine.at))
     endless = _first(duck, "moment", "NOT isfinite(value)", "CAST(value AS VARCHAR)")
     if endless is not None:
         raise InvalidInputError(
@@ -77,13 +72,23 @@ def _check_times(duck: Session, spine: Spine, remedies: TimeRemedies) -> None:
         _check_not_future(duck, spine.at, spine.latest)
 
 
+def _time_problem(kind: str, remedies: TimeRemedies) -> str:
+    """Return problem and remedy of a column of another type; ``{0}`` stands for its name."""
+    if kind.startswith("TIMESTAMP") or kind == "DATE":
+        return f"the times in column {{0!r}} have no time zone; {remedies.naive}"
+    problem = f"column {{0!r}} holds {_described(kind)}, not times"
+    if kind in _NUMBERS:
+        return f"{problem}; if they are seconds since 1970, {remedies.epoch}"
+    return f"{problem}; {remedies.other}"
+
+
 def _check_not_pruned(duck: Session, earliest: datetime) -> None:
     early = _first(duck, "epoch_us(moment)", f"value < {to_micros(earliest)}")
     if early is not None:
         raise InvalidInputError(
             f"row {early[0]} is of {from_micros(early[1]).isoformat()}{_others(early)}, and the "
             f"history before {earliest.isoformat()} was pruned; leave such rows out, or read from "
-            "an export that still has it, with exported= or --exported"
+            "an export that still has it, with exported="
         )
 
 
@@ -120,12 +125,12 @@ def _check_ids(duck: Session, column: str, entity: EntityDef) -> None:
         )
 
 
-def _check_no_nulls(duck: Session, column: str, name: str) -> None:
+def _check_no_nulls(duck: Session, column: str, name: str, content: str = "value") -> None:
     missing = _first(duck, column, "value IS NULL", "NULL")
     if missing is not None:
         raise InvalidInputError(
-            f"row {missing[0]} has no value in column {name!r}{_others(missing)}; fill it in, or "
-            "leave such rows out"
+            f"row {missing[0]} has no {content} in column {name!r}{_others(missing)}; fill it in, "
+            "or leave such rows out"
         )
 
 
@@ -149,4 +154,6 @@ def _others(found: tuple[int, Any, int]) -> str:
 
 
 def _described(kind: str) -> str:
-    return {"VARCHAR": "text", "DOUBLE": "floats", "BIGINT": "integers"}.get(kind, kind)
+    return {"VARCHAR": "text", "DOUBLE": "floats", "INTEGER": "integers", "BIGINT": "integers"}.get(
+        kind, kind
+    )

@@ -90,7 +90,7 @@ async def prune(
     if wanted == Horizons():
         raise InvalidInputError(
             "nothing to prune, because everything is kept; pass how long to keep history, events "
-            "or records (history='400d', --history 400d), or set retention.history, "
+            "or records (history='400d'), or set retention.history, "
             "retention.events or retention.records"
         )
     has_old = wanted.history is not None and await _has_older(backends, wanted.history)

@@ -132,8 +132,8 @@ class OfflineStore(FrameReader, Protocol):
     same changes again changes nothing.
     """
 
-    async def append(self, changes: Sequence[Change]) -> None:
-        """Add past values in bulk, without changing online values."""
+    async def append(self, changes: Sequence[Change]) -> int:
+        """Add past values in bulk, without changing online values; return how many were new."""
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False

@@ -108,20 +108,21 @@ class SegmentWriter:
         logger.debug("segments merged", kind=log.kind, segments=len(merge.segments), rows=rows)
         return True
 
-    def add(self, changes: Sequence[Change]) -> None:
-        """Write the changes that are not in history yet as a segment."""
+    def add(self, changes: Sequence[Change]) -> int:
+        """Write the changes that are not in history yet as a segment; return their number."""
         with self._folder.lock(wait=True), session(self._scratch) as duck:
             features = sorted({change.feature for change in changes})
             snapshot = self._tail.snapshot(duck.folder, ["history"], features=features)["history"]
             open_log(duck, HISTORY, snapshot, self._folder.path)
             duck.load_rows("imported", _imported(changes), HISTORY.columns)
             duck.run(_FRESH.format(features=texts(features)))
-            count = scalar(duck.run("SELECT count(*) FROM fresh"))
+            count: int = scalar(duck.run("SELECT count(*) FROM fresh"))
             if count:
                 # Numbered like the rows of the tail: among values with the same as_of and
                 # written_at, a row that was imported later also sorts later.
                 first = self._tail.reserve(count)
                 self._tail.add(self._folder.write(duck, HISTORY, _NUMBERED.format(first=first)))
+            return count
 
 
 def _imported(changes: Sequence[Change]) -> list[dict[str, Any]]:

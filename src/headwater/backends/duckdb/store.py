@@ -141,9 +141,10 @@ class DuckdbOfflineStore:
         self._writer = SegmentWriter(tail, self._files, scratch, clock, settings)
         self._retention = SegmentRetention(tail, self._files, scratch, clock)
 
-    async def append(self, changes: Sequence[Change]) -> None:
-        if changes:
-            await asyncio.to_thread(self._translate, lambda: self._writer.add(changes))
+    async def append(self, changes: Sequence[Change]) -> int:
+        if not changes:
+            return 0
+        return await asyncio.to_thread(self._translate, lambda: self._writer.add(changes))
 
     async def maintain(self) -> None:
         await asyncio.to_thread(self._translate, self._writer.maintain)

@@ -43,8 +43,8 @@ WITH incoming AS MATERIALIZED (
 """
 
 
-async def add(connection: Connection, changes: Sequence[Change]) -> None:
-    """Add the changes that are not in history yet, all or none."""
+async def add(connection: Connection, changes: Sequence[Change]) -> int:
+    """Add the changes that are not in history yet, all or none; return their number."""
     async with connection.transaction():
         await connection.execute(_LOCK)
         await connection.execute(_STAGE)
@@ -52,4 +52,5 @@ async def add(connection: Connection, changes: Sequence[Change]) -> None:
         await connection.copy_records_to_table(
             "_imported", records=((number, *row) for number, row in rows)
         )
-        await connection.execute(_INSERT)
+        status = await connection.execute(_INSERT)  # such as INSERT 0 20000
+        return int(status.split()[-1])

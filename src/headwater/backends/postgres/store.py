@@ -85,11 +85,13 @@ class PostgresOfflineStore:
         self._schema = schema
         self._extended: Month | None = None
 
-    async def append(self, changes: Sequence[Change]) -> None:
+    async def append(self, changes: Sequence[Change]) -> int:
         # Rows committed before the import get lower sequence numbers.
         await self._consumer.catch_up()
+        added = 0
         for portion in batched(changes, CHANGES_AT_ONCE):
-            await self._postgres.run(partial(add, changes=portion))
+            added += await self._postgres.run(partial(add, changes=portion))
+        return added
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False

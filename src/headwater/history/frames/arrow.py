@@ -27,6 +27,7 @@ class ArrowFrame:
     remedies = TimeRemedies(
         naive='pyarrow.compute.assume_timezone(table["{0}"], "UTC") adds one',
         other='table["{0}"].cast(pyarrow.timestamp("us", "UTC")) converts texts',
+        epoch='table["{0}"].cast("int64").cast(pyarrow.timestamp("s", "UTC")) converts them',
     )
 
     def __init__(self, table: Any) -> None:

@@ -16,7 +16,9 @@ _ROWS = 10_000
 class DictFrame:
     """A list of dicts; the result has copies of them, with values in their annotated types."""
 
-    remedies = TimeRemedies(naive="pass aware datetimes", other="pass datetimes")
+    remedies = TimeRemedies(
+        naive="pass aware datetimes", other="pass datetimes", epoch="pass datetimes"
+    )
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         for number, row in enumerate(rows):

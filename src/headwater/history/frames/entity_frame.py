@@ -17,11 +17,14 @@ from headwater.history.columns import ResultColumn
 class TimeRemedies(NamedTuple):
     """How times without a time zone, and values that are not times, are corrected in a frame.
 
-    ``{0}`` stands for the name of the column.
+    ``{0}`` stands for the name of the column; ``epoch`` converts seconds since 1970. ``absent``
+    is a remedy for a column that is not there.
     """
 
     naive: str
     other: str
+    epoch: str
+    absent: str = ""
 
 
 class Spine(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ class FileFrame:
     remedies = TimeRemedies(
         naive="write them with one, such as 2026-01-31T12:00:00Z",
         other="write times with a time zone, such as 2026-01-31T12:00:00Z",
+        epoch="write them as times, such as 2026-01-31T12:00:00Z",
     )
 
     def __init__(self, file: Path, output: Path | None) -> None:
@@ -46,10 +47,16 @@ class FileFrame:
         self._check_output(is_given=output is not None)
 
     def _check_output(self, *, is_given: bool) -> None:
-        if self.output.exists() and (not is_given or self.output.samefile(self._file)):
-            raise InvalidInputError(
-                f"{self.output} exists already; remove it, or pass another output file"
-            )
+        if self.output.exists():
+            if self.output.samefile(self._file):
+                raise InvalidInputError(
+                    f"input and output are the same file, {self.output}; name another output file"
+                )
+            if not is_given:
+                raise InvalidInputError(
+                    f"{self.output} exists already; remove it, or name the file to write or to "
+                    "replace with output="
+                )
         if self.output.suffix not in _READERS:
             raise InvalidInputError(
                 f"the output {self.output} must end with {' or '.join(_READERS)}"

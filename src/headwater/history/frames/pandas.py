@@ -19,6 +19,8 @@ class PandasFrame:
     remedies = TimeRemedies(
         naive='df["{0}"].dt.tz_localize("UTC") adds one',
         other='pd.to_datetime(df["{0}"], utc=True) converts them',
+        epoch='pd.to_datetime(df["{0}"], unit="s", utc=True) converts them',
+        absent="df.reset_index() turns an index into a column",
     )
 
     def __init__(self, frame: Any) -> None:

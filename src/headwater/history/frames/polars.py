@@ -16,6 +16,7 @@ class PolarsFrame:
     remedies = TimeRemedies(
         naive='pl.col("{0}").dt.replace_time_zone("UTC") adds one',
         other='pl.col("{0}").str.to_datetime(time_zone="UTC") converts texts',
+        epoch='pl.from_epoch("{0}").dt.replace_time_zone("UTC") converts them',
     )
 
     def __init__(self, frame: Any) -> None:

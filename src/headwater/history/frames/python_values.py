@@ -29,7 +29,16 @@ def micros_of(name: str, values: Sequence[Any]) -> list[int]:
 
 
 def _micros(name: str, row: int, value: Any) -> int:
-    if not isinstance(value, datetime) or value != value:  # NaT of pandas
+    if value is None or value != value:  # NaN, and NaT of pandas
+        raise InvalidInputError(
+            f"row {row} has no time in {name}; fill it in, or leave such rows out"
+        )
+    if isinstance(value, int | float):
+        raise InvalidInputError(
+            f"row {row}: {name} must be a datetime with a time zone, not the number {value}; "
+            "datetime.fromtimestamp(seconds, UTC) converts seconds since 1970"
+        )
+    if not isinstance(value, datetime):
         raise InvalidInputError(
             f"row {row}: {name} must be a datetime with a time zone, not "
             f"{reprlib.repr(value)}; parse texts with datetime.fromisoformat"

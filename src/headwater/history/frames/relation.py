@@ -23,6 +23,7 @@ class RelationFrame:
     remedies = TimeRemedies(
         naive="select {0} AT TIME ZONE 'UTC' AS {0}",
         other="select CAST({0} AS TIMESTAMPTZ) AS {0}",
+        epoch="select to_timestamp({0}) AS {0}",
     )
 
     def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
