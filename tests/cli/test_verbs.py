@@ -107,6 +107,23 @@ def test_a_missing_value_is_explained(run: Run, name: str, source: str, why: str
     assert f"u1, u2: {why}" in shown.err
 
 
+def test_a_feature_added_later_points_to_the_backfill(folder: Path, run: Run) -> None:
+    run("events", "publish", "purchase", "u1", "amount=2.5")
+    drain(folder)
+    (folder / "features.py").write_text(
+        (folder / "features.py").read_text()
+        + """
+
+@feature(entity=User, trigger="purchase")
+def last_amount(user_id: str, event: ServiceEvent) -> float:
+    return event.payload["amount"]
+"""
+    )
+    shown = run("features", "get", "last_amount", "u1", "u2")
+    assert "run `headwater backfill last_amount`" in shown.err
+    assert shown.err.count("backfill") == 1
+
+
 def test_a_template_names_its_missing_inputs_for_each_entity(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         (folder / "features.py").read_text()

@@ -190,7 +190,11 @@ async def _explain_missing(
         reasons = {}
         for entity_id in missing:
             reason = await _unreadable(store, feature, entity_id) or (
-                _not_computed(feature, waiting) + await _failures(store, feature, entity_id)
+                _not_computed(feature, waiting)
+                + (
+                    await _failures(store, feature, entity_id)
+                    or ("" if waiting else await _past_events(store, feature, entity_id))
+                )
             )
             reasons.setdefault(reason, []).append(entity_id)
     return [f"{', '.join(entity_ids)}: {reason}" for reason, entity_ids in reasons.items()]
@@ -231,6 +235,20 @@ async def _failures(store: FeatureStore, feature: FeatureDef, entity_id: str) ->
     letters = await store.dead_letters.list(feature=name, entity_id=text_id, limit=NO_LIMIT)
     command = f"headwater dlq list --feature {name} --entity-id {quote(text_id)}"
     return f"; {pluralize(len(letters), 'dead letter')}: {command}" if letters else ""
+
+
+async def _past_events(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
+    """Return how to compute a feature from past events of an entity, if it has some."""
+    if feature.ttl is not None:
+        return ""  # the value may have expired
+    text_id = feature.entity.text_id(entity_id)
+    for event_type in feature.triggers:
+        if await store.bus.list(event_type=event_type, entity_id=text_id, limit=1):
+            return (
+                "; there are past events: if they are older than the feature, run "
+                f"`headwater backfill {feature.name}`"
+            )
+    return ""
 
 
 def _not_computed(feature: FeatureDef, waiting: int) -> str:
