@@ -101,11 +101,13 @@ def _confirm(report: PruneReport) -> None:
 
 def _explain_refusals(report: PruneReport) -> None:
     part = report.history
-    if part is not None and part.rows:
+    if part is not None:
         verb = "will be" if report.dry_run else "are"
+        # The last values stay, so there may be older ones although none is removed.
+        condition = "" if part.rows else ", if it has older values"
         note(
             f"Reads of history at moments before {second_text(part.before)} {verb} refused, for "
-            "all features; files of `headwater history export` still answer them."
+            f"all features{condition}; files of `headwater history export` still answer them."
         )
 
 
