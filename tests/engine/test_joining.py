@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.backends.connect import connect_group
+from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import shape_of
 from headwater.engine.catch_up import CatchUp, catching_up
@@ -305,7 +306,7 @@ async def test_a_batch_runs_what_its_own_worker_runs_while_another_one_here_begi
     await gate.reached.wait()
     await enter(engine, backfill)
     # Another worker on the same store is about to register with the new version.
-    other = RunningVersions(engine)
+    other = RunningVersions(engine, Outage("events"))
     await other.prepare()
     assert SERIES in [each.series for each in other.run_set.triggered]
     gate.opened.set()

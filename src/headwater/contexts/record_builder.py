@@ -185,7 +185,7 @@ def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dic
         "feature": read.feature,
         "entity": read.entity,
         "entity_id": read.entity_id,
-        "value": _recordable(value.value),
+        "value": recorded_value(value.value),
         "as_of": value.as_of,
         "written_at": value.written_at,
         "source": value.source,
@@ -197,7 +197,7 @@ def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dic
     }
 
 
-def _recordable(value: Any) -> Any:
+def recorded_value(value: Any) -> Any:
     """Return a feature's value if a record restores it exactly, otherwise its JSON form.
 
     A feature may have any type that JSON can express; a record restores fewer types.

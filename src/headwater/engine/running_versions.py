@@ -21,10 +21,10 @@ class RunningVersions:
     The versions that the worker runs change only while it runs no batch, by ``apply``.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, outage: Outage) -> None:
         self._engine = engine
         self._settled = (-1, -1)
-        self._outage = Outage("catalog")
+        self._outage = outage
         self._group = engine.settings.worker.consumer_group
         self.run_set = RunSet(())
         """The versions that this worker runs."""
@@ -49,15 +49,16 @@ class RunningVersions:
         try:
             state = await self._engine.catalog.follow()
             if self._revisions() == self._settled:
+                self._outage.recovered("catalog")
                 return
             changed = self._due(state)
             if changed is not state:
                 await self._engine.catalog.change(self._due)
         except BackendUnavailableError as error:
             # A new store is confirmed a moment later; events must not wait for that.
-            self._outage.report("warning", "catalog not followed; retrying", error, "worker")
+            self._outage.report("warning", "catalog not followed; retrying", error, "catalog")
         else:
-            self._outage.recovered("worker")
+            self._outage.recovered("catalog")
             if not _has_leaving(self._engine.catalog.state):
                 self._settled = self._revisions()
         self.is_outdated = self._is_outdated()

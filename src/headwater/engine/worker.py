@@ -109,7 +109,7 @@ class Worker:
             if engine.registry.all_indexes():
                 await preload()
         scheduler = Scheduler(engine, self._outage)
-        versions = RunningVersions(engine)
+        versions = RunningVersions(engine, self._outage)
         register = partial(self._register, engine, versions)
         await self._retry(register, "registering failed; retrying")
         log.info("worker started", worker=self.name)

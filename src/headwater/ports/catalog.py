@@ -43,7 +43,7 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     type: str
     structure: str
     """A hash of the type, to notice that it has changed."""
-    earlier_structures: Sequence[str] = ()
+    earlier_structures: Sequence[str] = []
     """Those of the types that it had before, which workers of an older file still declare."""
     created_at: datetime
     activated_at: datetime | None = None

@@ -318,6 +318,8 @@ async def test_with_since_values_continue_from_the_version_that_is_served(
     assert await values_of(store, "total@2") == {"ada": [5.0], "eve": [8.0]}
 
 
+# Only the embedded store accepts events by the test's clock.
+@pytest.mark.parametrize("settings", ["embedded"], indirect=True)
 async def test_a_value_that_had_expired_is_not_served_and_passes_an_audit(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.contexts.record_builder import recorded_value
 from headwater.contexts.recorded.verification import load_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import to_micros
@@ -267,4 +268,4 @@ def _live(feature: FeatureDef, past: PastValue | None, moment: datetime) -> Any:
 def _is_equal(value: _ServedValue, result: Any) -> bool:
     if result is _MISSING:
         return value.is_absent
-    return bool(to_tagged(result) == to_tagged(value.read.value))
+    return bool(to_tagged(recorded_value(result)) == to_tagged(value.read.value))
