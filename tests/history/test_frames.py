@@ -320,7 +320,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - that is the mistake
         ([5], r"row 0 of the frame must be a dict, not int"),
         (5, r"a frame cannot be of type int; pass a pandas, Polars or Arrow table"),
         ("nothing.parquet", r"there is no file nothing.parquet"),
-        ("SELECT", r"the query cannot be run"),
+        ("SELECT", r"the query (cannot be run|returns no rows)"),
     ],
 )
 async def test_invalid_frames_are_refused_with_the_remedy(
