@@ -47,7 +47,7 @@ class HistoryVerbs:
         run again. `store.admin.rebuild` takes the last values over as online values.
 
         >>> await store.history.import_file("spend.csv", ["total_spend"])
-        <ImportReport rows=2 values=2 missing=0>
+        <ImportReport rows=2 values=2 added=2 missing=0>
         >>> (await store.admin.rebuild()).values
         3
         """
