@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore, errors
+from headwater.access.errors import RequestError
 from headwater.declarations.runtime import runtime_of
-from headwater.http import problems, request_errors
+from headwater.http import problems
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, damage, problem_of
 
 READ = "/v1/features/visits?entity_id=u1"
@@ -133,7 +134,7 @@ async def test_a_client_that_disconnects_while_it_sends_is_not_logged_as_an_erro
 
 def test_every_error_of_a_request_has_a_rule() -> None:
     shared = {errors.InvalidInputError, errors.NotFoundError, errors.BackendError}
-    assert shared | {*request_errors.RequestError.__subclasses__()} <= problems.RULES.keys()
+    assert shared | {*RequestError.__subclasses__()} <= problems.RULES.keys()
 
 
 def test_the_name_of_a_problem_is_stable() -> None:
@@ -141,6 +142,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "malformed": 400,
         "key-required": 401,
         "foreign-request": 403,
+        "scope": 403,
         "no-route": 404,
         "not-found": 404,
         "unknown-name": 404,

@@ -38,9 +38,9 @@ async def remove(name: str) -> None:
 
 ROUTES = RouteTree(
     [
-        Route("GET", "/books/{name}/pages/{number}", page),
-        Route("GET", "/books/{name}/new", latest),
-        Route("DELETE", "/books/{name}", remove, status=204),
+        Route("GET", "/books/{name}/pages/{number}", "any", page),
+        Route("GET", "/books/{name}/new", "any", latest),
+        Route("DELETE", "/books/{name}", "any", remove, status=204),
     ],
     max_body=100,
 )

@@ -11,8 +11,10 @@ import msgspec
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from headwater.access.errors import ScopeError
+from headwater.access.guard import Guard
+from headwater.core.callers import set_caller
 from headwater.engine.worker import Worker
-from headwater.http.access import Guard
 from headwater.http.contexts import Contexts
 from headwater.http.declarations import StoreListing, declarations_of
 from headwater.http.features import Features
@@ -27,7 +29,7 @@ from headwater.http.request_errors import MethodError, NoRouteError
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.request_parsing import quoted_path
 from headwater.http.responses import ApiResponse
-from headwater.http.routes import Endpoint, Resource, Route, RouteTree
+from headwater.http.routes import Endpoint, Resource, Route, RouteScope, RouteTree
 from headwater.store.feature_store import FeatureStore
 
 # Callers choose unknown paths, so these share one label in the metrics.
@@ -73,8 +75,8 @@ def routes_of(
         *Records(store).routes(),
         *Indexes(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
-        Route("GET", "/api/store", list_declarations),
-        Route("GET", "/openapi.json", openapi, documents=dict[str, Any]),
+        Route("GET", "/api/store", "read", list_declarations),
+        Route("GET", "/openapi.json", "any", openapi, documents=dict[str, Any]),
     ]
     described = msgspec.json.encode(document(routes))
     return routes
@@ -138,8 +140,12 @@ class App(Router):
     def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
         """Return the endpoint of a method; without a key, callers do not learn if it exists."""
         endpoint = resource.endpoints.get(method)
-        if endpoint is None or not endpoint.public:
-            self._guard.admit(scope)
+        needed: RouteScope = "any" if endpoint is None else endpoint.scope
+        if needed != "public":
+            caller = self._guard.admit(scope)
+            if needed != "any" and not caller.may(needed):
+                raise ScopeError(caller, needed)
+            set_caller(caller)
         if endpoint is None:
             allowed = sorted(resource.endpoints)
             raise MethodError(method, allowed) if allowed else NoRouteError

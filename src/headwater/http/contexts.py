@@ -29,14 +29,32 @@ class Contexts:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/v1/contexts/{name}", self.assemble_context, documents=Assembled),
-            Route("POST", "/api/context/assemble", self.assemble, documents=Assembled),
-            Route("GET", "/v1/contexts", self.list_contexts),
+            Route(
+                "POST",
+                "/v1/contexts/{name}",
+                "assemble",
+                self.assemble_context,
+                documents=Assembled,
+            ),
+            Route("POST", "/api/context/assemble", "assemble", self.assemble, documents=Assembled),
+            Route("GET", "/v1/contexts", "records", self.list_contexts),
             # No context has this name, because names have no hyphen.
-            Route("GET", "/v1/contexts/by-provenance", self.find_contexts),
-            Route("GET", "/v1/context/{id}", self.read_context, documents=PastContext),
-            Route("GET", "/v1/context/{id}/lineage", self.read_lineage, documents=ContextLineage),
-            Route("GET", "/context/{id}/explain", self.explain_context, documents=ContextTrace),
+            Route("GET", "/v1/contexts/by-provenance", "records", self.find_contexts),
+            Route("GET", "/v1/context/{id}", "records", self.read_context, documents=PastContext),
+            Route(
+                "GET",
+                "/v1/context/{id}/lineage",
+                "records",
+                self.read_lineage,
+                documents=ContextLineage,
+            ),
+            Route(
+                "GET",
+                "/context/{id}/explain",
+                "records",
+                self.explain_context,
+                documents=ContextTrace,
+            ),
         ]
 
     async def assemble_context(self, name: str, body: AssembleBody) -> ApiResponse:

@@ -81,10 +81,10 @@ class Features:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/v1/features/{name}", self.read_feature),
-            Route("GET", "/v1/features/{name}/history", self.read_history),
-            Route("POST", "/v1/features", self.read_features),
-            Route("POST", "/api/features/get", self.get_features),
+            Route("GET", "/v1/features/{name}", "read", self.read_feature),
+            Route("GET", "/v1/features/{name}/history", "read", self.read_history),
+            Route("POST", "/v1/features", "read", self.read_features),
+            Route("POST", "/api/features/get", "read", self.get_features),
         ]
 
     async def read_feature(self, name: str, entity_id: str) -> OneFeature:

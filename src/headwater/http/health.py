@@ -55,9 +55,9 @@ class Probes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/healthz", self.alive, public=True),
-            Route("GET", "/readyz", self.ready, public=True, documents=Readiness),
-            Route("GET", "/metrics", self.metrics, documents=str),
+            Route("GET", "/healthz", "public", self.alive),
+            Route("GET", "/readyz", "public", self.ready, documents=Readiness),
+            Route("GET", "/metrics", "metrics", self.metrics, documents=str),
         ]
 
     async def alive(self) -> Alive:

@@ -71,10 +71,11 @@ class Ingest:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/ingest/{event_type}", self.ingest_event, status=202),
+            Route("POST", "/ingest/{event_type}", "ingest", self.ingest_event, status=202),
             Route(
                 "POST",
                 "/ingest",
+                "ingest",
                 self.ingest_events,
                 status=202,
                 accepts=JSON_TYPES + NDJSON_TYPES,

@@ -84,7 +84,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         schema = schemas[_body_type(route, signature)]
         content = {accepted: {"schema": schema} for accepted in route.accepts}
         operation["requestBody"] = {"required": True, "content": content}
-    if route.public:
+    if route.scope == "public":
         operation["security"] = []
     return operation
 

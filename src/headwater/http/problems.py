@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater import errors
+from headwater.access import errors as access_errors
 from headwater.core.logging import log
 from headwater.core.tracebacks import format_traceback
 from headwater.http import request_errors
@@ -45,10 +46,11 @@ _EMBEDDING_FAILED = Rule(
 # The first class in an error's method resolution order that has a row decides.
 RULES: dict[type[BaseException], Rule] = {
     request_errors.MalformedError: Rule(400, "malformed", "Malformed request"),
-    request_errors.KeyRequiredError: Rule(401, "key-required", "API key required"),
-    request_errors.ForeignRequestError: Rule(
+    access_errors.KeyRequiredError: Rule(401, "key-required", "API key required"),
+    access_errors.ForeignRequestError: Rule(
         403, "foreign-request", "Request from another machine or site"
     ),
+    access_errors.ScopeError: Rule(403, "scope", "Key without the scope", ("key", "scope")),
     request_errors.NoRouteError: Rule(404, "no-route", "Route not found"),
     errors.NotFoundError: Rule(404, "not-found", "Not found"),
     errors.UnknownNameError: Rule(404, "unknown-name", "Name not declared", ("name", "nearest")),
@@ -91,7 +93,7 @@ RULES: dict[type[BaseException], Rule] = {
     errors.FreshnessSLAError: Rule(
         422, "not-fresh", "Freshness SLA not met", ("context", "violations", "context_id")
     ),
-    request_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
+    access_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
     errors.FeatureFailedError: Rule(
         500,
         "feature-failed",
@@ -172,7 +174,7 @@ def problem_response(error: Exception) -> ApiResponse:
     name = f"unknown-{error.kind}" if isinstance(error, errors.UnknownNameError) else rule.name
     problem = Problem(TYPE_PREFIX + name, rule.title, rule.status, rule.detail.format(error))
     body = msgspec.json.encode(msgspec.structs.asdict(problem) | _members(error, rule))
-    headers = error.headers if isinstance(error, request_errors.RequestError) else {}
+    headers = error.headers if isinstance(error, access_errors.RequestError) else {}
     if rule.status == _UNAVAILABLE:
         headers = headers | _RETRY_AFTER
     return ApiResponse(body, rule.status, headers, MEDIA_TYPE)

@@ -34,7 +34,9 @@ class Records:
         self._store = store
 
     def routes(self) -> list[Route]:
-        return [Route("GET", "/v1/record/{ref}", self.read_record, documents=RecordDocument)]
+        return [
+            Route("GET", "/v1/record/{ref}", "records", self.read_record, documents=RecordDocument)
+        ]
 
     async def read_record(
         self, ref: str, part: Literal["document", "core"] = "document"

@@ -1,57 +1,25 @@
-"""Errors of requests, raised before the store is called.
+"""Errors of requests, raised before the store is called; ``access.errors`` has more.
 
 HeadwaterError
 └── RequestError
     ├── MalformedError          the request cannot be parsed
-    ├── KeyRequiredError        no valid API key
-    ├── ForeignRequestError     a remote request to a server without an API key
     ├── NoRouteError            no route has the path
     ├── MethodError             the path has no route with the method
     ├── TooLargeError           the body exceeds the limit
     ├── MediaTypeError          the route does not accept the body's media type
-    ├── TooManyRequestsError    the rate limit of the key is exceeded
     ├── TooManyConnectionsError  the server has as many open connections as it may have
     └── BacklogError            too many events wait to be processed
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from headwater.errors import HeadwaterError
-
-
-class RequestError(HeadwaterError):
-    """A request that the server refuses; ``headers`` are added to the response."""
-
-    def __init__(self, message: str, **headers: str) -> None:
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        super().__init__(message)
+from headwater.access.errors import RequestError
 
 
 class MalformedError(RequestError):
     """A request that cannot be parsed."""
-
-
-class KeyRequiredError(RequestError):
-    """A request without a valid API key."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the API key is missing or wrong; send it as X-API-Key or as Authorization: Bearer",
-            www_authenticate="Bearer",
-        )
-
-
-class ForeignRequestError(RequestError):
-    """A remote request to a server that has no API key and so serves its own machine only."""
-
-    def __init__(self, source: str, value: str) -> None:
-        super().__init__(
-            f"{source} {value!r} is not this machine, and a server without an API key serves only "
-            "its own machine; set HEADWATER_API_KEY to serve others"
-        )
 
 
 class NoRouteError(RequestError):
@@ -88,16 +56,6 @@ class MediaTypeError(RequestError):
     def __init__(self, media_type: str, accepted: Sequence[str]) -> None:
         super().__init__(
             f"Content-Type {media_type!r} is not accepted; use {' or '.join(accepted)}"
-        )
-
-
-class TooManyRequestsError(RequestError):
-    """A key that exceeds ``http.rate_limit``."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            "this API key has exceeded its rate limit; wait and retry",
-            retry_after=str(max(1, math.ceil(seconds))),
         )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
 from headwater.errors import FieldError
 from headwater.http.request_parsing import (
@@ -25,6 +26,9 @@ from headwater.http.request_parsing import (
 from headwater.http.responses import NO_CONTENT, ApiResponse
 
 JSON_TYPES = ("application/json",)
+
+RouteScope = AccessScope | Literal["public", "any"]
+"""The scope that a key needs: none for a public route, any one for ``any``."""
 
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
@@ -42,9 +46,9 @@ class Route(msgspec.Struct, frozen=True):
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
+    scope: RouteScope
     function: Callable[..., Awaitable[Any]]
     status: int = 200
-    public: bool = False
     accepts: tuple[str, ...] = JSON_TYPES
     documents: Any = None
     """For OpenAPI: the type of an ``Upload`` or of the body of a ``Response``."""
@@ -102,7 +106,7 @@ class Endpoint:
 
     def __init__(self, route: Route, max_body: int) -> None:
         signature = signature_of(route)
-        self.public = route.public
+        self.scope = route.scope
         self._function = route.function
         self._status = route.status
         self._accepts = route.accepts

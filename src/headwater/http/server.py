@@ -17,6 +17,7 @@ from typing import Protocol
 
 import uvicorn
 
+from headwater.access.guard import check_address
 from headwater.core.deadlines import force_exit_after
 from headwater.core.logging import log
 from headwater.core.tracebacks import format_traceback
@@ -24,7 +25,6 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.watchdog import Watchdog
 from headwater.engine.worker import Worker
 from headwater.errors import ConfigError
-from headwater.http.access import check_address
 from headwater.http.app import App, create_app, create_worker_app
 from headwater.http.connections import connection_limit, limited_protocol
 from headwater.http.process_reports import WorkerProcesses

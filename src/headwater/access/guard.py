@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from headwater.errors import ConfigError
-from headwater.http.request_errors import (
+from headwater.access.errors import (
     ForeignRequestError,
     KeyRequiredError,
     TooManyRequestsError,
 )
+from headwater.core.callers import Caller
+from headwater.errors import ConfigError
 from headwater.settings.schema import Settings
 
 
@@ -47,11 +48,13 @@ class Guard:
         self._keys = tuple(key.encode() for key in settings.api_keys)
         if not self._keys and settings.env == "production" and serves_data:
             raise ConfigError("production needs an API key; set HEADWATER_API_KEY")
+        names = [f"api_key {number}" for number in range(1, len(self._keys) + 1)]
+        self._callers = [Caller(name) for name in names or ["this machine"]]
         rate = settings.http.rate_limit
         self._buckets = [TokenBucket(rate) for _ in self._keys or (b"",)] if rate else []
 
-    def admit(self, scope: Scope) -> None:
-        """Raise if the request may not be answered."""
+    def admit(self, scope: Scope) -> Caller:
+        """Return the caller; raise if the request may not be answered."""
         number = 0
         if self._keys:
             number = self._key_number(_request_key(scope["headers"]))
@@ -59,6 +62,7 @@ class Guard:
             _check_local(scope)
         if self._buckets:
             self._buckets[number].take(time.monotonic())
+        return self._callers[number]
 
     def _key_number(self, key: bytes) -> int:
         # Every key is compared, so that the response time does not depend on which one matches.

@@ -1,0 +1,1 @@
+"""Who may do what: API keys, their scopes and rate limits."""

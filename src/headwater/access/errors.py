@@ -1,0 +1,65 @@
+"""Errors of requests that may not be answered.
+
+HeadwaterError
+└── RequestError
+    ├── KeyRequiredError      no valid API key
+    ├── ForeignRequestError   a remote request to a server without an API key
+    ├── ScopeError            the key does not have the scope of the route
+    └── TooManyRequestsError  the rate limit of the key is exceeded
+"""
+
+from __future__ import annotations
+
+import math
+
+from headwater.core.callers import AccessScope, Caller
+from headwater.errors import HeadwaterError
+
+
+class RequestError(HeadwaterError):
+    """A request that the server refuses; ``headers`` are added to the response."""
+
+    def __init__(self, message: str, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        super().__init__(message)
+
+
+class KeyRequiredError(RequestError):
+    """A request without a valid API key."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the API key is missing or wrong; send it as X-API-Key or as Authorization: Bearer",
+            www_authenticate="Bearer",
+        )
+
+
+class ForeignRequestError(RequestError):
+    """A remote request to a server that has no API key and so serves its own machine only."""
+
+    def __init__(self, source: str, value: str) -> None:
+        super().__init__(
+            f"{source} {value!r} is not this machine, and a server without an API key serves only "
+            "its own machine; set HEADWATER_API_KEY to serve others"
+        )
+
+
+class ScopeError(RequestError):
+    """A request that the caller's key does not allow."""
+
+    def __init__(self, caller: Caller, scope: AccessScope) -> None:
+        self.key = caller.name
+        self.scope = scope
+        super().__init__(
+            f"the key {caller.name!r} does not have the scope {scope!r}; use a key that has it"
+        )
+
+
+class TooManyRequestsError(RequestError):
+    """A key that exceeds ``http.rate_limit``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            "this API key has exceeded its rate limit; wait and retry",
+            retry_after=str(max(1, math.ceil(seconds))),
+        )
