@@ -49,48 +49,85 @@ Features = Annotated[
         help="Names of features, separated by commas; can be repeated.",
     ),
 ]
+FrameFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FRAME",
+        help="Parquet or CSV file with a column of entity ids, named like the id field of the "
+        "entity, and a column of times.",
+    ),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Parquet or CSV file to write, which is replaced if it exists. "
+        "Default: FRAME with the ending `.features.parquet`, if it does not exist.",
+    ),
+]
+Known = Annotated[
+    bool,
+    typer.Option(
+        "--known", help="Only values that had been written by that time, as they were served."
+    ),
+]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Read stored values from the files that `headwater history export` wrote.",
+    ),
+]
+TableFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="Parquet or CSV file with ids, times and values of features."
+    ),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="Column with the entity ids. Default: the id field of the entity.",
+    ),
+]
+ValueColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column with the values of the feature. Default: its name, or `value`.",
+    ),
+]
+WrittenColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column with the times at which values were written. Default: created or "
+        "created_timestamp; the current time if there is no such column.",
+    ),
+]
+TimeZone = Annotated[
+    str | None,
+    typer.Option(metavar="ZONE", help="Time zone of times that have none, such as UTC."),
+]
 
 
 @app.command(_DEFAULT)
 def read(
-    frame: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FRAME",
-            help="Parquet or CSV file with a column of entity ids, named like the id field of the "
-            "entity, and a column of times.",
-        ),
-    ],
+    frame: FrameFile,
     *,
     features: Features,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Parquet or CSV file to write, which is replaced if it exists. "
-            "Default: FRAME with the ending `.features.parquet`, if it does not exist.",
-        ),
-    ] = None,
+    output: OutputFile = None,
     at: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the times.")] = "timestamp",
-    known: Annotated[
-        bool,
-        typer.Option(
-            "--known", help="Only values that had been written by that time, as they were served."
-        ),
-    ] = False,
+    known: Known = False,
     as_of: Annotated[
         bool,
         typer.Option("--as-of", help="Add a column FEATURE__as_of with the time of each value."),
     ] = False,
-    exported: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Read stored values from the files that `headwater history export` wrote.",
-        ),
-    ] = None,
+    exported: ExportFolder = None,
     file: File = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,29 +161,11 @@ def read(
 
 @app.command("import")
 def import_(
-    table: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Parquet or CSV file with ids, times and values of features."
-        ),
-    ],
+    table: TableFile,
     *,
     features: Features,
-    id_: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            metavar="COLUMN",
-            help="Column with the entity ids. Default: the id field of the entity.",
-        ),
-    ] = None,
-    value: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column with the values of the feature. Default: its name, or `value`.",
-        ),
-    ] = None,
+    id_: IdColumn = None,
+    value: ValueColumn = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -154,18 +173,8 @@ def import_(
             help="Column with the times that values are of. Default: event_timestamp or timestamp.",
         ),
     ] = None,
-    written: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column with the times at which values were written. Default: created or "
-            "created_timestamp; the current time if there is no such column.",
-        ),
-    ] = None,
-    time_zone: Annotated[
-        str | None,
-        typer.Option(metavar="ZONE", help="Time zone of times that have none, such as UTC."),
-    ] = None,
+    written: WrittenColumn = None,
+    time_zone: TimeZone = None,
     file: File = None,
     as_json: AsJson = False,
 ) -> None:

@@ -75,7 +75,7 @@ _ENTITY_ID = "replace(entity_id, chr(0), '\ufffd') AS entity_id"
 _MOMENT = "make_timestamptz(greatest(-62135596800000000, least(253402300799999999, {micros})))"
 
 
-class FrameRead:
+class FrameTransaction:
     """A read of a frame: statements in one transaction."""
 
     def __init__(
@@ -192,5 +192,5 @@ async def read_frame(
     """Answer a frame from one snapshot of history."""
     async with duckdb_thread(answer.parent) as thread:
         answers = FrameAnswers(query, thread.duck)
-        await postgres.run(FrameRead(query, answers, thread, progress).run)
+        await postgres.run(FrameTransaction(query, answers, thread, progress).run)
         await thread.run(partial(answers.write, answer))
