@@ -1,0 +1,1 @@
+"""Types that the servers, the client and the command line share: bodies and problems."""

@@ -1,0 +1,133 @@
+"""How errors of the store are reported to callers of HTTP and MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headwater import errors
+
+UNAVAILABLE = 503
+_SEE_LOG = "; see the server log for the cause"
+
+
+class Rule(NamedTuple):
+    """How one class of errors is reported to a caller."""
+
+    status: int
+    name: str
+    title: str
+    members: tuple[str, ...] = ()
+    """Attributes of the error that the problem includes."""
+    detail: str = "{0}"
+    """A format of the error. Messages of user code and paths of files stay in the log."""
+
+
+INTERNAL = Rule(500, "internal", "Internal server error", detail="the request failed" + _SEE_LOG)
+
+_EMBEDDING_FAILED = Rule(
+    UNAVAILABLE,
+    "embedding-failed",
+    "Embedding failed",
+    ("embedder",),
+    "embedding with {0.embedder} failed" + _SEE_LOG,
+)
+
+STORE_RULES: dict[type[BaseException], Rule] = {
+    errors.NotFoundError: Rule(404, "not-found", "Not found"),
+    errors.UnknownNameError: Rule(404, "unknown-name", "Name not declared", ("name", "nearest")),
+    errors.UnknownContextError: Rule(404, "unknown-record", "Record not found", ("ref",)),
+    errors.UnknownDocumentError: Rule(
+        404, "unknown-document", "Document not found", ("index", "document")
+    ),
+    errors.ImmutableRecordError: Rule(
+        409, "immutable-record", "Record is immutable", ("context_id", "stored", "given")
+    ),
+    errors.EventConflictError: Rule(
+        409, "event-conflict", "Event id accepted with other content", ("conflicts",)
+    ),
+    errors.IndexMismatchError: Rule(
+        409,
+        "index-mismatch",
+        "Index was built with another embedder",
+        ("index", "built_with", "declared"),
+    ),
+    errors.InvalidInputError: Rule(422, "invalid-input", "Invalid input"),
+    errors.FieldError: Rule(422, "invalid-input", "Invalid input", ("index", "field", "nearest")),
+    errors.LooserOverrideError: Rule(
+        422, "looser-override", "Option is looser than declared", ("option",)
+    ),
+    errors.DurationError: Rule(422, "invalid-duration", "Invalid duration"),
+    errors.EventError: Rule(422, "invalid-event", "Invalid event", ("index",)),
+    errors.FeatureValueError: Rule(
+        422, "invalid-feature-value", "Value does not match feature type"
+    ),
+    errors.AmbiguousRefError: Rule(422, "ambiguous-ref", "Ambiguous reference", ("ref", "ids")),
+    errors.RecordValueError: Rule(
+        422, "invalid-record-value", "Value cannot be recorded exactly", ("pointer",)
+    ),
+    errors.TokenBudgetError: Rule(
+        422, "token-budget", "Token budget exceeded", ("needed", "available", "items")
+    ),
+    errors.FreshnessSLAError: Rule(
+        422, "not-fresh", "Freshness SLA not met", ("context", "violations", "context_id")
+    ),
+    errors.FeatureFailedError: Rule(
+        500,
+        "feature-failed",
+        "Feature computation failed",
+        ("feature", "entity_id"),
+        "feature {0.feature!r} failed for {0.entity_id!r}" + _SEE_LOG,
+    ),
+    errors.RetrieverFailedError: Rule(
+        500,
+        "retriever-failed",
+        "Retriever failed",
+        ("retriever",),
+        "retriever {0.retriever!r} failed" + _SEE_LOG,
+    ),
+    errors.RerankFailedError: Rule(
+        500,
+        "rerank-failed",
+        "Re-ranking failed",
+        ("index",),
+        "re-ranking the results of index {0.index!r} failed" + _SEE_LOG,
+    ),
+    errors.ContextFailedError: Rule(
+        500,
+        "context-failed",
+        "Context assembly failed",
+        ("context",),
+        "context {0.context!r} failed" + _SEE_LOG,
+    ),
+    errors.DamagedRecordError: Rule(
+        500, "damaged-record", "Record is damaged", ("context_id", "part")
+    ),
+    errors.ConfigError: Rule(500, "not-configured", "Server is not configured for this"),
+    errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
+    errors.EmbeddingError: _EMBEDDING_FAILED,
+    # Names the variables of the key, never the key.
+    errors.MissingApiKeyError: _EMBEDDING_FAILED._replace(detail="{0}"),
+    errors.RecordingError: Rule(
+        UNAVAILABLE,
+        "not-recorded",
+        "Context could not be recorded",
+        ("context_id",),
+        "context {0.context_id} was not recorded, and record.required is set" + _SEE_LOG,
+    ),
+    errors.BackendError: Rule(
+        UNAVAILABLE, "backend", "Store unavailable", detail="the store is unavailable" + _SEE_LOG
+    ),
+    errors.StoreLostError: Rule(UNAVAILABLE, "store-lost", "Store lost its data", ("server",)),
+    errors.RetrieverTimeoutError: Rule(
+        504, "retriever-timeout", "Retriever timed out", ("retriever", "seconds")
+    ),
+    errors.ContextTimeoutError: Rule(
+        504, "context-timeout", "Context timed out", ("context", "seconds")
+    ),
+}
+
+
+def rule_of(error: Exception, rules: Mapping[type[BaseException], Rule] = STORE_RULES) -> Rule:
+    """Return the row of the first class in the error's method resolution order that has one."""
+    return next((rules[kind] for kind in type(error).__mro__ if kind in rules), INTERNAL)
