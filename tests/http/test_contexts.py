@@ -22,11 +22,11 @@ from headwater import (
     feature,
     retriever,
 )
+from headwater.api.declarations import declared_context
+from headwater.api.json_values import plain
+from headwater.api.records import RecordDocument
 from headwater.errors import ImmutableRecordError
-from headwater.http.declarations import declared_context
-from headwater.http.json_values import plain
 from headwater.http.problems import problem_response
-from headwater.http.records import RecordDocument
 from headwater.records.document import load
 from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from headwater import errors
 
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:headwater:problem:"
 UNAVAILABLE = 503
 _SEE_LOG = "; see the server log for the cause"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """The members that every problem has (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
 
 
 class Rule(NamedTuple):

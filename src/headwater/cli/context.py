@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 from msgspec.structs import asdict
 
+from headwater.api.json_values import plain
 from headwater.cli.context_assemble import assemble
 from headwater.cli.context_bundle import bundle
 from headwater.cli.context_declared import declared
@@ -37,7 +38,6 @@ from headwater.cli.runner import run
 from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, ContextQuery
 from headwater.contexts.recorded.replay import Mode
 from headwater.errors import InvalidInputError
-from headwater.http.json_values import plain
 from headwater.records.document import export as to_document
 from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.record import Record

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from headwater.api.contexts import assembled
+from headwater.api.json_values import plain
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import AsJson, FileOption, declared_store, named_in
 from headwater.cli.output import note, print_json, write
@@ -14,8 +16,6 @@ from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import ContextDef, annotations_of, overrides
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.runtime import runtime_of
-from headwater.http.context_bodies import assembled
-from headwater.http.json_values import plain
 from headwater.records.lineage import Context
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import typer
 
+from headwater.api.declarations import ParameterListing, declared_context, declared_retriever
 from headwater.cli.options import AsJson, FileOption, declared_store
 from headwater.cli.output import cell_text, note, pluralize, print_json, print_table, span_text
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.http.declarations import ParameterListing, declared_context, declared_retriever
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:

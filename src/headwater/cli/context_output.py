@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import typer
 
+from headwater.api.json_values import plain
 from headwater.cli.output import (
     cell_text,
     pluralize,
@@ -14,7 +15,6 @@ from headwater.cli.output import (
     score_text,
     span_text,
 )
-from headwater.http.json_values import plain
 from headwater.ports import RecordSummary
 from headwater.records.diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
 from headwater.records.lineage import ContextTrace, ItemTrace, PastContext

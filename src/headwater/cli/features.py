@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from headwater.api.declarations import declared_feature
 from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.dlq import NO_LIMIT
 from headwater.cli.feature_versions import drop, rename, versions
@@ -28,7 +29,6 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import FeatureValueError
 from headwater.history.one_value import MOST_ROWS
-from headwater.http.declarations import declared_feature
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Read, list, rename and drop features.")

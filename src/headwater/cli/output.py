@@ -20,10 +20,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from headwater.api.json_values import plain
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
 from headwater.errors import InvalidInputError
-from headwater.http.json_values import plain
 
 EMPTY = "–"
 STANDARD_STREAM = Path("-")

@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
+from headwater.api.declarations import StoreListing, declarations_of
 from headwater.core.callers import set_caller
 from headwater.engine.worker import Worker
 from headwater.http.contexts import Contexts
-from headwater.http.declarations import StoreListing, declarations_of
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.indexes import Indexes

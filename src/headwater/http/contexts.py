@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
+from headwater.api.contexts import AssembleBody, Assembled, AssembleNamedBody, assembled
+from headwater.api.json_values import plain
 from headwater.contexts.recorded import ContextPage
 from headwater.core.codec import encode_custom
 from headwater.declarations import overrides
-from headwater.http.context_bodies import AssembleBody, Assembled, AssembleNamedBody, assembled
-from headwater.http.json_values import plain
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.records.lineage import ContextLineage, ContextTrace, FreshnessStatus, PastContext

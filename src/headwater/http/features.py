@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from headwater.core.values import FeatureValue, Source
+from headwater.api.features import (
+    EntityRow,
+    FeaturesBody,
+    HistoryOfFeature,
+    ManyFeatures,
+    OneFeature,
+    Value,
+)
+from headwater.core.values import FeatureValue
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.features.reader import FeatureRow
-from headwater.history.one_value import HistoricalValue
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
@@ -21,56 +28,6 @@ from headwater.store.feature_store import FeatureStore
 _ENTITIES_AT_ONCE = 200
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-class OneFeature(msgspec.Struct, frozen=True):
-    """A feature's value for one entity."""
-
-    feature: str
-    entity_id: str
-    value: Any
-    as_of: datetime | None
-    age_ms: int | None
-    source: Source
-
-
-class FeaturesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The features and entities to read."""
-
-    entity_ids: list[str]
-    features: list[str]
-    entity: str | None = None
-
-
-class Value(msgspec.Struct, frozen=True):
-    """A value, its age and its source."""
-
-    value: Any
-    as_of: datetime | None
-    age_ms: int | None
-    source: Source
-
-
-class EntityRow(msgspec.Struct, frozen=True):
-    """The values of one entity, by feature."""
-
-    entity_id: str
-    values: dict[str, Value]
-
-
-class HistoryOfFeature(msgspec.Struct, frozen=True):
-    """A feature's values for one entity over time, the newest first."""
-
-    feature: str
-    entity_id: str
-    values: list[HistoricalValue]
-
-
-class ManyFeatures(msgspec.Struct, frozen=True):
-    """The values of several entities, in the order of the request."""
-
-    entity: str
-    rows: list[EntityRow]
 
 
 class Features:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from headwater.api.health import Alive, Readiness
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.http.process_reports import MergedMetrics, Report, WorkerProcesses
@@ -16,21 +16,7 @@ from headwater.http.readiness import StoreProbe
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
-from headwater.ports import Health
 from headwater.store.feature_store import FeatureStore
-
-
-class Alive(msgspec.Struct, frozen=True):
-    """The process is running."""
-
-    status: Literal["ok"] = "ok"
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """The health of each part of the store; ``degraded`` if only optional parts have failed."""
-
-    status: Literal["ready", "degraded", "not ready"]
-    parts: list[Health]
 
 
 class Probes:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
+from headwater.api.events import (
+    NDJSON_TYPES,
+    AcceptedEvent,
+    AcceptedEvents,
+    BatchItem,
+    EventBody,
+)
 from headwater.core.values import ServiceEvent, assigned
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError, FieldError
@@ -18,45 +23,8 @@ from headwater.http.request_parsing import Upload, decode_json
 from headwater.http.routes import JSON_TYPES, Route
 from headwater.store.feature_store import FeatureStore
 
-NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
-
 # Counting the backlog takes longer than publishing an event.
 _BACKLOG_SECONDS = 0.5
-
-
-class EventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An event of an entity."""
-
-    entity_id: str
-    payload: dict[str, Any] = {}
-    timestamp: Annotated[datetime, Meta(tz=True)] | None = None
-    event_id: str | None = None
-
-
-class BatchItem(EventBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An event of a batch."""
-
-    event_type: str
-
-
-class AcceptedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event that is durable; ``duplicate`` if it was published before.
-
-    ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
-    """
-
-    event_id: str
-    event_type: str
-    entity_id: str
-    timestamp: datetime
-    duplicate: bool
-    hint: str | None = None
-
-
-class AcceptedEvents(msgspec.Struct, frozen=True):
-    """The events of a batch, in the order they were sent."""
-
-    events: list[AcceptedEvent]
 
 
 _decoder = msgspec.json.Decoder(BatchItem)

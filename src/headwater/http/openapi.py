@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.http.problems import MEDIA_TYPE, Problem
+from headwater.api.problems import MEDIA_TYPE, Problem
 from headwater.http.request_parsing import Upload
 from headwater.http.responses import NO_CONTENT
 from headwater.http.routes import Parameter, Route, RouteSignature, signature_of

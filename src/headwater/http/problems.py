@@ -9,14 +9,18 @@ import msgspec
 from headwater import errors
 from headwater.access import errors as access_errors
 from headwater.api import problems
-from headwater.api.problems import STORE_RULES, UNAVAILABLE, Rule
+from headwater.api.problems import (
+    MEDIA_TYPE,
+    STORE_RULES,
+    TYPE_PREFIX,
+    UNAVAILABLE,
+    Problem,
+    Rule,
+)
 from headwater.core.logging import log
 from headwater.core.tracebacks import format_traceback
 from headwater.http import request_errors
 from headwater.http.responses import ApiResponse
-
-MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:headwater:problem:"
 
 _RETRY_AFTER = {"retry-after": "1"}
 
@@ -38,15 +42,6 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.BacklogError: Rule(UNAVAILABLE, "backlog", "Event backlog full"),
     **STORE_RULES,
 }
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """The members that every problem has."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
 
 
 def rule_of(error: Exception) -> Rule:

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
+from headwater.api.records import RecordDocument
 from headwater.errors import DamagedRecordError, RecordDocumentError
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.records.document import export
-from headwater.records.record import Disclosure, Redaction, Signature
 from headwater.store.feature_store import FeatureStore
-
-
-class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as one document; ``core`` is the hashed text."""
-
-    format: Literal["CRS-001"]
-    context_id: str
-    record_hash: str
-    content_hash: str
-    core: str
-    disclosures: list[Disclosure]
-    signature: Signature | None
-    redactions: list[Redaction]
 
 
 class Records:

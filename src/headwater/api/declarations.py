@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headwater.api.json_values import plain
 from headwater.declarations import ContextDef, RetrieverDef, annotations_of
 from headwater.declarations.features import EntityDef, FeatureDef, Mode
 from headwater.declarations.graph import Graph
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.runtime import runtime_of
-from headwater.http.json_values import plain
 from headwater.store.feature_store import FeatureStore
 
 _MILLISECOND = timedelta(milliseconds=1)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.http.json_values import plain
+from headwater.api.json_values import plain
 
 NAN = float("nan")
 TAGGED = {"$float": "NaN"}

@@ -1,0 +1,1 @@
+"""The bodies that server and client share."""
