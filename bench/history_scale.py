@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import subprocess
 import sys
@@ -81,8 +82,13 @@ FROM range({{points}}) AS t (i)
 def generate(folder: Path, size: Size) -> None:
     """Write an export of history and the points of a frame, the same in every run."""
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / POINTS).exists():
-        return
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # all contestants start at once and need the files
+        if not (folder / POINTS).exists():
+            _write(folder, size)
+
+
+def _write(folder: Path, size: Size) -> None:
     with duckdb.connect() as duck:
         duck.execute("SET TimeZone = 'UTC'")
         duck.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
@@ -92,10 +98,11 @@ def generate(folder: Path, size: Size) -> None:
             " FROM (SELECT DISTINCT entity_id FROM made)"
         )
         duck.execute(f"COPY ({_TYPED}) TO '{folder / HISTORY}' (COMPRESSION zstd)")
+        segment = Segment(HISTORY, "history", size.rows)
+        now = datetime.now(UTC)
+        save_manifest(folder, ExportManifest(upto=size.rows, exported_at=now, segments=[segment]))
+        # Last, because these tell that all files are there.
         duck.execute(f"COPY ({_POINTS.format(points=size.points)}) TO '{folder / POINTS}'")
-    segment = Segment(HISTORY, "history", size.rows)
-    now = datetime.now(UTC)
-    save_manifest(folder, ExportManifest(upto=size.rows, exported_at=now, segments=[segment]))
 
 
 def columns(size: Size) -> list[FrameColumn]:

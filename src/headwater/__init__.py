@@ -3,6 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.platforms import check_platform
+
+check_platform()
+
 if TYPE_CHECKING:
     from headwater.contexts.recorded import ContextPage as ContextPage
     from headwater.contexts.recorded.replay import Replay as Replay

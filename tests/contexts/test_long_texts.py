@@ -11,6 +11,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, context
 from headwater.core import tokens
+from headwater.core.encodings import encoding
 from headwater.core.tokens import tokenizer_for
 from tests.core.token_texts import EXACT, fresh_count
 
@@ -83,13 +84,14 @@ def test_shortening_never_encodes_a_long_text_under_the_interpreter_lock(
 ) -> None:
     tokenizer = tokenizer_for("gpt-4o")
     locked: list[int] = []
-    encode = tokens._encode  # noqa: SLF001 - the one call that keeps the lock
+    counted = encoding(tokenizer.name)
+    count = counted.count  # the one call that keeps the lock
 
-    def noted(name: str, text: str) -> list[int]:
+    def noted(text: str) -> int:
         locked.append(len(text))
-        return encode(name, text)
+        return count(text)
 
-    monkeypatch.setattr(tokens, "_encode", noted)
+    monkeypatch.setattr(counted, "count", noted)
     text = special + "".join(random.Random(7).choices("กขคงจฉชซฌญดตถทธ", k=20_000))
     short = tokenizer.shorten(text, 5_000)
     assert short is not None

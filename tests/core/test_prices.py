@@ -10,6 +10,7 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.core import prices
 from headwater.core.prices import cost_nano_usd
 
 AT = datetime(2026, 10, 1, 12, tzinfo=UTC)
@@ -57,3 +58,13 @@ def test_a_configured_rate_comes_first_and_is_rounded(tokens: int, rate: int) ->
 
 def test_a_rate_of_zero_is_a_cost_of_zero() -> None:
     assert cost_nano_usd("my-own-model", 1_000, AT, {"my-own-model": 0}) == 0
+
+
+def test_without_the_extra_only_custom_prices_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "find_spec", lambda _: None)
+    prices._find.cache_clear()  # noqa: SLF001 - as in a new process
+    try:
+        assert cost_nano_usd("gpt-4o", 1_000, AT) is None
+        assert cost_nano_usd("gpt-4o", 1_000_000, AT, {"gpt-4o": 7}) == 7
+    finally:
+        prices._find.cache_clear()  # noqa: SLF001

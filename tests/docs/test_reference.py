@@ -102,7 +102,7 @@ def test_every_argument_and_option_of_a_verb_is_listed(verb: str) -> None:
 def _words(command: Any) -> Iterator[str]:
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            yield parameter.make_metavar(None).strip("[]{}").removesuffix("...")
+            yield (parameter.metavar or parameter.name.upper()).removesuffix("...")
         elif not parameter.hidden:
             yield from (*parameter.opts, *parameter.secondary_opts)
 

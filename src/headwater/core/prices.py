@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 _MILLION = 1_000_000
@@ -18,7 +19,8 @@ def cost_nano_usd(
 ) -> int | None:
     """Return the cost of input tokens at a time, or None if the price is unknown.
 
-    `rates` has custom prices by model, in nano-USD for a million tokens.
+    `rates` has custom prices by model, in nano-USD for a million tokens. All others need the extra
+    ``prices``.
     """
     if model is None:
         return None
@@ -55,6 +57,8 @@ def _rate(model: str, tokens: int, at: datetime) -> int | None:
 @lru_cache(256)
 def _find(model: str) -> Any:
     """Return a model of the table, by its name or as ``provider/model``."""
+    if not find_spec("genai_prices"):
+        return None
     # Imported on first use: loading takes a while, and most processes need no prices.
     table = import_module("genai_prices.data_snapshot").get_snapshot()
     provider, _, name = model.partition("/")

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from hashlib import sha256
-from importlib import import_module
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.core.encodings import encoding, warm_up
 from headwater.core.graphemes import grapheme_start
 from headwater.core.templates import MARK
 
@@ -45,12 +45,10 @@ _CACHED_TEXTS = 8_192
 _CACHED_HASHES = 32_768
 _NEARBY = 32
 
-_TOKEN_BYTES = 4
 _PIECE = 4_096
 """Characters of a long text that are counted at once."""
 _WINDOW = 32_768
 """Characters of a long text that are searched for a break at once."""
-_UNKNOWN_WORD = "qx" * 64
 _LONGEST_WORD = 64
 
 _WIDE = "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
@@ -62,10 +60,6 @@ _BREAK = re.compile(
     # after a word or a number; an apostrophe could go on with it
     rf"|(?<=[0-9A-Za-z{_WIDE}])(?=[!-&(-/:-@\[-`{{-~\r\n\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
 )
-
-# The punctuation that begins a special token; it ends before the letter, regardless of the text
-# before it.
-_SPECIAL = re.compile(r"<\|(?=[A-Za-z])")
 
 _PARAGRAPH = re.compile(r"\n[^\S\n]*(?=\n)")
 _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*(?=\s)|[\u3002\uff01\uff1f][”’」』\uff09]*")
@@ -135,10 +129,9 @@ class Tokenizer(msgspec.Struct, frozen=True):
     def load(self) -> None:
         """Load the vocabulary, which the first counts would do otherwise.
 
-        Call it in a thread: it takes a few hundred milliseconds. Half of them go into tables that
-        the library builds for the first word that is not a token.
+        Call it in a thread: it takes a few hundred milliseconds.
         """
-        _encoding(self.name).encode_batch_flat([_UNKNOWN_WORD])
+        warm_up(self.name)
 
     def usable(self, max_tokens: int) -> int:
         """Return how many counted tokens stay within a budget, with the margin."""
@@ -191,11 +184,11 @@ class Tokenizer(msgspec.Struct, frozen=True):
         size = 8 * limit
         while len(ids := self._ids(text[:size])) <= limit and size < len(text):
             size *= 2
-        beginning = _encoding(self.name).decode_bytes(ids[:limit].tolist())
+        beginning = encoding(self.name).decode(ids[:limit])
         return len(beginning.decode(errors="ignore"))
 
-    def _ids(self, text: str) -> memoryview:
-        return _encode_repaired(lambda repaired: _ids(self.name, [repaired]), text)
+    def _ids(self, text: str) -> Sequence[int]:
+        return _encode_repaired(lambda repaired: encoding(self.name).ids([repaired]), text)
 
 
 @lru_cache(_CACHED_TEXTS)
@@ -230,7 +223,6 @@ class _RecentCache(Generic[K, V]):
         return value
 
 
-_loading = Lock()
 _counts: _RecentCache[tuple[str, bytes], int] = _RecentCache(_CACHED_HASHES)
 _edges: _RecentCache[tuple[str, bytes, str], Edges] = _RecentCache(_CACHED_HASHES)
 
@@ -257,56 +249,14 @@ def _digest(text: str) -> bytes:
     return sha256(text.encode(errors="surrogatepass")).digest()
 
 
-@cache
-def _encoding(name: str) -> Any:
-    # Imported on first use: loading takes a while, and most processes count no tokens.
-    with _loading:  # threads that start together load it once
-        return _loaded(name)
-
-
-@cache
-def _loaded(name: str) -> Any:
-    return import_module("splintr").Tokenizer.from_pretrained(name)
-
-
 def _count(name: str, text: str) -> int:
     if len(text) > _PIECE:
         return _encode_repaired(partial(_count_pieces, name), text)
-    if _may_have_special(text):
-        return len(_encode(name, text))
-    # One block of bytes is faster than a list, but this call would parse special tokens.
-    return len(_encode_repaired(_encoding(name).encode_flat, text)) // _TOKEN_BYTES
+    return _encode_repaired(encoding(name).count, text)
 
 
 def _count_pieces(name: str, text: str) -> int:
-    return len(_ids(name, _pieces(text)))
-
-
-def _ids(name: str, pieces: Iterable[str]) -> memoryview:
-    """Return the tokens of the pieces of a text, mostly without the interpreter lock.
-
-    Of the calls that encode, only the one for batches releases the lock. It would parse special
-    tokens, so these are divided.
-    """
-    plain = [part for piece in pieces for part in _without_special(piece)]
-    ids, _ = _encoding(name).encode_batch_flat(plain)
-    return memoryview(ids).cast("I")
-
-
-def _without_special(text: str) -> Iterator[str]:
-    """Split a text at breaks inside everything that looks like a special token."""
-    start = 0
-    if _may_have_special(text):
-        for found in _SPECIAL.finditer(text):
-            yield text[start : found.end()]
-            start = found.end()
-    yield text[start:]
-
-
-def _may_have_special(text: str) -> bool:
-    """Return whether a text may contain a special token, such as <|endoftext|>."""
-    # Searching for one character is several times as fast as for two.
-    return "|" in text and "<|" in text
+    return len(encoding(name).ids(_pieces(text)))
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -316,10 +266,6 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[start:found]
         start = found
     yield text[start:]
-
-
-def _encode(name: str, text: str) -> list[int]:
-    return _encode_repaired(_encoding(name).encode_ordinary, text)
 
 
 def _encode_repaired(encode: Callable[[str], T], text: str) -> T:

@@ -12,6 +12,7 @@ from headwater.backends.observed import count_context
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
+from headwater.core.encodings import choose_library
 from headwater.core.thread_offload import Offload
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
@@ -64,6 +65,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     graph.check(registry.features)
     check_retrievers(registry)
     check_signing(settings)
+    choose_library(settings.context.tokenizer)
     backends = await connect(settings, clock)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)

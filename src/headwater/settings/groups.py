@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from headwater.core.encodings import LibraryChoice
 from headwater.core.logging import Format, Level
 from headwater.settings.kinds import (
     Age,
@@ -201,6 +202,9 @@ class ContextSettings(SettingsGroup, frozen=True):
     """Settings of context assembly."""
 
     timeout: Annotated[Seconds, "timeout of context and retriever functions, in seconds"] = 30.0
+    tokenizer: Annotated[
+        LibraryChoice, "library that counts tokens; auto means splintr if it is installed"
+    ] = "auto"
 
 
 Provider = Literal["auto", "local", "lexical", "openai", "azure", "cohere", "voyage"]
