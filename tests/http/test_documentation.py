@@ -32,6 +32,7 @@ VOLATILE = {
     "indexed_at",
     "latency_ms",
     "record_hash",
+    "request_id",
     "score",
     "searched_at",
     "stalest_ms",

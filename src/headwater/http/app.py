@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
@@ -17,15 +18,18 @@ from headwater.api.declarations import StoreListing, declarations_of
 from headwater.core.callers import set_caller
 from headwater.engine.worker import Worker
 from headwater.http.contexts import Contexts
+from headwater.http.cors import Cors, preflight_response
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.indexes import Indexes
 from headwater.http.ingest import Ingest
+from headwater.http.negotiation import negotiate
 from headwater.http.openapi import document
 from headwater.http.problems import log_problem, problem_response
 from headwater.http.process_reports import WorkerProcesses
 from headwater.http.records import Records
 from headwater.http.request_errors import MethodError, NoRouteError
+from headwater.http.request_ids import HEADER, RequestIds
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.request_parsing import quoted_path
 from headwater.http.responses import ApiResponse
@@ -66,7 +70,7 @@ def routes_of(
 
     async def openapi() -> ApiResponse:
         """Return this document."""
-        return ApiResponse(described)
+        return ApiResponse(described).with_etag()
 
     routes = [
         *Features(store).routes(),
@@ -98,6 +102,9 @@ class App(Router):
         self._store = store
         self._guard = guard
         self._metrics = metrics
+        self._ids = RequestIds()
+        origins = store.settings.http.cors_origins
+        self._cors = Cors(origins) if origins else None
         self._tree = RouteTree(typed, store.settings.http.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,14 +135,23 @@ class App(Router):
         began = time.perf_counter()
         resource, parameters = found
         method: str = scope["method"]
+        request_id = self._ids.of(scope["headers"])
         try:
-            endpoint = self._admit(scope, resource, method)
-            response = await endpoint.respond(scope, receive, parameters)
+            if method == "OPTIONS" and self._cors and self._cors.is_preflight(scope):
+                response: Response = preflight_response()
+            else:
+                endpoint = self._admit(scope, resource, method)
+                response = await endpoint.respond(scope, receive, parameters)
         except Exception as error:  # noqa: BLE001 - the last handler: the caller gets a response
-            log_problem(error, method, resource.path, private=self.private)
-            response = problem_response(error)
+            log_problem(error, method, resource.path, request_id, private=self.private)
+            response = problem_response(error, request_id)
+        if isinstance(response, ApiResponse) and response.is_negotiable:
+            response = await negotiate(response, scope["headers"])
+        if self._cors:
+            self._cors.add_headers(scope, response)
+        response.raw_headers.append((HEADER, request_id.encode()))
         await response(scope, receive, send)
-        self._metrics.record(method, resource.path, path, response.status_code, began)
+        self._metrics.record(method, resource.path, path, response.status_code, began, request_id)
 
     def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
         """Return the endpoint of a method; without a key, callers do not learn if it exists."""

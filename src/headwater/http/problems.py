@@ -49,12 +49,15 @@ def rule_of(error: Exception) -> Rule:
     return problems.rule_of(error, RULES)
 
 
-def problem_response(error: Exception) -> ApiResponse:
+def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
     """Return the response to a request that ended in an error."""
     rule = rule_of(error)
     name = f"unknown-{error.kind}" if isinstance(error, errors.UnknownNameError) else rule.name
     problem = Problem(TYPE_PREFIX + name, rule.title, rule.status, rule.detail.format(error))
-    body = msgspec.json.encode(msgspec.structs.asdict(problem) | _members(error, rule))
+    members = _members(error, rule)
+    if request_id:
+        members["request_id"] = request_id
+    body = msgspec.json.encode(msgspec.structs.asdict(problem) | members)
     headers = error.headers if isinstance(error, access_errors.RequestError) else {}
     if rule.status == UNAVAILABLE:
         headers = headers | _RETRY_AFTER
@@ -66,11 +69,18 @@ def _members(error: Exception, rule: Rule) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value not in (None, "")}
 
 
-def log_problem(error: Exception, method: str, route: str, *, private: bool) -> None:
+def log_problem(
+    error: Exception, method: str, route: str, request_id: str, *, private: bool
+) -> None:
     """Log an error of the server; if ``private``, without the messages of user code."""
     if rule_of(error).status < 500 or isinstance(error, request_errors.BacklogError):
         return
-    fields = {"method": method, "route": route, "error": type(error).__name__}
+    fields = {
+        "method": method,
+        "route": route,
+        "request_id": request_id,
+        "error": type(error).__name__,
+    }
     # Messages of the store itself never contain the data that it holds.
     if not private or isinstance(error, errors.BackendError | errors.RecordingError):
         fields["error"] += f": {error}"

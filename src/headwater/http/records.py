@@ -29,8 +29,11 @@ class Records:
         """Read a record by its hash or context id; ``part=core`` returns the hashed bytes."""
         record = await self._store.get_record(ref)
         if part == "core":
-            return ApiResponse(record.core)
+            is_named_in_full = ref in (record.record_hash, record.context_id)
+            core = ApiResponse(record.core)
+            return core.as_immutable(record.record_hash) if is_named_in_full else core
         try:
-            return ApiResponse(export(record))
+            # The same hash has another document after a redaction.
+            return ApiResponse(export(record)).with_etag()
         except RecordDocumentError as error:
             raise DamagedRecordError(record.context_id, "core", str(error)) from error

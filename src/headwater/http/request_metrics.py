@@ -30,8 +30,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _FLUSH_SECONDS = 0.5
 _BUFFERED_REQUESTS = 512
 
-_Answered = tuple[str, str, str, int, float, float]
-"""Method, route, path and status of a request, and when it began and ended."""
+_Answered = tuple[str, str, str, int, float, float, str]
+"""Method, route, path and status of a request, when it began and ended, and its id."""
 
 
 class RequestMetrics:
@@ -44,12 +44,14 @@ class RequestMetrics:
         self._has_log = has_log
         self._answered: list[_Answered] = []
 
-    def record(self, method: str, route: str, path: str, status: int, began: float) -> None:
+    def record(
+        self, method: str, route: str, path: str, status: int, began: float, request_id: str
+    ) -> None:
         """Buffer a request that was answered just now."""
         answered = self._answered
         if not answered:
             asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
-        answered.append((method, route, path, status, began, time.perf_counter()))
+        answered.append((method, route, path, status, began, time.perf_counter(), request_id))
         if len(answered) >= _BUFFERED_REQUESTS:
             self.flush()
 
@@ -71,7 +73,7 @@ def _count(answered: list[_Answered]) -> None:
         label = method if method in _METHODS else OTHER
         REQUESTS.labels(label, route, str(status)).inc(number)
     observe = {route: REQUEST_SECONDS.labels(route).observe for _, route, _ in tally}
-    for _, route, _, _, began, ended in answered:
+    for _, route, _, _, began, ended, _ in answered:
         observe[route](ended - began)
 
 
@@ -81,14 +83,17 @@ class _RequestRecord(LogRecord, frozen=True, gc=False):
     path: str
     status: int
     duration_ms: float
+    request_id: str
 
 
 def _log_record(epoch: float, answered: _Answered) -> _RequestRecord:
-    method, route, path, status, began, ended = answered
+    method, route, path, status, began, ended, request_id = answered
     second, fraction = divmod(epoch + ended, 1)
     timestamp = f"{_format_second(second)}.{int(fraction * 1_000_000):06d}+00:00"
     duration = round((ended - began) * 1000, 3)
-    return _RequestRecord(timestamp, "info", "request", method, route, path, status, duration)
+    return _RequestRecord(
+        timestamp, "info", "request", method, route, path, status, duration, request_id
+    )
 
 
 @lru_cache(8)

@@ -16,6 +16,7 @@ from headwater.settings.kinds import (
     Count,
     Limit,
     OpenAIKey,
+    Origins,
     Port,
     Seconds,
     Secret,
@@ -73,6 +74,9 @@ class HttpSettings(SettingsGroup, frozen=True):
         float, Meta(ge=0), "requests per second for each API key; 0 for no limit"
     ] = 0.0
     access_log: Annotated[bool, "log every request"] = True
+    cors_origins: Annotated[
+        Origins, "origins of web pages that may call the API, separated by commas"
+    ] = ""
 
 
 class IngestSettings(SettingsGroup, frozen=True):

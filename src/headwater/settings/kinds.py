@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -57,6 +58,18 @@ def _check_age(text: str) -> str:
     return text
 
 
+def _check_origins(origins: str) -> str:
+    for origin in filter(None, origins.split(",")):
+        if not _ORIGIN.fullmatch(origin.strip()):
+            raise InvalidInputError(
+                f"{origin.strip()!r} is not the origin of a web page; write each in full, in small "
+                "letters and without a path, such as https://app.example.com"
+            )
+    return origins
+
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
+
 _SECONDS = Meta(gt=0)
 
 # Each setting is annotated with one of these types, or a plain one, and its description.
@@ -73,6 +86,7 @@ VoyageKey = Annotated[str, Meta(extra={"show": mask, "variable": "VOYAGE_API_KEY
 Url = Annotated[str, Meta(extra={"show": mask_address})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Age = Annotated[str, Meta(extra={"check": _check_age})]
+Origins = Annotated[str, Meta(extra={"check": _check_origins})]
 Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
 
 
