@@ -118,6 +118,8 @@ async def misuse() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert dir(headwater) == [
+        "AuditEntry",
+        "AuditPage",
         "AuditReport",
         "Chunk",
         "ChunkLineage",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from contextvars import ContextVar
 from typing import Literal, get_args
 
@@ -33,3 +35,15 @@ set_caller = _caller.set
 def current_caller() -> Caller | None:
     """Return the caller of the running request, or None outside of requests."""
     return _caller.get()
+
+
+def current_actor() -> str:
+    """Return the name of the caller, or the user and the host that this process runs on."""
+    caller = current_caller()
+    if caller is not None:
+        return caller.name
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container the user may have no name
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"
