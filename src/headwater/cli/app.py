@@ -26,6 +26,7 @@ VERBS = {
     "backfill": "Compute past values of a feature from stored events.",
     "rebuild": "Restore online values from history.",
     "audit": "Compare online values with history.",
+    "audit-log": "List administrative actions: who did what, and when.",
     "prune": "Remove old history, events and records.",
     "migrate": "Create or update the Postgres tables.",
     "graph": "Print the dependency graph as Mermaid.",
@@ -38,7 +39,8 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        return name, get_command(import_module(f"headwater.cli.{name}").app), rest
+        module = import_module(f"headwater.cli.{name}".replace("-", "_"))
+        return name, get_command(module.app), rest
 
 
 app = typer.Typer(

@@ -17,6 +17,7 @@ from headwater.access.guard import Guard
 from headwater.api.declarations import StoreListing, declarations_of
 from headwater.core.callers import set_caller
 from headwater.engine.worker import Worker
+from headwater.http.admin import Administration
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
 from headwater.http.features import Features
@@ -78,6 +79,7 @@ def routes_of(
         *Contexts(store).routes(),
         *Records(store).routes(),
         *Indexes(store).routes(),
+        *Administration(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         Route("GET", "/api/store", "read", list_declarations),
         Route("GET", "/openapi.json", "any", openapi, documents=dict[str, Any]),
