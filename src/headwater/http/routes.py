@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope
 from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
 from headwater.errors import FieldError
+from headwater.http.disconnects import run_while_connected
 from headwater.http.request_parsing import (
     Upload,
     convert_parameter,
@@ -29,6 +30,9 @@ JSON_TYPES = ("application/json",)
 
 RouteScope = AccessScope | Literal["public", "any"]
 """The scope that a key needs: none for a public route, any one for ``any``."""
+
+# Reading can stop at any moment; a write goes on to its end after its client has gone.
+_READING: frozenset[RouteScope] = frozenset({"read", "assemble", "records"})
 
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
@@ -108,6 +112,7 @@ class Endpoint:
         signature = signature_of(route)
         self.scope = route.scope
         self._function = route.function
+        self._stops = route.scope in _READING
         self._status = route.status
         self._accepts = route.accepts
         self._max_body = max_body
@@ -129,7 +134,8 @@ class Endpoint:
         if self._has_body:
             upload = await read_upload(scope, receive, self._accepts, self._max_body)
             arguments["body"] = decode_json(upload.data, self._decoder) if self._decoder else upload
-        result = await self._function(**arguments)
+        call = self._function(**arguments)
+        result = await (run_while_connected(receive, call) if self._stops else call)
         if self._returns_response:
             response: Response = result
             return response

@@ -17,6 +17,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import in_range
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
+from headwater.errors.hints import quoted
 from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
 
 _COLUMNS = StoredRecord.__struct_fields__
@@ -229,8 +230,8 @@ class PostgresRecordLog:
             )
         if created_at is None:
             raise InvalidInputError(
-                f"no record has the id {before!r}, so a list cannot continue after it; pass the id "
-                "of the last record of the previous list"
+                f"no record has the id {quoted(before)}, so a list cannot continue after it; pass "
+                "the id of the last record of the previous list"
             )
         return created_at, before
 
