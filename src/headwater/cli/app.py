@@ -18,7 +18,7 @@ VERBS = {
     "history": "Read past values for the rows of a file; import, export.",
     "context": "Assemble, show, verify, export and compare contexts.",
     "index": "Load, search, rebuild and drop indexes of documents.",
-    "keys": "Generate keys that sign records, and print their public halves.",
+    "keys": "Create, list and revoke API keys; keys that sign records.",
     "dlq": "List, show, redrive and discard dead letters.",
     "groups": "List and drop consumer groups.",
     "lag": "Show how many events are waiting, and for how long.",

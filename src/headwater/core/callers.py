@@ -16,11 +16,25 @@ assemble contexts; read recorded contexts; read metrics; everything."""
 ALL_SCOPES: frozenset[AccessScope] = frozenset(get_args(AccessScope))
 
 
+class CallerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the store that a caller may use; None and an empty tenant are no limit."""
+
+    entities: frozenset[str] | None = None
+    """Names of entities."""
+    contexts: frozenset[str] | None = None
+    """Names of contexts."""
+    indexes: frozenset[str] | None = None
+    """Names of indexes. A caller with a tenant may use only indexes that are named here."""
+    tenant: str = ""
+    """The prefix of all entity ids that the caller may use."""
+
+
 class Caller(msgspec.Struct, frozen=True):
     """A named key or token, and what it allows."""
 
     name: str
     scopes: frozenset[AccessScope] = ALL_SCOPES
+    limits: CallerLimits | None = None
 
     def may(self, scope: AccessScope) -> bool:
         """Return whether the caller has a scope; ``admin`` includes all others."""

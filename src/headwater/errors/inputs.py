@@ -225,6 +225,14 @@ class FeatureInUseError(HeadwaterError):
         )
 
 
+class CallerLimitError(HeadwaterError):
+    """A request outside of the limits of the API key that it was sent with."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        super().__init__(f"the key {key!r} is limited: {problem}; use a key that allows it")
+
+
 class GroupInUseError(HeadwaterError):
     """A consumer group that cannot be dropped because it has live workers."""
 

@@ -41,6 +41,9 @@ RULES: dict[type[BaseException], Rule] = {
         422, "too-many-values", "Too many values at once", ("limit",)
     ),
     access_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
+    access_errors.TooManyWrongKeysError: Rule(
+        429, "too-many-wrong-keys", "Too many wrong API keys"
+    ),
     # Only the access log shows it; the number is that of other servers.
     request_errors.DisconnectedError: Rule(499, "disconnected", "Client disconnected"),
     request_errors.TooManyConnectionsError: Rule(

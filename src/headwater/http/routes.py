@@ -56,6 +56,8 @@ class Route(msgspec.Struct, frozen=True):
     accepts: tuple[str, ...] = JSON_TYPES
     documents: Any = None
     """For OpenAPI: the type of an ``Upload`` or of the body of a ``Response``."""
+    applies_limits: bool = False
+    """Whether the function applies the limits of a key; if not, limited keys are refused."""
 
 
 class Parameter(NamedTuple):
@@ -111,6 +113,7 @@ class Endpoint:
     def __init__(self, route: Route, max_body: int) -> None:
         signature = signature_of(route)
         self.scope = route.scope
+        self.applies_limits = route.applies_limits
         self._function = route.function
         self._stops = route.scope in _READING
         self._status = route.status

@@ -76,6 +76,9 @@ class HttpSettings(SettingsGroup, frozen=True):
     rate_limit: Annotated[
         float, Meta(ge=0), "requests per second for each API key; 0 for no limit"
     ] = 0.0
+    address_rate_limit: Annotated[
+        float, Meta(ge=0), "requests per second for each client address; 0 for no limit"
+    ] = 0.0
     access_log: Annotated[bool, "log every request"] = True
     cors_origins: Annotated[
         Origins, "origins of web pages that may call the API, separated by commas"
