@@ -118,8 +118,6 @@ async def misuse() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert dir(headwater) == [
-        "AuditEntry",
-        "AuditPage",
         "AuditReport",
         "Chunk",
         "ChunkLineage",
@@ -185,7 +183,6 @@ def test_the_public_names_are_these() -> None:
     assert public == tree
     assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
     assert sorted(headwater.testing.conformance.__all__) == [
-        "AuditLogConformance",
         "BusConformance",
         "CacheConformance",
         "CatalogConformance",

@@ -18,7 +18,7 @@ VERBS = {
     "history": "Read past values for the rows of a file; import, export.",
     "context": "Assemble, show, verify, export and compare contexts.",
     "index": "Load, search, rebuild and drop indexes of documents.",
-    "keys": "Create, list and revoke API keys; keys that sign records.",
+    "keys": "Generate keys that sign records, and print their public halves.",
     "dlq": "List, show, redrive and discard dead letters.",
     "groups": "List and drop consumer groups.",
     "lag": "Show how many events are waiting, and for how long.",
@@ -26,10 +26,10 @@ VERBS = {
     "backfill": "Compute past values of a feature from stored events.",
     "rebuild": "Restore online values from history.",
     "audit": "Compare online values with history.",
-    "audit-log": "List administrative actions: who did what, and when.",
     "prune": "Remove old history, events and records.",
     "migrate": "Create or update the Postgres tables.",
     "graph": "Print the dependency graph as Mermaid.",
+    "doctor": "Examine the installation, and say what to do about each problem.",
     "config": "Show the settings and where each value comes from.",
 }
 
@@ -39,8 +39,7 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        module = import_module(f"headwater.cli.{name}".replace("-", "_"))
-        return name, get_command(module.app), rest
+        return name, get_command(import_module(f"headwater.cli.{name}").app), rest
 
 
 app = typer.Typer(

@@ -245,9 +245,7 @@ class Reader:
                 if current_frame().is_shareable:
                     key = f"{feature.name}\0{entity_id}"
                     abandoned = partial(_abandoned, feature)
-                    computed = await self._flights.do(
-                        key, call, compute, abandoned, is_kept=feature.kept
-                    )
+                    computed = await self._flights.do(key, call, compute, abandoned)
                 else:
                     with calling(call):
                         computed = await compute()

@@ -88,6 +88,14 @@ def _from_file(file: Path) -> dict[str, Any]:
     }
 
 
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the variables with our prefix that are not settings."""
+    known = {setting.variable for setting in SETTINGS.values()}
+    names = os.environ if environ is None else environ
+    ours = (name for name in names if name.startswith(PREFIX) and not name.startswith(_TESTS))
+    return sorted(name for name in ours if name not in known)
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     known = {setting.variable: setting for setting in SETTINGS.values() if setting.variable}
     values: dict[str, Any] = {}
@@ -98,6 +106,6 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             # file sets.
             if text or setting.of(Settings()) != "":
                 values[setting.path] = setting.check_text(text, name)
-        elif name.startswith(PREFIX) and not name.startswith(_TESTS):
-            log.warning("unknown environment variable", variable=name, hint=nearest(name, known))
+    for name in unknown_variables(environ):
+        log.warning("unknown environment variable", variable=name, hint=nearest(name, known))
     return values

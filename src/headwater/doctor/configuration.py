@@ -1,0 +1,97 @@
+"""Checks of settings, variables and secrets."""
+
+from __future__ import annotations
+
+import os
+
+from headwater.contexts.recorded.verification import check_signing
+from headwater.errors import ConfigError
+from headwater.errors.hints import nearest
+from headwater.ports.findings import Finding, Findings
+from headwater.records.signing import parse_keyring
+from headwater.settings.environments import on_servers
+from headwater.settings.loading import FILE, describe, load_with_origins, unknown_variables
+from headwater.settings.schema import SETTINGS, Settings
+
+
+def findings(settings: Settings) -> list[Finding]:
+    """Examine the settings of a store."""
+    found = Findings("configuration", f"{FILE} in {os.getcwd()} and HEADWATER_ variables")
+    _add_values(settings, found)
+    _add_variables(found)
+    _add_api_keys(settings, found)
+    _add_signing(settings, found)
+    return found.all
+
+
+def _add_values(settings: Settings, found: Findings) -> None:
+    """Add every value that is not the default, with its origin."""
+    loaded = load_with_origins()
+    origins = {info.path: info.origin for info in describe(loaded)}
+    defaults = Settings()
+    for setting in SETTINGS.values():
+        value = setting.of(settings)
+        if value == setting.of(defaults):
+            continue
+        is_loaded = value == setting.of(loaded.settings)
+        origin = origins[setting.path] if is_loaded else "code"
+        place = {"file": FILE, "environment": setting.variable or ""}.get(
+            origin, "the features file"
+        )
+        found.ok(setting.path, f"{setting.shown(value)}", place)
+    if not found.all:
+        found.ok("settings", "all values are defaults")
+
+
+def _add_variables(found: Findings) -> None:
+    unknown = unknown_variables()
+    known = [setting.variable for setting in SETTINGS.values() if setting.variable]
+    for name in unknown:
+        found.warning("variables", f"{name} is not a setting", nearest(name, known), "environment")
+    if not unknown:
+        found.ok("variables", "every HEADWATER_ variable is a setting", "environment")
+
+
+def _add_api_keys(settings: Settings, found: Findings) -> None:
+    if settings.api_keys:
+        found.ok("API keys", f"{len(settings.api_keys)} in api_key", "HEADWATER_API_KEY")
+    elif settings.env == "production":
+        found.error(
+            "API keys",
+            "production has no API key, so the server does not start",
+            "set HEADWATER_API_KEY",
+            "HEADWATER_API_KEY",
+        )
+    else:
+        found.ok("API keys", "none: the server answers this machine only", "HEADWATER_API_KEY")
+
+
+def _add_signing(settings: Settings, found: Findings) -> None:
+    place = "HEADWATER_SIGNING_KEY"
+    try:
+        check_signing(settings)
+        keyring = parse_keyring(settings.signing_key)
+    except ConfigError as error:
+        found.error(
+            "signing keys", str(error), "`headwater keys generate KEY_ID` makes a key", place
+        )
+        return
+    if keyring.signer and settings.signature_mode != "off":
+        found.ok("signing keys", f"records are signed with {keyring.signer.key_id!r}", place)
+    elif on_servers_or_unset(settings):
+        found.warning(
+            "signing keys",
+            "records are not signed, so a changed record with a new hash would not be noticed",
+            "`headwater keys generate KEY_ID` makes a key for HEADWATER_SIGNING_KEY",
+            place,
+        )
+    else:
+        found.ok("signing keys", "none: records are not signed", place)
+
+
+def on_servers_or_unset(settings: Settings) -> bool:
+    """Return whether a store is meant for production."""
+    try:
+        return on_servers(settings)
+    except ConfigError:
+        return True

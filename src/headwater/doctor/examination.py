@@ -1,0 +1,43 @@
+"""Running all checks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headwater.api.doctor import Examination
+from headwater.backends.inspection import inspect
+from headwater.declarations.runtime import runtime_of
+from headwater.doctor import configuration, installation, workload
+from headwater.ports.findings import Finding, Severity
+from headwater.store.feature_store import FeatureStore
+
+_NEEDED = frozenset({"connection", "driver", "home", "database", "migrations"})
+"""Checks of backends without which the store cannot be opened, or would be created."""
+
+_ORDER: tuple[Severity, ...] = ("ok", "unknown", "warning", "error")
+
+
+async def examine(
+    store: FeatureStore, *, open_breakers: Sequence[str] | None = None
+) -> Examination:
+    """Examine configuration, installation, backends and workload of a store.
+
+    Circuit breakers are in the memory of workers; None means that these cannot be asked.
+    """
+    settings, clock = store.settings, store.clock
+    registry = runtime_of(store).registry
+    backends = await inspect(settings, clock)
+    findings = [
+        *configuration.findings(settings),
+        *await asyncio.to_thread(installation.findings, settings, registry),
+        *backends,
+    ]
+    if not any(each.check in _NEEDED and each.severity != "ok" for each in backends):
+        findings += await workload.findings(store, open_breakers)
+    return Examination(worst(findings), findings)
+
+
+def worst(findings: Sequence[Finding]) -> Severity:
+    """Return the worst severity."""
+    return max((each.severity for each in findings), key=_ORDER.index, default="ok")

@@ -1,0 +1,184 @@
+"""The doctor: each check names what it looked at, what it found, and the remedy."""
+
+import os
+import shutil
+import sqlite3
+from collections import namedtuple
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, feature
+from headwater.core.clock import SystemClock
+from headwater.doctor.examination import examine
+from headwater.ports.findings import Finding
+from headwater.settings.schema import Settings
+from headwater.store.loader import load_store
+from headwater.testing import ManualClock
+from tests.servers import free_port, valkey_node
+
+DiskUsage = namedtuple("DiskUsage", "total used free")
+
+
+async def findings_of(
+    store: FeatureStore, open_breakers: Sequence[str] | None = None
+) -> dict[str, Finding]:
+    """Return the findings by area and check; of equal ones the worst."""
+    found = (await examine(store, open_breakers=open_breakers)).findings
+    order = ("ok", "unknown", "warning", "error")
+    found.sort(key=lambda finding: order.index(finding.severity))
+    return {f"{finding.area}: {finding.check}": finding for finding in found}
+
+
+def problems(found: dict[str, Finding]) -> dict[str, str]:
+    return {
+        name: finding.severity
+        for name, finding in found.items()
+        if finding.severity in ("warning", "error")
+    }
+
+
+@pytest.mark.both_environments
+async def test_a_store_without_workers_has_no_other_problem(settings: Settings) -> None:
+    store = FeatureStore(settings=settings)
+    async with store:
+        found = await findings_of(store, [])
+    allowed = {
+        "workload: partitions",
+        "message bus: fsync",  # the server of the tests is fast, not durable
+        "relational store: fsync",
+        "configuration: signing keys",
+    }
+    assert problems(found).keys() <= allowed, problems(found)
+    assert found["workload: partitions"].severity == "warning"
+    assert "headwater worker" in found["workload: partitions"].remedy
+    assert found["workload: lag"].found == "no event waits"
+    assert found["workload: circuit breakers"].found == "all closed"
+    assert all(finding.looked_at and finding.found for finding in found.values())
+    assert all(found[name].remedy for name in problems(found))
+
+
+@pytest.mark.both_environments
+async def test_waiting_events_and_dead_letters_are_reported(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="purchase", max_retries=0)
+    async def broken(user_id: str, event: ServiceEvent) -> int:
+        raise ValueError("no")
+
+    await store.publish("purchase", "u1")
+    await store.drain()
+    await store.publish("purchase", "u1")
+    clock.advance(timedelta(minutes=2))
+    found = await findings_of(store, ["broken"])
+    assert found["workload: partitions"].severity == "error"
+    assert "1 events wait, the oldest for " in found["workload: lag"].found
+    assert found["workload: lag"].severity == "warning"
+    assert found["workload: dead letters"].found == "1, of broken"
+    assert "headwater dlq list" in found["workload: dead letters"].remedy
+    assert "open for broken" in found["workload: circuit breakers"].found
+
+
+async def test_breakers_are_unknown_without_the_workers(home: Path) -> None:
+    async with FeatureStore(home=home) as store:
+        found = await findings_of(store)
+    assert found["workload: circuit breakers"].severity == "unknown"
+    assert "--url" in found["workload: circuit breakers"].remedy
+
+
+async def test_a_home_that_does_not_exist_is_not_created(tmp_path: Path) -> None:
+    found = await findings_of(FeatureStore(home=tmp_path / "none"))
+    assert found["embedded store: home"].severity == "unknown"
+    assert not (tmp_path / "none").exists()
+
+
+async def test_problems_of_a_home_are_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FeatureStore(home=home):
+        pass
+    os.chmod(home, 0o755)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: DiskUsage(10 << 30, 0, 1 << 20))
+    found = await findings_of(FeatureStore(home=home))
+    assert found["embedded store: rights"].severity == "warning"
+    assert found["embedded store: rights"].remedy == f"chmod 700 {home}"
+    assert found["embedded store: disk"].severity == "error"
+    with closing(sqlite3.connect(home / "headwater.db")) as connection:
+        connection.execute("PRAGMA user_version = 1000")
+    found = await findings_of(FeatureStore(home=home))
+    assert found["embedded store: migrations"].severity == "error"
+    assert "workload: lag" not in found  # the store cannot be opened
+    (home / "headwater.db").unlink()
+    found = await findings_of(FeatureStore(home=home))
+    assert "no headwater.db" in found["embedded store: database"].found
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a features file next to a headwater.toml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headwater.toml").write_text("[worker]\nbatch_size = 7\n")
+    file = tmp_path / "features.py"
+    file.write_text("from headwater import FeatureStore\nstore = FeatureStore(home='elsewhere')\n")
+    return file
+
+
+async def test_the_configuration_names_the_origin_of_each_value(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_PARTITIONS", "8")
+    monkeypatch.setenv("HEADWATER_PARTITION", "8")
+    monkeypatch.setenv("HEADWATER_API_KEY", "k-0123456789abcdef")
+    found = await findings_of(load_store(project))
+    assert found["configuration: partitions"].looked_at == "HEADWATER_PARTITIONS"
+    assert found["configuration: worker.batch_size"].looked_at == "headwater.toml"
+    assert found["configuration: home"].looked_at == "the features file"
+    assert found["configuration: home"].found == "elsewhere"
+    assert "0123456789" not in str(found)
+    assert "HEADWATER_PARTITION is not" in found["configuration: variables"].found
+    assert "HEADWATER_PARTITIONS" in found["configuration: variables"].remedy
+
+
+async def test_missing_keys_are_errors(tmp_path: Path) -> None:
+    settings = Settings().replace(
+        env="production",
+        home=tmp_path,
+        signature_mode="required",
+        embeddings={"provider": "cohere"},
+    )
+    found = await findings_of(FeatureStore(settings=settings))
+    wanted = ("configuration: API keys", "configuration: signing keys", "installation: embeddings")
+    assert [found[name].severity for name in wanted] == ["error"] * 3
+    assert "COHERE_API_KEY" in found["installation: embeddings"].remedy
+    assert "redis.url and postgres.url must be set" in found["message bus: connection"].found
+
+
+async def test_servers_that_are_down_are_reported_separately() -> None:
+    settings = Settings().replace(
+        redis={"url": f"redis://:sesame@127.0.0.1:{free_port()}/0"},
+        postgres={"url": f"postgresql://u:sesame@127.0.0.1:{free_port()}/d", "connect_timeout": 5},
+    )
+    found = await findings_of(FeatureStore(settings=settings))
+    assert found["message bus: connection"].severity == "error"
+    assert found["relational store: connection"].severity == "error"
+    assert "sesame" not in str(found)
+
+
+async def test_a_weak_redis_and_missing_tables_are_errors(production: Settings) -> None:
+    options = ("--maxmemory", "1mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
+    clock = ManualClock(SystemClock().now() + timedelta(hours=1))
+    with valkey_node(*options) as port:
+        settings = production.replace(redis={"url": f"redis://127.0.0.1:{port}/0"})
+        found = await findings_of(FeatureStore(settings=settings, clock=clock))
+    expected = {
+        "message bus: eviction": "noeviction",
+        "message bus: memory": "maxmemory",
+        "message bus: fsync": "appendonly",
+        "message bus: clock": "chrony",
+        "relational store: clock": "chrony",
+        "relational store: migrations": "headwater migrate",
+    }
+    for name, remedy in expected.items():
+        assert name in problems(found), (name, found[name])
+        assert remedy in found[name].remedy

@@ -1,0 +1,16 @@
+"""The doctor over HTTP."""
+
+from tests.http.conftest import KEY, MakeStore, Serving
+
+
+async def test_a_server_examines_itself(make_store: MakeStore, serving: Serving) -> None:
+    async with serving(make_store()) as client:
+        body = (await client.get("/v1/doctor")).raise_for_status().json()
+    found = {(each["area"], each["check"]): each for each in body["findings"]}
+    assert body["status"] in ("warning", "unknown")
+    assert found["workload", "circuit breakers"]["severity"] == "ok"
+    assert found["workload", "partitions"]["severity"] == "ok"
+    assert found["configuration", "api_key"]["found"] != KEY
+    assert {"area", "check", "severity", "looked_at", "found", "remedy"} == body["findings"][
+        0
+    ].keys()
