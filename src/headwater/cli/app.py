@@ -18,6 +18,7 @@ VERBS = {
     "history": "Read past values for the rows of a file; import, export.",
     "context": "Assemble, show, verify, export and compare contexts.",
     "index": "Load, search, rebuild and drop indexes of documents.",
+    "mcp": "Serve features, contexts and records to models (MCP).",
     "keys": "Generate keys that sign records, and print their public halves.",
     "dlq": "List, show, redrive and discard dead letters.",
     "groups": "List and drop consumer groups.",

@@ -1,0 +1,160 @@
+"""The MCP server of a store: answers requests for tools and resources, and keeps no session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as types
+from mcp.server import Server, ServerRequestContext
+from mcp.server.caching import CacheHint
+from mcp.shared.exceptions import MCPError
+
+from headwater.access.errors import RequestError, ScopeError
+from headwater.api.problems import rule_of
+from headwater.core.callers import AccessScope, Caller, current_caller
+from headwater.core.logging import log
+from headwater.core.tracebacks import format_traceback
+from headwater.errors import BackendError, HeadwaterError, UnknownNameError
+from headwater.mcp.context_tools import context_tools
+from headwater.mcp.resources import StoreResources
+from headwater.mcp.results import call_result, failed_call, problem_text
+from headwater.mcp.tool import StoreTool, check_encodable
+from headwater.mcp.tools import StoreTools
+from headwater.store.feature_store import FeatureStore
+
+NAME = "headwater"
+
+_INSTRUCTIONS = (
+    "Features are current facts about entities such as users; contexts are texts that are "
+    "assembled from features and documents, and recorded. Call list_declarations for the names. "
+    "Every result names in _meta how old and how fresh it is; say so if freshness is not "
+    "'guaranteed'."
+)
+_SERVER_ERROR = 500
+_LISTS_CHANGE_RARELY = CacheHint(ttl_ms=60_000, scope="private")
+
+_Request = ServerRequestContext[Any]
+
+
+def create_server(store: FeatureStore) -> Server[Any]:
+    """Return the MCP server of a store; each request runs as the current caller."""
+    requests = StoreRequests(store)
+    return Server(
+        NAME,
+        version=version("headwater"),
+        title="Headwater",
+        description="Fresh features and verifiable contexts.",
+        instructions=_INSTRUCTIONS,
+        on_list_tools=requests.list_tools,
+        on_call_tool=requests.call_tool,
+        on_list_resources=requests.list_resources,
+        on_list_resource_templates=requests.list_templates,
+        on_read_resource=requests.read_resource,
+        cache_hints={
+            "tools/list": _LISTS_CHANGE_RARELY,
+            "resources/templates/list": _LISTS_CHANGE_RARELY,
+        },
+        # No schema maps an argument to a header, so there is nothing to validate.
+        get_tool_input_schema=lambda _: None,
+    )
+
+
+class StoreRequests:
+    """The handlers of the server's requests."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        tools = [*StoreTools(store).tools(), *context_tools(store)]
+        self._tools = {tool.name: tool for tool in tools}
+        self._listings = {tool.name: tool.listing() for tool in tools}
+        self._resources = StoreResources(store)
+        self._private = not store.settings.record.include_content
+
+    async def list_tools(
+        self, _: _Request, __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """List the tools that the caller may call."""
+        caller = _caller()
+        allowed = [tool.name for tool in self._tools.values() if caller.may(tool.scope)]
+        return types.ListToolsResult(tools=[self._listings[name] for name in allowed])
+
+    async def call_tool(
+        self, _: _Request, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        """Call a tool; an error becomes a result that the model reads."""
+        tool = self._tools.get(params.name)
+        if tool is None:
+            unknown = UnknownNameError("tool", params.name, self._tools)
+            raise MCPError(types.INVALID_PARAMS, str(unknown))
+        try:
+            return call_result(await self._call(tool, params.arguments or {}))
+        except Exception as error:  # noqa: BLE001 - the last handler: the model gets an answer
+            self._log(error, tool.name)
+            return failed_call(error)
+
+    async def _call(self, tool: StoreTool, arguments: dict[str, Any]) -> Any:
+        _check_scope(tool.scope)
+        check_encodable(arguments)
+        return await tool.call(arguments)
+
+    async def list_resources(
+        self, _: _Request, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """List a page of resources."""
+        with self._protocol_errors("resources/list"):
+            return await self._resources.list(_caller(), params.cursor if params else None)
+
+    async def list_templates(
+        self, _: _Request, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        """List the templates of resources."""
+        return self._resources.templates(_caller())
+
+    async def read_resource(
+        self, _: _Request, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """Read a resource."""
+        with self._protocol_errors("resources/read"):
+            _check_scope(self._resources.scope_of(params.uri))
+            return await self._resources.read(params.uri)
+
+    @contextmanager
+    def _protocol_errors(self, method: str) -> Iterator[None]:
+        """Turn errors into protocol errors, because only tools have results for errors."""
+        try:
+            yield
+        except HeadwaterError as error:
+            self._log(error, method)
+            code = types.INTERNAL_ERROR if _is_fault(error) else types.INVALID_PARAMS
+            raise MCPError(code, problem_text(error)) from error
+
+    def _log(self, error: Exception, called: str) -> None:
+        """Log an error of the server; if private, without the messages of user code."""
+        if not _is_fault(error):
+            return
+        fields = {"called": called, "error": type(error).__name__}
+        if not self._private or isinstance(error, BackendError):
+            fields["error"] += f": {error}"
+        if not isinstance(error, BackendError):
+            fields["traceback"] = format_traceback(error, private=self._private)
+        log.error("mcp request failed", **fields)
+
+
+def _caller() -> Caller:
+    """Return the caller that the transport admitted; without one, nothing is answered."""
+    caller = current_caller()
+    if caller is None:
+        raise MCPError(types.INTERNAL_ERROR, "the transport admitted no caller")
+    return caller
+
+
+def _check_scope(scope: AccessScope) -> None:
+    caller = _caller()
+    if not caller.may(scope):
+        raise ScopeError(caller, scope)
+
+
+def _is_fault(error: Exception) -> bool:
+    return not isinstance(error, RequestError) and rule_of(error).status >= _SERVER_ERROR

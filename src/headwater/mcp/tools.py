@@ -1,0 +1,239 @@
+"""The tools that every store has: read features, search, assemble, and examine records."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from headwater.api.declarations import (
+    ContextListing,
+    EntityListing,
+    FeatureListing,
+    IndexListing,
+    RetrieverListing,
+    declarations_of,
+)
+from headwater.api.features import EntityRow, ManyFeatures, OneFeature, Value
+from headwater.api.indexes import SearchHit, SearchHits
+from headwater.contexts.freshness import check_freshness
+from headwater.contexts.recorded import ContextPage
+from headwater.core.callers import AccessScope
+from headwater.core.clock import from_micros
+from headwater.core.values import FeatureValue
+from headwater.declarations import overrides
+from headwater.declarations.runtime import runtime_of
+from headwater.declarations.search_options import SearchOptions
+from headwater.features.frame import tracking
+from headwater.features.read_tracking import Reads
+from headwater.features.reader import FeatureRow
+from headwater.mcp.arguments import (
+    AssembleArguments,
+    DeclarationsArguments,
+    FeatureArguments,
+    FeaturesArguments,
+    ListContextsArguments,
+    RecordArguments,
+    SearchArguments,
+)
+from headwater.mcp.assembled import AssembledContext, context_result
+from headwater.mcp.results import ResultFacts, ToolResult, record_facts
+from headwater.mcp.schemas import schema_of
+from headwater.mcp.tool import StoreTool, converted
+from headwater.records.lineage import ContextLineage, ContextTrace
+from headwater.records.verification_report import Check
+from headwater.store.feature_store import FeatureStore
+
+
+class Declarations(msgspec.Struct, frozen=True, kw_only=True):
+    """The declarations of a features file."""
+
+    entities: Sequence[EntityListing] = ()
+    features: Sequence[FeatureListing] = ()
+    indexes: Sequence[IndexListing] = ()
+    retrievers: Sequence[RetrieverListing] = ()
+    contexts: Sequence[ContextListing] = ()
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict about a record, and each check behind it."""
+
+    ok: bool
+    verdict: str
+    signed: bool
+    context_id: str
+    record_hash: str
+    checks: Sequence[Check]
+
+
+class LineageOfContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs of a recorded context."""
+
+    context_id: str
+    record_hash: str
+    lineage: ContextLineage
+
+
+class StoreTools:
+    """The tools over the verbs of a store."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def tools(self) -> list[StoreTool]:
+        """Return the tools in the order in which they are listed."""
+        return [
+            _tool("Read a feature", "read", self.get_feature, OneFeature),
+            _tool("Read features", "read", self.get_features, ManyFeatures),
+            _tool("List declarations", "read", self.list_declarations, Declarations),
+            _tool("Search an index", "read", self.search_index, SearchHits),
+            _tool("Assemble a context", "assemble", self.assemble_context, AssembledContext),
+            _tool("List recorded contexts", "records", self.list_contexts, ContextPage),
+            _tool("Explain a context", "records", self.explain_context, ContextTrace),
+            _tool("Read the lineage of a context", "records", self.get_lineage, LineageOfContext),
+            _tool("Verify a record", "records", self.verify_record, Verification),
+        ]
+
+    async def get_feature(self, given: FeatureArguments) -> ToolResult:
+        """Read the current value of one feature of one entity, with its age and source.
+
+        A value of null with the source "missing" means that nothing is known about this entity.
+        """
+        (row,), facts, now = await self._read([given.feature], [given.entity_id])
+        value = row[given.feature]
+        found = OneFeature(given.feature, given.entity_id, *_shown(value, now))
+        return ToolResult(value=found, facts=facts)
+
+    async def get_features(self, given: FeaturesArguments) -> ToolResult:
+        """Read the current values of many features of many entities at once.
+
+        All features must belong to the same kind of entity.
+        """
+        entity = runtime_of(self._store).registry.one_entity(given.features)
+        rows, facts, now = await self._read(given.features, given.entity_ids)
+        found = [
+            EntityRow(entity_id, {name: Value(*_shown(row[name], now)) for name in given.features})
+            for entity_id, row in zip(given.entity_ids, rows, strict=True)
+        ]
+        return ToolResult(value=ManyFeatures(entity.name, found), facts=facts)
+
+    async def _read(
+        self, features: Sequence[str], entity_ids: Sequence[str]
+    ) -> tuple[list[FeatureRow], ResultFacts, datetime]:
+        """Return the values, and their age and freshness as a context would judge them."""
+        reads = Reads()
+        with tracking(reads):
+            rows = await self._store.get_feature_values(features, entity_ids)
+        now = self._store.clock.now()
+        freshness = check_freshness(reads, reads.features, None, now, strict=False)
+        times = [value.as_of for row in rows for value in row.values() if value.as_of is not None]
+        return rows, ResultFacts(as_of=min(times, default=None), freshness=freshness.status), now
+
+    async def list_declarations(self, given: DeclarationsArguments) -> ToolResult:
+        """List what can be read here: entities, features, indexes, retrievers and contexts.
+
+        Call this first to learn the names, types and parameters that the other tools take.
+        """
+        listing = declarations_of(self._store)
+        kinds = [given.kind] if given.kind else Declarations.__struct_fields__
+        return ToolResult(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
+
+    async def search_index(self, given: SearchArguments) -> ToolResult:
+        """Search an index of documents by meaning, by words or by both; the best chunks first."""
+        runtime = runtime_of(self._store)
+        definition = runtime.registry.index(given.index)
+        options = SearchOptions(
+            top_k=given.top_k, mode=given.mode, filters=given.filters, min_score=given.min_score
+        )
+        searcher = (await runtime.open()).searcher
+        found = await searcher.run(definition, given.query, options, given.as_of)
+        version = found.version
+        text = None if version is None else version.text
+        as_of = None if version is None else from_micros(version.changed_at)
+        chunks = [msgspec.convert(each, SearchHit, from_attributes=True) for each in found.chunks]
+        return ToolResult(
+            value=SearchHits(index=given.index, version=text, chunks=chunks),
+            facts=ResultFacts(as_of=as_of),
+        )
+
+    async def assemble_context(self, given: AssembleArguments) -> ToolResult:
+        """Assemble a declared context under its token budget, and record it for later proof.
+
+        Returns the text, the id of the record and whether the data met the freshness SLA. Prefer
+        the tool of the context itself (context_NAME) unless a tighter limit is wanted.
+        """
+        changed = overrides(
+            UNSET if given.max_tokens is None else given.max_tokens,
+            UNSET if given.freshness_sla is None else given.freshness_sla,
+        )
+        return context_result(await self._store.assemble(given.context, given.params, changed))
+
+    async def list_contexts(self, given: ListContextsArguments) -> ToolResult:
+        """List recorded contexts, the newest first, with their ids and freshness."""
+        page = await self._store.list_contexts(
+            limit=given.limit, name=given.name, cursor=given.cursor
+        )
+        return ToolResult(value=page)
+
+    async def explain_context(self, given: RecordArguments) -> ToolResult:
+        """Explain a recorded context: why each item was kept, cut or dropped, and what it read."""
+        trace = await self._store.records.explain(given.ref)
+        return ToolResult(value=trace, facts=record_facts(trace))
+
+    async def get_lineage(self, given: RecordArguments) -> ToolResult:
+        """Read the lineage of a recorded context: values, chunks and their ages, and the budget."""
+        past = await self._store.get_context_at(given.ref)
+        found = LineageOfContext(
+            context_id=past.context_id, record_hash=past.record_hash, lineage=past.lineage
+        )
+        return ToolResult(value=found, facts=record_facts(past))
+
+    async def verify_record(self, given: RecordArguments) -> ToolResult:
+        """Verify a recorded context: hash, signature, disclosed values and text.
+
+        The server examines its own storage. For a proof that does not trust this server, export
+        the record and verify it elsewhere.
+        """
+        record = await self._store.get_record(given.ref)
+        report = await self._store.records.verify(given.ref)
+        found = Verification(
+            ok=report.ok,
+            verdict=report.verdict,
+            signed=report.signed,
+            context_id=record.context_id,
+            record_hash=record.record_hash,
+            checks=report.checks,
+        )
+        facts = ResultFacts(record_hash=record.record_hash)
+        if report.ok:
+            facts = record_facts(await self._store.get_context_at(record.context_id))
+        return ToolResult(value=found, facts=facts)
+
+
+def _shown(value: FeatureValue, now: datetime) -> tuple[Any, ...]:
+    return value.value, value.as_of, value.age_ms(now), value.source
+
+
+def _tool(
+    title: str, scope: AccessScope, function: Callable[[Any], Awaitable[ToolResult]], returns: Any
+) -> StoreTool:
+    """Return the tool of a method, which takes one Struct of arguments."""
+    (given,) = inspect.signature(function, eval_str=True).parameters.values()
+
+    async def call(arguments: Mapping[str, Any]) -> ToolResult:
+        return await function(converted(arguments, given.annotation))
+
+    return StoreTool(
+        name=function.__name__,
+        title=title,
+        scope=scope,
+        description=inspect.getdoc(function) or "",
+        input_schema=schema_of(given.annotation),
+        output_schema=schema_of(returns),
+        call=call,
+        is_read_only=scope != "assemble",
+    )

@@ -1,0 +1,73 @@
+"""The transports of the MCP server: stdio for one local host, streamable HTTP for many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AbstractAsyncContextManager, suppress
+
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
+
+from headwater.core.callers import Caller, set_caller
+from headwater.core.logging import log
+from headwater.mcp.server import create_server
+from headwater.store.feature_store import FeatureStore
+
+STDIO_CALLER = Caller("mcp stdio")
+
+_CLOSE_SECONDS = 5.0
+
+
+async def serve_stdio(store: FeatureStore) -> None:
+    """Serve the process that started this one, as the local user, until it closes the stream."""
+    set_caller(STDIO_CALLER)
+    server = create_server(store)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _Exit(store).begin)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+class _Exit:
+    """The end of the process on a signal: the thread that waits for input cannot be cancelled."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._close_and_exit())
+
+    async def _close_and_exit(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._store.close()
+        log.flush()
+        os._exit(os.EX_OK)
+
+
+class StreamableHttp:
+    """The ASGI application of the MCP endpoint, without sessions.
+
+    It answers requests whose caller is already admitted. A response is JSON, unless the call takes
+    so long that a stream has to keep the connection open.
+    """
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            create_server(store),
+            stateless=True,
+            max_request_body_size=store.settings.http.max_body_bytes,
+        )
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Return the context in which requests are answered; it can be entered once."""
+        return self._manager.run()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager.handle_request(scope, receive, send)
