@@ -84,6 +84,9 @@ def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from _verbs(below, f"{name} {verb}")
 
 
+# The options of every verb; the beginning of the page describes them.
+SERVER_OPTIONS = {"url", "key"}
+
 VERBS = dict(_verbs(get_command(app), "headwater"))
 
 
@@ -103,7 +106,7 @@ def _words(command: Any) -> Iterator[str]:
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             yield (parameter.metavar or parameter.name.upper()).removesuffix("...")
-        elif not parameter.hidden:
+        elif not parameter.hidden and parameter.name not in SERVER_OPTIONS:
             yield from (*parameter.opts, *parameter.secondary_opts)
 
 

@@ -19,7 +19,7 @@ def main() -> None:
     try:
         app(prog_name="headwater")
     except HeadwaterError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {error}{_source(error)}", err=True)
         sys.exit(1)
     except UnicodeEncodeError:
         invalid = [argument for argument in sys.argv if not is_utf8(argument)]
@@ -34,3 +34,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         typer.echo(f"error: cannot write the output: {error.strerror}", err=True)
         sys.exit(1)
+
+
+def _source(error: HeadwaterError) -> str:
+    """Return which server an error comes from, if it does."""
+    response = error.response
+    if response is None:
+        return ""
+    request = "" if response.request_id is None else f", request {response.request_id}"
+    return f" ({response.url} answered {response.status}{request})"

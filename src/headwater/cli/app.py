@@ -40,7 +40,8 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        return name, get_command(import_module(f"headwater.cli.{name}").app), rest
+        command = get_command(import_module(f"headwater.cli.{name}").app)
+        return name, import_module("headwater.cli.remote").add_server_options(command, name), rest
 
 
 app = typer.Typer(

@@ -27,6 +27,7 @@ from headwater.cli.options import (
     Ref,
     Since,
     StoreOption,
+    bare_or_remote,
     bare_store,
     command_group,
     declared_store,
@@ -100,7 +101,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List recorded contexts, newest first."""
-    store = bare_store(file)
+    store = bare_or_remote(file)
     start, end = parse_span(since, before, store.clock.now())
     page = run(
         store,
@@ -223,7 +224,7 @@ def diff(
 
     This compares inputs, items, features, search results, rules, tokens and text.
     """
-    compared = run(bare_store(file), lambda store: store.records.diff(before, after))
+    compared = run(bare_or_remote(file), lambda store: store.records.diff(before, after))
     if as_json:
         print_json(plain(compared))
     else:

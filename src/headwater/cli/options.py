@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
 
+from headwater.cli.remote import refuse_server, server_of
 from headwater.core.durations import to_timedelta
 from headwater.core.logging import log
 from headwater.errors import DurationError, InvalidInputError, UnknownNameError
@@ -17,6 +18,9 @@ from headwater.settings.loading import FILE, load
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
+
+if TYPE_CHECKING:
+    from headwater.client import AsyncClient
 
 EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 
@@ -75,12 +79,24 @@ def is_project(file: Path | None) -> bool:
 
 def declared_store(file: Path | None) -> FeatureStore:
     """Return the store of a features file, for commands that need declarations."""
+    refuse_server(file)
     return _with_log(load_store(features_file(file)))
 
 
 def bare_store(file: Path | None) -> FeatureStore:
     """Return the store of the settings, or of a file if one is named, without declarations."""
+    refuse_server(file)
     return _with_log(load_store(file) if file else FeatureStore())
+
+
+def declared_or_remote(file: Path | None) -> "FeatureStore | AsyncClient":
+    """Return the server that the command calls, or the store of a features file."""
+    return server_of(file) or declared_store(file)
+
+
+def bare_or_remote(file: Path | None) -> "FeatureStore | AsyncClient":
+    """Return the server that the command calls, or the store without declarations."""
+    return server_of(file) or bare_store(file)
 
 
 def _with_log(store: FeatureStore) -> FeatureStore:
@@ -94,6 +110,8 @@ def named_in(file: Path | None) -> Iterator[None]:
     try:
         yield
     except UnknownNameError as error:
+        if error.response is not None:
+            raise
         raise InvalidInputError(
             f"{error} (searched {features_file(file)}; pass --file to use another file)"
         ) from error

@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.cli.output import note
 from headwater.core.logging import log
@@ -20,28 +20,36 @@ from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
+if TYPE_CHECKING:
+    from headwater.client import AsyncClient
+
+S = TypeVar("S", bound="FeatureStore | AsyncClient")
 T = TypeVar("T")
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
-def run(
-    store: FeatureStore, call: Callable[[FeatureStore], Awaitable[T]], *, create: bool = False
-) -> T:
-    """Open the store, await one call and close the store.
+def run(store: S, call: Callable[[S], Awaitable[T]], *, create: bool = False) -> T:
+    """Open the store, or connect to a server, await one call and close it.
 
     Raise HomeError if the embedded store does not exist, unless ``create`` is set.
     """
+    if not isinstance(store, FeatureStore):
+        return asyncio.run(_closing(store, call))
     announce_if_new = new_store_notice(store.settings)
     if not create:
         _check_home(store)
 
-    async def closing() -> T:
-        async with store:
-            announce_if_new()
-            return await call(store)
+    return asyncio.run(_closing(store, call, announce_if_new))
 
-    return asyncio.run(closing())
+
+async def _closing(
+    store: S, call: Callable[[S], Awaitable[T]], announce_if_new: Callable[[], None] | None = None
+) -> T:
+    async with store:
+        if announce_if_new:
+            announce_if_new()
+        return await call(store)
 
 
 def new_store_notice(settings: Settings) -> Callable[[], None]:

@@ -59,6 +59,13 @@ HeadwaterError
 ├── ImmutableRecordError        different record already stored under this id
 ├── DamagedRecordError          stored record is unreadable
 ├── SignatureError              record cannot be signed, or its signature cannot be read
+├── RemoteError                 call over HTTP failed
+│   ├── ServerUnreachableError  … no server answers at the URL
+│   ├── UnexpectedResponseError  … response of something else than this version of Headwater
+│   ├── AccessDeniedError       … key missing, wrong or without the scope
+│   ├── RateLimitedError        … rate limit exceeded
+│   ├── OverloadedError         … server has no capacity at present
+│   └── RequestRefusedError     … request refused for another reason
 └── BackendError                store unusable
     ├── HomeError               embedded store: read-only, full, corrupt, or another version
     ├── BackendUnavailableError  server unreachable, or unable to serve at present
@@ -68,6 +75,7 @@ HeadwaterError
     └── ClosedError             store closed, or opened before a fork
 """
 
+from headwater.errors.base import ErrorResponse as ErrorResponse
 from headwater.errors.base import HeadwaterError as HeadwaterError
 from headwater.errors.declarations import ConfigError as ConfigError
 from headwater.errors.declarations import CycleError as CycleError
@@ -119,6 +127,13 @@ from headwater.errors.inputs import UnknownDeadLetterError as UnknownDeadLetterE
 from headwater.errors.inputs import UnknownDocumentError as UnknownDocumentError
 from headwater.errors.inputs import UnknownGroupError as UnknownGroupError
 from headwater.errors.inputs import UnknownNameError as UnknownNameError
+from headwater.errors.remote import AccessDeniedError as AccessDeniedError
+from headwater.errors.remote import OverloadedError as OverloadedError
+from headwater.errors.remote import RateLimitedError as RateLimitedError
+from headwater.errors.remote import RemoteError as RemoteError
+from headwater.errors.remote import RequestRefusedError as RequestRefusedError
+from headwater.errors.remote import ServerUnreachableError as ServerUnreachableError
+from headwater.errors.remote import UnexpectedResponseError as UnexpectedResponseError
 from headwater.errors.storage import BackendError as BackendError
 from headwater.errors.storage import BackendUnavailableError as BackendUnavailableError
 from headwater.errors.storage import ClosedError as ClosedError

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """The response of a server that an error of the client comes from; ``url`` is the server's."""
+
+    url: str
+    status: int
+    type: str
+    detail: str
+    request_id: str | None = None
+
 
 class HeadwaterError(Exception):
     """The base class of all Headwater errors."""
+
+    response: ErrorResponse | None = None
+    """The response of the server, if a client raised the error."""

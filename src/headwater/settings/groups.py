@@ -79,6 +79,17 @@ class HttpSettings(SettingsGroup, frozen=True):
     ] = ""
 
 
+class ClientSettings(SettingsGroup, frozen=True):
+    """Settings of clients: `headwater.client`, and commands with `--url`."""
+
+    url: Annotated[
+        Url, "server that commands and clients call; empty: commands use a local store"
+    ] = ""
+    key: Annotated[Secret, "API key that they send"] = ""
+    timeout: Annotated[Seconds, "seconds that they wait for a response"] = 30.0
+    retries: Annotated[Limit, "attempts after the first, if a request can be repeated"] = 4
+
+
 class IngestSettings(SettingsGroup, frozen=True):
     """Settings of publishing."""
 

@@ -15,6 +15,7 @@ from msgspec import Meta, field
 from headwater.errors import ConfigError, UnknownSettingError
 from headwater.settings.groups import (
     BackfillSettings,
+    ClientSettings,
     ContextSettings,
     EmbeddingSettings,
     HttpSettings,
@@ -63,6 +64,7 @@ class Settings(SettingsGroup, frozen=True):
     vectors: VectorSettings = VectorSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
+    client: ClientSettings = ClientSettings()
     ingest: IngestSettings = IngestSettings()
     indexes: IndexSettings = IndexSettings()
     offline: OfflineSettings = OfflineSettings()

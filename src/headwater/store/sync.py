@@ -23,7 +23,11 @@ V_co = TypeVar("V_co", covariant=True)
 class SyncLoop:
     """The event loop, in a thread, that blocking verbs run on outside of handlers."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, name: str = "store.sync", instead: str = "await the verb of the store itself"
+    ) -> None:
+        self._name = name
+        self._instead = instead
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop, started by the first blocking verb."""
         self._thread: threading.Thread | None = None
@@ -34,8 +38,8 @@ class SyncLoop:
         if _in_event_loop() and not _in_notebook():
             call.close()
             raise InvalidInputError(
-                "store.sync blocks, and this thread runs an event loop, as in async code; await "
-                "the verb of the store itself instead"
+                f"{self._name} blocks, and this thread runs an event loop, as in async code; "
+                f"{self._instead} instead"
             )
         # Inside a sync handler the verb runs on the loop of the handler's batch and in the
         # handler's context, so that it sees the handler's own writes.

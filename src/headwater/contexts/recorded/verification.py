@@ -54,6 +54,11 @@ def decode_record(stored: StoredRecord) -> Record:
 def load_record(stored: StoredRecord) -> tuple[Record, Core]:
     """Return the record and its opened core; raise `DamagedRecordError` if it was altered."""
     record = decode_record(stored)
+    return record, checked_core(record)
+
+
+def checked_core(record: Record) -> Core:
+    """Return the opened core of a record; raise `DamagedRecordError` if it was altered."""
     for part, problem in _alterations(record):
         raise DamagedRecordError(record.context_id, part, problem)
     try:
@@ -64,7 +69,7 @@ def load_record(stored: StoredRecord) -> tuple[Record, Core]:
     if (core.context_id, core.output.content_hash) != (record.context_id, record.content_hash):
         problem = f"it is that of context {core.context_id} with {core.output.content_hash}"
         raise DamagedRecordError(record.context_id, "core", problem)
-    return record, core
+    return core
 
 
 def _alterations(record: Record) -> Iterator[tuple[str, str]]:

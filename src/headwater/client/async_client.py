@@ -1,0 +1,115 @@
+"""AsyncClient: the verbs of a store, over HTTP."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from headwater.api.declarations import StoreListing
+from headwater.client.admin import AdminCalls
+from headwater.client.contexts import ContextCalls
+from headwater.client.events import EventCalls, PublishCalls
+from headwater.client.features import FeatureCalls
+from headwater.client.indexes import IndexCalls, SearchCalls
+from headwater.client.records import RecordCalls
+from headwater.client.server import Server
+from headwater.core.clock import SystemClock
+from headwater.declarations.graph import Graph
+from headwater.errors import ConfigError
+from headwater.settings.loading import load
+from headwater.settings.schema import Settings
+
+
+class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
+    """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
+
+    Args:
+        url: the server, and the path below which its API is mounted. Default: ``client.url`` of
+            the settings (``HEADWATER_CLIENT_URL``).
+        key: the API key or token. Default: ``client.key``.
+        timeout: seconds that one attempt may take. Default: ``client.timeout``.
+        retries: attempts after the first, for requests that can be repeated. Default:
+            ``client.retries``.
+        settings: the settings, if not those of the environment and of headwater.toml. Their signing
+            keys verify records.
+        transport: a transport of httpx, such as ``httpx.ASGITransport(create_app(store))``.
+
+    >>> client = AsyncClient("http://127.0.0.1:8000", key="...")
+    >>> client
+    <AsyncClient http://127.0.0.1:8000>
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+        retries: int | None = None,
+        settings: Settings | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.settings = settings or load()
+        self.clock = SystemClock()
+        defaults = self.settings.client
+        if not (url or defaults.url):
+            raise ConfigError(
+                "no server is named; pass its URL, such as http://127.0.0.1:8000, or set "
+                "HEADWATER_CLIENT_URL"
+            )
+        self._server = Server(
+            url or defaults.url,
+            defaults.key if key is None else key,
+            defaults.timeout if timeout is None else timeout,
+            defaults.retries if retries is None else retries,
+            transport,
+        )
+        self.bus = EventCalls(self._server)
+        self.records = RecordCalls(self._server, self.settings)
+        self.indexes = IndexCalls(self._server)
+        self.admin = AdminCalls(self._server)
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL of the server, without a password."""
+        return self._server.url
+
+    async def declarations(self) -> StoreListing:
+        """Return the entities, features, indexes, retrievers and contexts that the server has.
+
+        >>> [feature.name for feature in (await client.declarations()).features]
+        ['total_spend']
+        """
+        return await self._server.get(StoreListing, "/api/store")
+
+    async def graph(self) -> Graph:
+        """Return the events, sources and features of the server and their dependencies.
+
+        >>> print((await client.graph()).to_mermaid())
+        flowchart LR
+            ...
+        """
+        return (await self.declarations()).graph
+
+    async def close(self) -> None:
+        """Close the connections.
+
+        >>> await client.close()
+        """
+        await self._server.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

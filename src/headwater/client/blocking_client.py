@@ -1,0 +1,130 @@
+"""Client: the verbs of an AsyncClient, each run to its end before it returns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from headwater.client.admin import AdminCalls
+from headwater.client.async_client import AsyncClient
+from headwater.client.events import EventCalls
+from headwater.client.indexes import IndexCalls
+from headwater.client.records import RecordCalls
+from headwater.store.sync import Blocking, SyncLoop, blocking
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+def iterating(
+    verb: Callable[Concatenate[V, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Blocking[V], P], Iterator[T]]:
+    """Return the blocking form of a verb that yields, with the same signature and docstring."""
+
+    @wraps(verb)
+    def call(self: Blocking[V], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        pages = verb(self._verbs, *args, **kwargs)
+        while (found := self._loop.run(_next(pages))) is not None:
+            yield found[0]
+
+    return call
+
+
+async def _next(found: AsyncIterator[T]) -> tuple[T] | None:
+    async for each in found:
+        return (each,)
+    return None
+
+
+class BlockingEventCalls(Blocking[EventCalls]):
+    """``client.bus``."""
+
+    publish = blocking(EventCalls.publish)
+    publish_many = blocking(EventCalls.publish_many)
+
+
+class BlockingRecordCalls(Blocking[RecordCalls]):
+    """``client.records``."""
+
+    get = blocking(RecordCalls.get)
+    find = blocking(RecordCalls.find)
+    iter = iterating(RecordCalls.iter)
+    explain = blocking(RecordCalls.explain)
+    verify = blocking(RecordCalls.verify)
+    diff = blocking(RecordCalls.diff)
+    inner = blocking(RecordCalls.inner)
+
+
+class BlockingIndexCalls(Blocking[IndexCalls]):
+    """``client.indexes``."""
+
+    list = blocking(IndexCalls.list)
+    get_document = blocking(IndexCalls.get_document)
+
+
+class BlockingAdminCalls(Blocking[AdminCalls]):
+    """``client.admin``."""
+
+    is_alive = blocking(AdminCalls.is_alive)
+    readiness = blocking(AdminCalls.readiness)
+    health = blocking(AdminCalls.health)
+
+
+class Client(Blocking[AsyncClient]):
+    """An `AsyncClient` for scripts, notebooks and other code without an event loop.
+
+    It takes the same arguments. Its verbs may be called from several threads.
+
+    >>> with Client("http://127.0.0.1:8000", key="...") as client:
+    ...     client.get_feature("total_spend", "ada")
+    25.0
+    """
+
+    def __init__(self, url: str | None = None, **options: Any) -> None:
+        loop = SyncLoop("Client", "use AsyncClient")
+        client = AsyncClient(url, **options)
+        super().__init__(client, loop)
+        self.settings = client.settings
+        self.url = client.url
+        self.bus = BlockingEventCalls(client.bus, loop)
+        self.records = BlockingRecordCalls(client.records, loop)
+        self.indexes = BlockingIndexCalls(client.indexes, loop)
+        self.admin = BlockingAdminCalls(client.admin, loop)
+
+    publish = blocking(AsyncClient.publish)
+    get_feature = blocking(AsyncClient.get_feature)
+    get_features = blocking(AsyncClient.get_features)
+    get_feature_values = blocking(AsyncClient.get_feature_values)
+    get_feature_history = blocking(AsyncClient.get_feature_history)
+    assemble = blocking(AsyncClient.assemble)
+    get_context_at = blocking(AsyncClient.get_context_at)
+    list_contexts = blocking(AsyncClient.list_contexts)
+    iter_contexts = iterating(AsyncClient.iter_contexts)
+    get_record = blocking(AsyncClient.get_record)
+    index = blocking(AsyncClient.index)
+    unindex = blocking(AsyncClient.unindex)
+    search = blocking(AsyncClient.search)
+    declarations = blocking(AsyncClient.declarations)
+    graph = blocking(AsyncClient.graph)
+
+    def __repr__(self) -> str:
+        return f"<Client {self.url}>"
+
+    def close(self) -> None:
+        """Close the connections and end the thread that the verbs ran on."""
+        self._loop.run(self._verbs.close())
+        self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,122 @@
+"""The verbs of a client that assemble contexts, and that read recorded ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from headwater.api.contexts import AssembleBody, Assembled
+from headwater.api.json_values import plain
+from headwater.client.records import RecordCalls
+from headwater.client.server import Server
+from headwater.contexts.recorded import ContextPage
+from headwater.declarations import Overrides
+from headwater.ports import RecordSummary
+from headwater.records.lineage import Context, PastContext
+from headwater.records.record import Record
+
+_PAGE = 1_000
+
+
+class ContextCalls:
+    """The part of a client that assembles contexts and reads recorded ones."""
+
+    _server: Server
+    records: RecordCalls
+
+    async def assemble(
+        self, name: str, params: Mapping[str, Any], overrides: Overrides | None = None
+    ) -> Context:
+        """Assemble a declared context by its name.
+
+        It is sent again only if the server cannot have begun it, because every assembly is
+        recorded.
+
+        >>> await client.assemble("support", {"user_id": "ada", "question": "Where is it?"})
+        <Context 'support' ...: ... tokens, guaranteed>
+        """
+        assembled = await self._server.post(
+            Assembled, "/v1/contexts/{}", name, body=_body(params, overrides or Overrides())
+        )
+        return Context(**msgspec.structs.asdict(assembled))
+
+    async def get_context_at(self, context_id: str) -> PastContext:
+        """Return a recorded context with its lineage; withheld values are None.
+
+        >>> (await client.get_context_at(ctx.context_id)).content == ctx.content
+        True
+        """
+        return await self._server.get(PastContext, "/v1/context/{}", context_id)
+
+    async def list_contexts(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+        *,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        """Return the recorded contexts from ``start`` to before ``end``, newest first.
+
+        ``cursor`` is the ``next_cursor`` of the previous page; ``iter_contexts`` follows it.
+
+        >>> await client.list_contexts(limit=10)
+        <ContextPage contexts=1, the last page>
+        """
+        return await self._server.get(
+            ContextPage,
+            "/v1/contexts",
+            start=start,
+            end=end,
+            limit=limit,
+            name=name,
+            freshness_status=freshness_status,
+            cursor=cursor,
+        )
+
+    async def iter_contexts(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        *,
+        name: str | None = None,
+        freshness_status: str | None = None,
+    ) -> AsyncIterator[RecordSummary]:
+        """Yield all recorded contexts from ``start`` to before ``end``, newest first, in pages.
+
+        >>> [context.name async for context in client.iter_contexts()]
+        ['support']
+        """
+        cursor = None
+        while True:
+            page = await self.list_contexts(
+                start, end, _PAGE, name=name, freshness_status=freshness_status, cursor=cursor
+            )
+            for context in page.contexts:
+                yield context
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def get_record(self, ref: str) -> Record:
+        """Return the record of a context: by context id, its first 8 characters or record hash.
+
+        >>> (await client.get_record(ctx.context_id)).record_hash == ctx.record_hash
+        True
+        """
+        return await self.records.get(ref)
+
+
+def _body(params: Mapping[str, Any], overrides: Overrides) -> AssembleBody:
+    sla, reference = overrides.freshness_sla, overrides.interaction_ref
+    return AssembleBody(
+        params=plain(dict(params)),
+        interaction_ref=dict(reference) if isinstance(reference, Mapping) else reference,
+        max_tokens=overrides.max_tokens,
+        freshness_sla=f"{sla.total_seconds()}s" if isinstance(sla, timedelta) else sla,
+    )

@@ -1,0 +1,158 @@
+"""The verbs of a client for recorded contexts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from headwater.client.server import Server
+from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded.search import named
+from headwater.contexts.recorded.verification import checked_core
+from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.ports import RecordSummary
+from headwater.records.diff import ContextDiff, diff
+from headwater.records.document import load
+from headwater.records.lineage import ContextTrace
+from headwater.records.record import Record, inner_contexts
+from headwater.records.verification_report import VerificationReport
+from headwater.records.verify import verify_record
+from headwater.settings.schema import Settings
+
+_PAGE = 1_000
+
+
+class RecordCalls:
+    """``client.records``: search, explain, verify and compare recorded contexts.
+
+    ``verify`` and ``diff`` download the records and work on them here, with the signing keys of the
+    local settings: a server cannot prove its own records.
+    """
+
+    def __init__(self, server: Server, settings: Settings) -> None:
+        self._server = server
+        self._settings = settings
+
+    async def get(self, ref: str) -> Record:
+        """Return the record of a context.
+
+        >>> record = await client.records.get(ctx.context_id)
+        >>> record.record_hash == ctx.record_hash
+        True
+        """
+        return load(await self._server.download("/v1/record/{}", ref))
+
+    async def find(
+        self,
+        *,
+        feature: FeatureRef | None = None,
+        entity: str | None = None,
+        entity_id: str | int | None = None,
+        chunk: str | None = None,
+        document: str | None = None,
+        index: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> ContextPage:
+        """Return the recorded contexts that used all of these, newest first.
+
+        >>> await client.records.find(entity="User", entity_id="ada")
+        <ContextPage contexts=1, the last page>
+        """
+        return await self._server.get(
+            ContextPage,
+            "/v1/contexts/by-provenance",
+            feature=None if feature is None else feature_name(feature),
+            entity=entity,
+            entity_id=entity_id,
+            chunk=chunk,
+            document=document,
+            index=index,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def iter(
+        self,
+        *,
+        feature: FeatureRef | None = None,
+        entity: str | None = None,
+        entity_id: str | int | None = None,
+        chunk: str | None = None,
+        document: str | None = None,
+        index: str | None = None,
+    ) -> AsyncIterator[RecordSummary]:
+        """Yield all recorded contexts that used all of these, newest first, page by page.
+
+        >>> [found.name async for found in client.records.iter(entity_id="ada")]
+        ['support']
+        """
+        cursor = None
+        while True:
+            page = await self.find(
+                feature=feature,
+                entity=entity,
+                entity_id=entity_id,
+                chunk=chunk,
+                document=document,
+                index=index,
+                limit=_PAGE,
+                cursor=cursor,
+            )
+            for context in page.contexts:
+                yield context
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def explain(self, ref: str) -> ContextTrace:
+        """Explain a context: which items were kept and why, ages, latencies, tokens and cost.
+
+        >>> trace = await client.records.explain(ctx.context_id)
+        >>> [item.decision for item in trace.items]
+        ['kept', 'kept']
+        """
+        return await self._server.get(ContextTrace, "/context/{}/explain", ref)
+
+    async def verify(
+        self, ref: str, *, expect: str | None = None, signed: bool | None = None
+    ) -> VerificationReport:
+        """Download a record, and check it here against its hashes and signature.
+
+        ``expect`` is the record hash that was handed out with the answer. A record that none of
+        the keys of the local settings signed fails; ``signed=False`` accepts it, and
+        ``signed=True`` refuses it without keys, too.
+
+        >>> (await client.records.verify(ctx.context_id, expect=ctx.record_hash)).ok
+        True
+        """
+        is_required = signed is None and self._settings.signature_mode == "required"
+        return verify_record(
+            await self.get(ref),
+            self._settings.signing_key,
+            expect=named(ref) if expect is None else expect,
+            signed=True if is_required else signed,
+        )
+
+    async def diff(self, before: str, after: str) -> ContextDiff:
+        """Download two records, and return their differences.
+
+        >>> await client.records.diff(ctx.context_id, other.context_id)
+        <ContextDiff ... → ...: other text, ... tokens>
+        """
+        one, two = await self.get(before), await self.get(after)
+        return diff(checked_core(one), checked_core(two))
+
+    async def inner(self, ref: str) -> list[Record]:
+        """Return the records of all contexts that were assembled inside this one, at any depth.
+
+        >>> await client.records.inner(ctx.context_id)
+        []
+        """
+        found: dict[str, Record] = {}
+        waiting = [*inner_contexts(await self.get(ref))]
+        while waiting:
+            context_id = waiting.pop(0).context_id
+            if context_id not in found:
+                found[context_id] = await self.get(context_id)
+                waiting += inner_contexts(found[context_id])
+        return list(found.values())

@@ -1,0 +1,265 @@
+"""Requests to a Headwater server: encode, send, retry, decode."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from headwater.api.problems import MEDIA_TYPE, UNAVAILABLE, Problem
+from headwater.client.problems import error_of
+from headwater.core.codec import encode_custom
+from headwater.errors import (
+    ConfigError,
+    HeadwaterError,
+    OverloadedError,
+    RateLimitedError,
+    ServerUnreachableError,
+    UnexpectedResponseError,
+)
+from headwater.settings.masking import mask_address
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+# Of a proxy whose server is gone, or is starting.
+_GATEWAY_STATUSES = {502, UNAVAILABLE, 504}
+# The request was not sent.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
+
+
+class Request(NamedTuple):
+    """A request, and whether it may be repeated if its outcome is unknown."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any]
+    body: bytes | None
+    is_repeatable: bool
+
+
+class Failure(NamedTuple):
+    """A failed attempt; ``pause`` is the shortest one that the server asks for."""
+
+    error: HeadwaterError
+    is_retried: bool
+    pause: float = 0.0
+
+
+class Server:
+    """A Headwater server at a URL.
+
+    Every method fills the placeholders of the path with the arguments after it. A request that is
+    not repeatable is sent again only if the server cannot have begun it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        timeout: float,
+        retries: int,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._base = _checked(url)
+        self.url = mask_address(url).rstrip("/")
+        """The URL for messages, without a password."""
+        self.retries = retries
+        self._key = key.strip()
+        self._timeout = timeout
+        self._transport = transport
+        self._http: httpx.AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"<Server {self.url}>"
+
+    async def get(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
+        """Read something."""
+        request = Request("GET", _filled(path, segments), query, None, is_repeatable=True)
+        return self.decoded(kind, await self.send(request))
+
+    async def get_with(self, kind: type[T], path: str, *, accepted: Collection[int]) -> T:
+        """Read something whose body has the same type with some statuses of failures."""
+        request = Request("GET", path, {}, None, is_repeatable=False)
+        return self.decoded(kind, await self.send(request, accepted=accepted))
+
+    async def ask(self, kind: type[T], path: str, *segments: object, body: object) -> T:
+        """Read something that a body describes."""
+        return await self.post(kind, path, *segments, body=body, is_repeatable=True)
+
+    async def post(
+        self, kind: type[T], path: str, *segments: object, body: object, is_repeatable: bool = False
+    ) -> T:
+        """Change something."""
+        content = _encode(body)
+        request = Request("POST", _filled(path, segments), {}, content, is_repeatable=is_repeatable)
+        return self.decoded(kind, await self.send(request))
+
+    async def put(self, kind: type[T], path: str, *segments: object, body: object) -> T:
+        """Write something in place of its earlier version."""
+        request = Request("PUT", _filled(path, segments), {}, _encode(body), is_repeatable=True)
+        return self.decoded(kind, await self.send(request))
+
+    async def delete(self, path: str, *segments: object, **query: Any) -> None:
+        """Remove something."""
+        await self.send(Request("DELETE", _filled(path, segments), query, None, is_repeatable=True))
+
+    async def download(self, path: str, *segments: object, **query: Any) -> bytes:
+        """Return the bytes of something."""
+        request = Request("GET", _filled(path, segments), query, None, is_repeatable=True)
+        return (await self.send(request)).content
+
+    def decoded(self, kind: type[T], response: httpx.Response) -> T:
+        """Return the body of a response in its type."""
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except msgspec.DecodeError as error:
+            raise UnexpectedResponseError(self.url, str(error)) from error
+
+    async def send(
+        self, request: Request, retries: int | None = None, accepted: Collection[int] = ()
+    ) -> httpx.Response:
+        """Send a request until it succeeds or fails for good; raise the error of the last attempt.
+
+        ``retries`` is the number of further attempts, if not that of the server.
+        """
+        allowed = self.retries if retries is None else retries
+        for attempt in count():
+            outcome = await self._attempt(request, accepted)
+            if isinstance(outcome, httpx.Response):
+                return outcome
+            if not outcome.is_retried or attempt >= allowed:
+                raise outcome.error
+            if outcome.pause > _LONGEST_PAUSE_SECONDS:
+                raise outcome.error
+            await asyncio.sleep(max(outcome.pause, _pause(attempt)))
+        raise AssertionError("the loop has no end")
+
+    async def _attempt(
+        self, request: Request, accepted: Collection[int]
+    ) -> httpx.Response | Failure:
+        http = self._open()
+        try:
+            async with asyncio.timeout(self._timeout):
+                response = await http.request(
+                    request.method,
+                    request.path,
+                    params=_parameters(request.query),
+                    content=request.body,
+                    headers=None if request.body is None else {"content-type": "application/json"},
+                )
+        except (httpx.TransportError, TimeoutError) as error:
+            is_sent = not isinstance(error, _NOT_SENT)
+            unreachable = ServerUnreachableError(self.url, self._problem(error))
+            unreachable.__cause__ = error
+            return Failure(unreachable, request.is_repeatable or not is_sent)
+        if response.is_success or response.status_code in accepted:
+            return response
+        return self._failure(response, request)
+
+    def _problem(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError | httpx.TimeoutException):
+            return f"it did not answer within {self._timeout:g} s"
+        return str(error) or type(error).__name__
+
+    def _failure(self, response: httpx.Response, request: Request) -> Failure:
+        error = self._error(response)
+        # Rate limits and limits of the load apply before a request is begun.
+        is_refused = isinstance(error, RateLimitedError | OverloadedError)
+        is_temporary = is_refused or response.status_code in _GATEWAY_STATUSES
+        is_retried = is_temporary and (is_refused or request.is_repeatable)
+        return Failure(error, is_retried, _retry_after(response))
+
+    def _error(self, response: httpx.Response) -> HeadwaterError:
+        media_type = response.headers.get("content-type", "").partition(";")[0]
+        if media_type == MEDIA_TYPE:
+            with suppress(msgspec.DecodeError):
+                problem = msgspec.json.decode(response.content, type=Problem)
+                members = msgspec.json.decode(response.content, type=dict[str, Any])
+                request_id = response.headers.get("x-request-id")
+                return error_of(problem, members, self.url, request_id)
+        status = f"{response.status_code} {response.reason_phrase}"
+        if response.has_redirect_location:
+            return UnexpectedResponseError(
+                self.url, f"status {status} to {response.headers['location']}"
+            )
+        return UnexpectedResponseError(self.url, f"status {status} with {media_type or 'no body'}")
+
+    def _open(self) -> httpx.AsyncClient:
+        if self._http is None:
+            headers = {"user-agent": f"headwater/{version('headwater')}"}
+            if self._key:
+                headers["authorization"] = f"Bearer {self._key}"
+            self._http = httpx.AsyncClient(
+                base_url=self._base,
+                headers=httpx.Headers(headers, encoding="utf-8"),
+                timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
+                transport=self._transport,
+            )
+        return self._http
+
+    async def close(self) -> None:
+        """Close the connections; the next request opens others."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+
+def _checked(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{mask_address(url)!r} is not the URL of a server: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(
+            f"{mask_address(url)!r} is not the URL of a server; write http://HOST:PORT or "
+            "https://HOST, with the path below which the API is mounted, if any"
+        )
+    return url.rstrip("/")
+
+
+def _filled(path: str, segments: tuple[object, ...]) -> str:
+    return path.format(*(quote(str(segment), safe="") for segment in segments))
+
+
+def _parameters(query: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters that are not None, as a server reads them."""
+    return {name: _text(value) for name, value in query.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _pause(attempt: int) -> float:
+    """Return a random pause, so that clients that failed together do not return together."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)
+    return random.uniform(longest / 2, longest)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Return the seconds to wait that the server asks for, or 0."""
+    text = response.headers.get("retry-after", "")
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    with suppress(ValueError):
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    return 0.0
