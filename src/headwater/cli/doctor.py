@@ -52,19 +52,22 @@ async def _examine(file: Path | None) -> Examination:
 def print_examination(examination: Examination) -> None:
     """Print the findings of each area, and a summary."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
-    for area, findings in groupby(examination.findings, attrgetter("area")):
-        typer.secho(area.capitalize(), bold=True)
+    for area, group in groupby(examination.findings, attrgetter("area")):
+        findings = list(group)
+        place, _ = Counter(finding.looked_at for finding in findings).most_common(1)[0]
+        typer.echo(typer.style(area.capitalize(), bold=True) + f" ({place})")
         for finding in findings:
-            _print_finding(finding, width)
+            _print_finding(finding, place, width)
         typer.echo()
     counts = Counter(finding.severity for finding in examination.findings)
     typer.echo(", ".join(f"{counts[each]} {each}" for each in get_args(Severity)) + ".")
 
 
-def _print_finding(finding: Finding, width: int) -> None:
+def _print_finding(finding: Finding, place: str, width: int) -> None:
     mark = typer.style(f"{finding.severity:<{_MARK_WIDTH}}", fg=_COLOURS[finding.severity])
     indent = " " * (2 + _MARK_WIDTH + _CHECK_WIDTH)
-    lines = [f"{finding.found} ({finding.looked_at})"]
+    looked_at = "" if finding.looked_at == place else f" ({finding.looked_at})"
+    lines = [f"{finding.found}{looked_at}"]
     lines += [f"→ {finding.remedy}"] if finding.remedy else []
     text = "\n".join(
         textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent)
