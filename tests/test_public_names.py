@@ -118,6 +118,8 @@ async def misuse() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert dir(headwater) == [
+        "AuditEntry",
+        "AuditPage",
         "AuditReport",
         "Chunk",
         "ChunkLineage",
@@ -183,6 +185,7 @@ def test_the_public_names_are_these() -> None:
     assert public == tree
     assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
     assert sorted(headwater.testing.conformance.__all__) == [
+        "AuditLogConformance",
         "BusConformance",
         "CacheConformance",
         "CatalogConformance",

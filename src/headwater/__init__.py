@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headwater.history.one_value import HistoricalValue as HistoricalValue
     from headwater.history.retention import PruneReport as PruneReport
     from headwater.http.app import create_app as create_app
+    from headwater.ports import AuditEntry as AuditEntry
     from headwater.ports import ConsumerGroup as ConsumerGroup
     from headwater.ports import ConsumerLag as ConsumerLag
     from headwater.ports import DeadLetter as DeadLetter
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from headwater.retrieval.bulk_loading import LoadReport as LoadReport
     from headwater.retrieval.reindexing import IndexStatus as IndexStatus
     from headwater.settings.schema import Settings as Settings
+    from headwater.store.audit_log import AuditPage as AuditPage
     from headwater.store.feature_store import FeatureStore as FeatureStore
 
 _PUBLIC = {
@@ -84,6 +86,7 @@ _PUBLIC = {
     "history.retention": ("PruneReport",),
     "http.app": ("create_app",),
     "ports": (
+        "AuditEntry",
         "ConsumerGroup",
         "ConsumerLag",
         "DeadLetter",
@@ -113,6 +116,7 @@ _PUBLIC = {
     "retrieval.bulk_loading": ("LoadReport",),
     "retrieval.reindexing": ("IndexStatus",),
     "settings.schema": ("Settings",),
+    "store.audit_log": ("AuditPage",),
     "store.feature_store": ("FeatureStore",),
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}

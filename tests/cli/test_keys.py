@@ -1,4 +1,4 @@
-"""`headwater keys`: new keys sign and verify, and auditors get only public halves."""
+"""`headwater keys`: API keys are created, listed and revoked in the keys file."""
 
 from __future__ import annotations
 
@@ -6,55 +6,77 @@ from pathlib import Path
 
 import pytest
 
-from headwater.records.document import load
-from headwater.records.signing import Ed25519Key, HmacKey, parse_keyring
-from headwater.records.verify import verify_record
+from headwater.access.key_format import hash_of
+from headwater.access.keys_file import read_keys
 from tests.cli.conftest import Run
-from tests.cli.test_context import DESK, assemble
-from tests.records.node import VERIFIER
-from tests.records.node import run as run_node
 
 
-def test_a_generated_key_signs_and_its_public_half_verifies(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+def test_a_key_is_shown_once_and_stored_as_its_hash(folder: Path, run: Run) -> None:
+    created = run("keys", "create", "shop", "--scope", "read", "--scope", "assemble")
+    assert (created.code, "not shown again" in created.err) == (0, True)
+    key = created.out.strip()
+    text = (folder / "keys.toml").read_text()
+    assert key.startswith("hw_shop_")
+    assert key not in text
+    assert read_keys(folder / "keys.toml")["shop"].hash == hash_of(key)
+
+
+def test_keys_are_listed_with_scopes_limits_and_expiry(folder: Path, run: Run) -> None:
+    run("keys", "create", "plain", "--scope", "admin")
+    limits = ["--entity", "User", "--context", "support", "--index", "manuals", "--tenant", "acme-"]
+    run(
+        "keys",
+        "create",
+        "full",
+        "--scope",
+        "read",
+        *limits,
+        "--expires",
+        "90d",
+        "--rate-limit",
+        "5",
+    )
+    (plain, full) = run("keys", "list", "--json").json
+    assert (plain["name"], plain["scopes"], plain["expires"]) == ("plain", ["admin"], None)
+    assert (full["entities"], full["contexts"], full["indexes"]) == (
+        ["User"],
+        ["support"],
+        ["manuals"],
+    )
+    assert (full["tenant"], full["rate_limit"]) == ("acme-", 5.0)
+    assert "hash" not in full
+    shown = run("keys", "list").out
+    assert "contexts support" in shown
+    assert "tenant acme-" in shown
+    assert full["expires"][:10] in shown
+
+
+def test_a_revoked_key_is_removed(folder: Path, run: Run) -> None:
+    run("keys", "create", "shop", "--scope", "read")
+    assert run("keys", "revoke", "shop").code == 0
+    assert run("keys", "list", "--json").json == []
+    unknown = run("keys", "revoke", "shop")
+    assert (unknown.code, "has no key 'shop'" in unknown.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["shop", "--scope", "reed"], "did you mean 'read'"),
+        (["a b", "--scope", "read"], "cannot be the name of a key"),
+        (["shop", "--scope", "admin", "--tenant", "x"], "cannot have limits"),
+        (["shop", "--scope", "read", "--expires", "soon"], "duration"),
+    ],
+)
+def test_a_mistake_is_named_and_nothing_is_stored(
+    arguments: list[str], problem: str, folder: Path, run: Run
 ) -> None:
-    generated = run("keys", "generate", "2026-01")
-    assert (generated.code, "secret" in generated.err) == (0, True)
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", generated.out.strip())
-    (folder / "features.py").write_text(DESK)
-    made = assemble(folder)
-    public = run("keys", "public")
-    assert public.out.startswith("ed25519-pub:2026-01:")
-    (key,) = parse_keyring(public.out).keys
-    assert isinstance(key, Ed25519Key)
-    assert not key.signs
-    exported = folder / "record.json"
-    run("context", "export", made.context_id, "-o", str(exported))
-    assert verify_record(load(exported.read_bytes()), public.out).of("signature").ok is True
-    (folder / "keys.txt").write_text(public.out, encoding="utf-8")
-    verified = run_node(VERIFIER / "cli.mjs", exported, "--key-file", folder / "keys.txt")
-    assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "Nothing is broken.")
+    refused = run("keys", "create", *arguments)
+    assert (refused.code != 0, problem in refused.err) == (True, True), refused.err
+    assert not (folder / "keys.toml").exists()
 
 
-def test_two_generated_keys_differ_and_a_shared_secret_has_no_public_half(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = (run("keys", "generate", "a", "--shared", "--json").json for _ in range(2))
-    assert one["signing_key"] != two["signing_key"]
-    (key,) = parse_keyring(one["signing_key"]).keys
-    assert isinstance(key, HmacKey)
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", one["signing_key"])
-    refused = run("keys", "public")
-    assert (refused.code, "no public half" in refused.err) == (1, True)
-    both = f"{run('keys', 'generate', 'b').out.strip()},{one['signing_key']}"
-    monkeypatch.setenv("HEADWATER_SIGNING_KEY", both)
-    public = run("keys", "public")
-    assert public.out.startswith("ed25519-pub:b:")
-    assert "Key 'a' is a shared secret" in public.err
-    assert [key["key_id"] for key in run("keys", "public", "--json").json] == ["b"]
-
-
-@pytest.mark.parametrize("key_id", ["", "a:b", "a,b", "a b", "ed25519", "a\u0007"])
-def test_a_key_id_that_the_setting_cannot_hold_is_refused(run: Run, key_id: str) -> None:
-    refused = run("keys", "generate", key_id)
-    assert (refused.code, "is not a valid key id" in refused.err) == (1, True)
+def test_a_name_is_used_once(folder: Path, run: Run) -> None:
+    run("keys", "create", "shop", "--scope", "read")
+    again = run("keys", "create", "shop", "--scope", "read")
+    assert (again.code, "headwater keys revoke shop" in again.err) == (1, True)

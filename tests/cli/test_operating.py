@@ -1,5 +1,7 @@
 """Commands for operators: lag, rebuild, audit, migrate, dead letters by filter."""
 
+import os
+import pwd
 import sqlite3
 import sys
 from contextlib import closing
@@ -358,3 +360,22 @@ def test_a_feature_is_renamed_listed_and_dropped_with_its_values(folder: Path, r
     assert dropped.out == "Dropped feature spend with 4 values (2 online and 2 in history).\n"
     assert dropped.err == "features.py still declares spend: it begins without values.\n"
     assert run("features", "get", "spend", "u1", "--json").json[0]["value"] is None
+
+
+@pytest.mark.usefixtures("bought")
+def test_the_audit_log_lists_who_did_what(run: Run) -> None:
+    assert run("audit-log").out == "No administrative actions.\n"
+    run("rebuild")
+    run("features", "rename", "visits", "visit_count")
+    heading, *rows = run("audit-log").out.splitlines()
+    assert heading.split() == ["AT", "ACTOR", "ACTION", "TARGET", "OUTCOME", "PARAMETERS"]
+    actor = f"{pwd.getpwuid(os.getuid()).pw_name}@{os.uname().nodename}"
+    assert [row.split()[1:] for row in rows] == [
+        [actor, "catalog.rename", "visits", "done", '{"new":"visit_count"}'],
+        [actor, "admin.rebuild", "–", "done", '{"adopt":false}'],
+    ]
+    newest = run("audit-log", "--limit", "1")
+    cursor = newest.err.partition("--cursor ")[2].split()[0]
+    older = run("audit-log", "--cursor", cursor, "--json").json
+    assert [entry["action"] for entry in older["entries"]] == ["admin.rebuild"]
+    assert run("audit-log", "--actor", "nobody", "--since", "1d").out.startswith("No admin")

@@ -15,6 +15,7 @@ from headwater.history.exported import ExportedHistory
 from headwater.ports import Backends, FrameReader
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
+    AuditLogConformance,
     BusConformance,
     CacheConformance,
     CatalogConformance,
@@ -114,6 +115,10 @@ class TestDuckdbExports(Embedded, ExportsConformance):
 
 class TestSqliteRecordLog(Embedded, RecordLogConformance):
     """Records of contexts in SQLite."""
+
+
+class TestSqliteAuditLog(Embedded, AuditLogConformance):
+    """Administrative actions in SQLite."""
 
 
 class TestSqliteCache(Embedded, CacheConformance):

@@ -14,6 +14,7 @@ from headwater.core.values import ServiceEvent
 from headwater.ports import Backends
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
+    AuditLogConformance,
     BusConformance,
     CacheConformance,
     CatalogConformance,
@@ -108,6 +109,10 @@ class TestPostgresRetention(Production, RetentionConformance):
 
 class TestPostgresRecordLog(Production, RecordLogConformance):
     """Records of contexts in Postgres."""
+
+
+class TestPostgresAuditLog(Production, AuditLogConformance):
+    """Administrative actions in Postgres."""
 
 
 class TestPostgresVectorIndex(Production, VectorIndexConformance):

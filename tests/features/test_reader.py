@@ -220,7 +220,7 @@ async def test_a_computation_that_fails_after_all_readers_have_gone_is_logged(
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    @feature(entity=user)
+    @feature(entity=user, ttl="5m")
     async def slow(user_id: str) -> int:
         begun.set()
         await go_on.wait()
@@ -243,6 +243,34 @@ async def test_a_computation_that_fails_after_all_readers_have_gone_is_logged(
     await until(told)
     (record,) = records(written, "feature computation failed after its callers had gone")
     assert record["feature"] == "slow"
+
+
+async def test_a_computation_that_is_not_kept_ends_with_its_last_reader(
+    store: FeatureStore, user: type
+) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @feature(entity=user)
+    async def slow(user_id: str) -> str:
+        if begun.is_set():
+            return "again"
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    readers = [asyncio.create_task(store.get_feature("slow", "u1")) for _ in range(2)]
+    await begun.wait()
+    await asyncio.sleep(0)
+    for reader in readers:
+        assert not ended.is_set()
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+    assert await store.get_feature("slow", "u1") == "again"
+    await ended.wait()
 
 
 async def test_computations_that_wait_for_each_other_fail_and_do_not_hang(

@@ -5,12 +5,14 @@ HeadwaterError
     ├── KeyRequiredError      no valid API key
     ├── ForeignRequestError   a remote request to a server without an API key
     ├── ScopeError            the key does not have the scope of the route
-    └── TooManyRequestsError  the rate limit of the key is exceeded
+    ├── TooManyRequestsError  a rate limit is exceeded
+    └── TooManyWrongKeysError  an address has sent too many wrong keys
 """
 
 from __future__ import annotations
 
 import math
+import reprlib
 
 from headwater.core.callers import AccessScope, Caller
 from headwater.errors import HeadwaterError
@@ -27,11 +29,12 @@ class RequestError(HeadwaterError):
 class KeyRequiredError(RequestError):
     """A request without a valid API key."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the API key is missing or wrong; send it as X-API-Key or as Authorization: Bearer",
-            www_authenticate="Bearer",
-        )
+    def __init__(
+        self,
+        message: str = "the API key is missing or wrong; send it as X-API-Key or as "
+        "Authorization: Bearer",
+    ) -> None:
+        super().__init__(message, www_authenticate="Bearer")
 
 
 class ForeignRequestError(RequestError):
@@ -39,8 +42,9 @@ class ForeignRequestError(RequestError):
 
     def __init__(self, source: str, value: str) -> None:
         super().__init__(
-            f"{source} {value!r} is not this machine, and a server without an API key serves only "
-            "its own machine; set HEADWATER_API_KEY to serve others"
+            f"{source} {reprlib.repr(value)} shows that the request is not from this machine, and "
+            "a server without an API key serves only its own machine; to serve others, create a "
+            "key with `headwater keys create NAME`, or set HEADWATER_API_KEY"
         )
 
 
@@ -56,10 +60,20 @@ class ScopeError(RequestError):
 
 
 class TooManyRequestsError(RequestError):
-    """A key that exceeds ``http.rate_limit``."""
+    """A key or an address that exceeds its rate limit."""
+
+    def __init__(self, subject: str, seconds: float) -> None:
+        super().__init__(
+            f"{subject} has exceeded its rate limit; wait and retry",
+            retry_after=str(max(1, math.ceil(seconds))),
+        )
+
+
+class TooManyWrongKeysError(RequestError):
+    """A key from an address that has sent too many wrong ones."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            "this API key has exceeded its rate limit; wait and retry",
+            "this address has sent too many wrong API keys; wait and retry with a valid key",
             retry_after=str(max(1, math.ceil(seconds))),
         )

@@ -1,96 +1,88 @@
-"""Access control: API keys, or this machine only, and a rate limit for each key."""
+"""Access control: a valid key, or this machine only; rate limits of keys and addresses."""
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Iterable
-from functools import lru_cache
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from headwater.access.errors import (
-    ForeignRequestError,
-    KeyRequiredError,
-    TooManyRequestsError,
-)
+from headwater.access.errors import KeyRequiredError
+from headwater.access.key_format import check_strength
+from headwater.access.key_ring import KeyRing, KnownKey, has_api_keys
+from headwater.access.local_requests import check_local, is_loopback
+from headwater.access.rate_limits import BucketTable, TokenBucket
+from headwater.access.wrong_keys import WrongKeys
 from headwater.core.callers import Caller
 from headwater.errors import ConfigError
 from headwater.settings.schema import Settings
 
+_THIS_MACHINE = Caller("this machine")
+
 
 def check_address(settings: Settings, host: str) -> None:
-    """Raise ConfigError if other machines could connect without an API key."""
-    if not settings.api_keys and not is_loopback(host):
+    """Raise ConfigError if other machines could connect without an API key, or guess it."""
+    if is_loopback(host):
+        return
+    if not has_api_keys(settings):
         raise ConfigError(
             f"cannot listen on {host} without an API key, because other machines could connect; "
-            "set HEADWATER_API_KEY, or listen on 127.0.0.1"
+            "create one with `headwater keys create NAME`, set HEADWATER_API_KEY, or listen on "
+            "127.0.0.1"
         )
-
-
-@lru_cache(256)
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address is this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    for key in settings.api_keys:
+        check_strength(key)
 
 
 class Guard:
     """Admits requests that have a valid key or, if there are no keys, come from this machine."""
 
     def __init__(self, settings: Settings, *, serves_data: bool = True) -> None:
-        self._keys = tuple(key.encode() for key in settings.api_keys)
-        if not self._keys and settings.env == "production" and serves_data:
-            raise ConfigError("production needs an API key; set HEADWATER_API_KEY")
-        names = [f"api_key {number}" for number in range(1, len(self._keys) + 1)]
-        self._callers = [Caller(name) for name in names or ["this machine"]]
-        rate = settings.http.rate_limit
-        self._buckets = [TokenBucket(rate) for _ in self._keys or (b"",)] if rate else []
+        self.keys = KeyRing(settings)
+        if self.keys.is_empty and settings.env == "production" and serves_data:
+            raise ConfigError(
+                "production needs an API key; create one with `headwater keys create NAME`, or set "
+                "HEADWATER_API_KEY"
+            )
+        rates = settings.http
+        self._local = TokenBucket(rates.rate_limit) if rates.rate_limit else None
+        self._addresses = (
+            BucketTable(rates.address_rate_limit) if rates.address_rate_limit else None
+        )
+        self._wrong = WrongKeys()
 
-    def admit(self, scope: Scope) -> Caller:
+    async def admit(self, scope: Scope) -> Caller:
         """Return the caller; raise if the request may not be answered."""
-        number = 0
-        if self._keys:
-            number = self._key_number(_request_key(scope["headers"]))
-        else:
-            _check_local(scope)
-        if self._buckets:
-            self._buckets[number].take(time.monotonic())
-        return self._callers[number]
+        now = time.monotonic()
+        self.keys.look(now)
+        if self._addresses:
+            self._addresses.take(_address(scope), now, "this address")
+        if self.keys.is_empty:
+            check_local(scope)
+            if self._local:
+                self._local.take(now, "this machine")
+            return _THIS_MACHINE
+        known = self._known_key(scope, now)
+        if known.bucket:
+            known.bucket.take(now, f"the key {known.caller.name!r}")
+        return known.caller
 
-    def _key_number(self, key: bytes) -> int:
-        # Every key is compared, so that the response time does not depend on which one matches.
-        matches = [hmac.compare_digest(key, known) for known in self._keys]
-        if True not in matches:
-            raise KeyRequiredError
-        return matches.index(True)
-
-
-class TokenBucket:
-    """A rate limit that allows bursts of up to one second's requests."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._capacity = max(1.0, rate)
-        self._tokens = self._capacity
-        self._updated_at = time.monotonic()
-
-    def take(self, now: float) -> None:
-        """Take one token; raise TooManyRequestsError if none is left."""
-        self._tokens = min(self._capacity, self._tokens + (now - self._updated_at) * self._rate)
-        self._updated_at = now
-        if self._tokens < 1:
-            raise TooManyRequestsError((1 - self._tokens) / self._rate)
-        self._tokens -= 1
+    def _known_key(self, scope: Scope, now: float) -> KnownKey:
+        key = request_key(scope["headers"])
+        known = self.keys.find(key)
+        if known is None or not known.is_used:
+            if not key:
+                raise KeyRequiredError
+            self._wrong.check(_address(scope), now)
+            if known is None:
+                self._wrong.add(_address(scope), now)
+                raise KeyRequiredError
+            known.is_used = True
+        return known
 
 
-def _request_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def request_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the key in the headers of a request, or nothing."""
     bearer = b""
     for name, value in headers:
         if name == b"x-api-key":
@@ -100,25 +92,6 @@ def _request_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return bearer
 
 
-def _check_local(scope: Scope) -> None:
-    """Raise if the request comes from another machine, or from a page of another site.
-
-    A web page can make the browser on this machine send requests here, with the page's Origin or,
-    after DNS rebinding, with a Host name of the page's site.
-    """
+def _address(scope: Scope) -> str:
     client: tuple[str, int] | None = scope.get("client")
-    if client and not is_loopback(client[0]):
-        raise ForeignRequestError("the address", client[0])
-    for name, value in scope["headers"]:
-        if name in (b"host", b"origin"):
-            text = value.decode("latin-1")
-            if not _is_local_url(text if name == b"origin" else f"//{text}"):
-                raise ForeignRequestError(f"the {name.decode()}", text)
-
-
-@lru_cache(256)
-def _is_local_url(url: str) -> bool:
-    try:
-        return is_loopback(urlsplit(url).hostname or "")
-    except ValueError:
-        return False
+    return client[0] if client else ""

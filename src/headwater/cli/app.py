@@ -19,7 +19,7 @@ VERBS = {
     "context": "Assemble, show, verify, export and compare contexts.",
     "index": "Load, search, rebuild and drop indexes of documents.",
     "mcp": "Serve features, contexts and records to models (MCP).",
-    "keys": "Generate keys that sign records, and print their public halves.",
+    "keys": "Create, list and revoke API keys; keys that sign records.",
     "dlq": "List, show, redrive and discard dead letters.",
     "groups": "List and drop consumer groups.",
     "lag": "Show how many events are waiting, and for how long.",
@@ -27,6 +27,7 @@ VERBS = {
     "backfill": "Compute past values of a feature from stored events.",
     "rebuild": "Restore online values from history.",
     "audit": "Compare online values with history.",
+    "audit-log": "List administrative actions: who did what, and when.",
     "prune": "Remove old history, events and records.",
     "migrate": "Create or update the Postgres tables.",
     "graph": "Print the dependency graph as Mermaid.",
@@ -40,7 +41,8 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        command = get_command(import_module(f"headwater.cli.{name}").app)
+        module = import_module(f"headwater.cli.{name}".replace("-", "_"))
+        command = get_command(module.app)
         return name, import_module("headwater.cli.remote").add_server_options(command, name), rest
 
 

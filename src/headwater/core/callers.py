@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from contextvars import ContextVar
 from typing import Literal, get_args
 
@@ -14,11 +16,25 @@ assemble contexts; read recorded contexts; read metrics; everything."""
 ALL_SCOPES: frozenset[AccessScope] = frozenset(get_args(AccessScope))
 
 
+class CallerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the store that a caller may use; None and an empty tenant are no limit."""
+
+    entities: frozenset[str] | None = None
+    """Names of entities."""
+    contexts: frozenset[str] | None = None
+    """Names of contexts."""
+    indexes: frozenset[str] | None = None
+    """Names of indexes. A caller with a tenant may use only indexes that are named here."""
+    tenant: str = ""
+    """The prefix of all entity ids that the caller may use."""
+
+
 class Caller(msgspec.Struct, frozen=True):
     """A named key or token, and what it allows."""
 
     name: str
     scopes: frozenset[AccessScope] = ALL_SCOPES
+    limits: CallerLimits | None = None
 
     def may(self, scope: AccessScope) -> bool:
         """Return whether the caller has a scope; ``admin`` includes all others."""
@@ -33,3 +49,15 @@ set_caller = _caller.set
 def current_caller() -> Caller | None:
     """Return the caller of the running request, or None outside of requests."""
     return _caller.get()
+
+
+def current_actor() -> str:
+    """Return the name of the caller, or the user and the host that this process runs on."""
+    caller = current_caller()
+    if caller is not None:
+        return caller.name
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container the user may have no name
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"

@@ -50,3 +50,15 @@ def to_micros(moment: datetime) -> int:
 def from_micros(micros: int) -> datetime:
     """Return the aware UTC time that is this many microseconds after the epoch."""
     return EPOCH + micros * MICROSECOND
+
+
+def in_range(moment: datetime) -> datetime:
+    """Return a moment in UTC, limited to the range of ``datetime``.
+
+    Raises TypeError if it has no time zone.
+    """
+    return from_micros(min(max(to_micros(moment), _FIRST_MICROS), _LAST_MICROS))
+
+
+_FIRST_MICROS = to_micros(datetime.min.replace(tzinfo=UTC))
+_LAST_MICROS = to_micros(datetime.max.replace(tzinfo=UTC))

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, TextIO
 import msgspec
 
 from headwater.errors import BackendError, BackendUnavailableError
+from headwater.errors.hints import shortened
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
@@ -28,6 +29,8 @@ Format = Literal["auto", "json", "console"]
 _RANK: dict[Level, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Longer than any pause between retries: a part that is silent for longer has stopped trying.
 _FORGET_SECONDS = 60.0
+# Long enough for a traceback. Messages of functions contain whole documents sometimes.
+_LONGEST_FIELD = 20_000
 # Frames between the call of `log.info` and that of the logger.
 _CALLER_LEVEL = 4
 _LOGGER = logging.getLogger("headwater")
@@ -185,11 +188,16 @@ class Log:
 
     def _write(self, level: Level, event: str, fields: Mapping[str, Any]) -> None:
         if self._sink.is_enabled(level):
-            self._sink.write(level, event, fields)
+            cut = {name: _cut(value) for name, value in fields.items()}
+            self._sink.write(level, event, cut)
 
     def flush(self) -> None:
         """Write the buffered records."""
         self._sink.flush()
+
+
+def _cut(value: Any) -> Any:
+    return shortened(value, _LONGEST_FIELD) if isinstance(value, str) else value
 
 
 def timestamp() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.core.values import is_utf8
 from headwater.errors import InvalidInputError
-from headwater.errors.hints import closest
+from headwater.errors.hints import closest, quoted
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 from headwater.ports.vectors import Scalar
 
@@ -64,7 +64,7 @@ def _parse_entry(key: object, value: object, depth: int) -> Filter:
         return _all(conditions) if key == "$and" else AnyOf(conditions)
     if key.startswith("$"):
         hint = _nearest(key, _COMBINING, _INSIDE_OF_A_FIELD)
-        raise InvalidInputError(f"unknown operator {key!r} in filters; {hint}")
+        raise InvalidInputError(f"unknown operator {quoted(key)} in filters; {hint}")
     _check_text(key, key)
     if isinstance(value, Mapping):
         return _all([_parse_operator(key, name, each, depth) for name, each in value.items()])
@@ -74,7 +74,7 @@ def _parse_entry(key: object, value: object, depth: int) -> Filter:
 def _parse_operator(field: str, name: object, value: object, depth: int) -> Filter:
     if name not in _OPERATORS:
         raise InvalidInputError(
-            f"unknown operator {name!r} in the filter of {field!r}; "
+            f"unknown operator {quoted(name)} in the filter of {quoted(field)}; "
             f"{_nearest(str(name), _OPERATORS)}"
         )
     if name == "$not":

@@ -34,6 +34,7 @@ HeadwaterError
 │   ├── UnknownDocumentError    … among the documents of an index
 │   ├── UnknownDeadLetterError  … among the dead letters
 │   └── UnknownGroupError       … among the consumer groups
+├── CallerLimitError            request is outside of the limits of its API key
 ├── FeatureInUseError           feature is run by live workers
 ├── GroupInUseError             consumer group has live workers
 ├── FeatureFailedError          feature function failed
@@ -106,6 +107,7 @@ from headwater.errors.functions import TokenBudgetError as TokenBudgetError
 from headwater.errors.functions import TooManyHungThreadsError as TooManyHungThreadsError
 from headwater.errors.inputs import AmbiguousRefError as AmbiguousRefError
 from headwater.errors.inputs import BackfillRefusedError as BackfillRefusedError
+from headwater.errors.inputs import CallerLimitError as CallerLimitError
 from headwater.errors.inputs import DurationError as DurationError
 from headwater.errors.inputs import EventError as EventError
 from headwater.errors.inputs import FeatureInUseError as FeatureInUseError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from headwater.errors.base import HeadwaterError
-from headwater.errors.hints import closest, nearest
+from headwater.errors.hints import closest, nearest, quoted, shortened
 
 
 class InvalidInputError(HeadwaterError):
@@ -55,7 +55,7 @@ class FieldError(InvalidInputError):
         near = closest(name, names)
         known_names = f"known: {', '.join(names)}" if names else "none is defined"
         hint = f"did you mean {near!r}?" if near else known_names
-        return cls(f"{problem} {name!r}; {hint}", field or name, near)
+        return cls(f"{problem} {quoted(name)}; {hint}", field or shortened(name), near)
 
 
 class DurationError(InvalidInputError, ValueError):
@@ -66,7 +66,7 @@ class DurationError(InvalidInputError, ValueError):
         remedy = (
             f"write a number above zero and one of {', '.join(units)}, as in '1.5h', or a timedelta"
         )
-        super().__init__(f"{value!r} is not a duration; {remedy}")
+        super().__init__(f"{quoted(value)} is not a duration; {remedy}")
 
 
 class EventError(InvalidInputError, ValueError):
@@ -114,7 +114,7 @@ class RedactionError(InvalidInputError, ValueError):
         self.pointer = pointer
         pointers = list(known)
         hint = nearest(pointer, pointers) if pointers else "the record withholds every value"
-        absent = f"no value is disclosed at {pointer!r}; {hint}"
+        absent = f"no value is disclosed at {quoted(pointer)}; {hint}"
         gone = f"the value at {pointer!r} was already erased {erased}"
         super().__init__(absent if erased is None else gone)
 
@@ -166,21 +166,21 @@ class UnknownNameError(NotFoundError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind = kind
-        self.name = name
+        self.name = shortened(name)
         names = list(known)
         self.nearest = closest(name, names)
-        super().__init__(f"unknown {kind} {name!r}; {nearest(name, names)}")
+        super().__init__(f"unknown {kind} {quoted(name)}; {nearest(name, names)}")
 
 
 class UnknownContextError(NotFoundError, LookupError):
     """An id or record hash that matches no recorded context."""
 
     def __init__(self, ref: str, pruned_before: datetime | None = None) -> None:
-        self.ref = ref
+        self.ref = shortened(ref)
         pruned = "" if pruned_before is None else f"; records before {pruned_before} were pruned"
         remedy = "give a context id, its first 8 or more characters, or a record hash"
         super().__init__(
-            f"no recorded context {ref!r}{pruned}; {remedy}; see `headwater context list`"
+            f"no recorded context {quoted(ref)}{pruned}; {remedy}; see `headwater context list`"
         )
 
 
@@ -189,8 +189,8 @@ class UnknownDocumentError(NotFoundError, LookupError):
 
     def __init__(self, index: str, document: str) -> None:
         self.index = index
-        self.document = document
-        super().__init__(f"index {index!r} has no document {document!r}")
+        self.document = shortened(document)
+        super().__init__(f"index {index!r} has no document {quoted(document)}")
 
 
 class UnknownDeadLetterError(NotFoundError, LookupError):
@@ -198,7 +198,7 @@ class UnknownDeadLetterError(NotFoundError, LookupError):
 
     def __init__(self, letter_id: str) -> None:
         self.letter_id = letter_id
-        super().__init__(f"no dead letter {letter_id!r}; see `headwater dlq list`")
+        super().__init__(f"no dead letter {quoted(letter_id)}; see `headwater dlq list`")
 
 
 class UnknownGroupError(NotFoundError, LookupError):
@@ -207,7 +207,9 @@ class UnknownGroupError(NotFoundError, LookupError):
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
         hint = nearest(name, list(known))
-        super().__init__(f"unknown consumer group {name!r} (see `headwater groups list`); {hint}")
+        super().__init__(
+            f"unknown consumer group {quoted(name)} (see `headwater groups list`); {hint}"
+        )
 
 
 class FeatureInUseError(HeadwaterError):
@@ -221,6 +223,14 @@ class FeatureInUseError(HeadwaterError):
             "its values again, so it cannot be dropped; remove it from the features file and "
             "restart them, or stop them"
         )
+
+
+class CallerLimitError(HeadwaterError):
+    """A request outside of the limits of the API key that it was sent with."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        super().__init__(f"the key {key!r} is limited: {problem}; use a key that allows it")
 
 
 class GroupInUseError(HeadwaterError):

@@ -245,7 +245,9 @@ class Reader:
                 if current_frame().is_shareable:
                     key = f"{feature.name}\0{entity_id}"
                     abandoned = partial(_abandoned, feature)
-                    computed = await self._flights.do(key, call, compute, abandoned)
+                    computed = await self._flights.do(
+                        key, call, compute, abandoned, is_kept=feature.kept
+                    )
                 else:
                     with calling(call):
                         computed = await compute()

@@ -36,10 +36,20 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._flights: dict[tuple[int, str], _Flight] = {}
 
-    async def do(self, key: str, call: UserCall, run: Run[T], on_abandoned: OnAbandoned) -> T:
-        """Return the result of the task with that key; the task outlives callers that give up.
+    async def do(
+        self,
+        key: str,
+        call: UserCall,
+        run: Run[T],
+        on_abandoned: OnAbandoned,
+        *,
+        is_kept: bool = True,
+    ) -> T:
+        """Return the result of the task with that key.
 
-        Raise RecursionError if the task waits for this caller.
+        The task outlives callers that give up if its result ``is_kept``, for later callers.
+        Otherwise it is cancelled with the last of them. Raise RecursionError if the task waits for
+        this caller.
         """
         place = (id(asyncio.get_running_loop()), key)
         flight = self._flights.get(place) or self._start(place, call, run, on_abandoned)
@@ -54,6 +64,9 @@ class SingleFlight(Generic[T]):
             return result
         finally:
             flight.callers -= 1
+            if not flight.callers and not is_kept and not flight.task.done():
+                self._remove(place, flight)  # the next caller starts another task
+                flight.task.cancel()
             if waiting is not None:
                 flight.call.sharers.remove(waiting)
 
@@ -73,10 +86,14 @@ class SingleFlight(Generic[T]):
         on_abandoned: OnAbandoned,
         task: asyncio.Task[T],
     ) -> None:
-        self._flights.pop(place, None)
+        self._remove(place, flight)
         error = None if task.cancelled() else task.exception()
         if error is not None and not flight.callers:
             on_abandoned(error)
+
+    def _remove(self, place: tuple[int, str], flight: _Flight) -> None:
+        if self._flights.get(place) is flight:
+            del self._flights[place]
 
 
 async def _run(call: RunningCall, run: Run[T]) -> T:

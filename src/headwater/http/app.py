@@ -17,6 +17,8 @@ from headwater.access.guard import Guard
 from headwater.api.declarations import StoreListing, declarations_of
 from headwater.core.callers import set_caller
 from headwater.engine.worker import Worker
+from headwater.errors import CallerLimitError
+from headwater.http.admin import Administration
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
 from headwater.http.doctor import Doctor
@@ -79,6 +81,7 @@ def routes_of(
         *Contexts(store).routes(),
         *Records(store).routes(),
         *Indexes(store).routes(),
+        *Administration(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
         Route("GET", "/api/store", "read", list_declarations),
@@ -142,7 +145,7 @@ class App(Router):
             if method == "OPTIONS" and self._cors and self._cors.is_preflight(scope):
                 response: Response = preflight_response()
             else:
-                endpoint = self._admit(scope, resource, method)
+                endpoint = await self._admit(scope, resource, method)
                 response = await endpoint.respond(scope, receive, parameters)
         except Exception as error:  # noqa: BLE001 - the last handler: the caller gets a response
             log_problem(error, method, resource.path, request_id, private=self.private)
@@ -155,14 +158,16 @@ class App(Router):
         await response(scope, receive, send)
         self._metrics.record(method, resource.path, path, response.status_code, began, request_id)
 
-    def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
+    async def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
         """Return the endpoint of a method; without a key, callers do not learn if it exists."""
         endpoint = resource.endpoints.get(method)
         needed: RouteScope = "any" if endpoint is None else endpoint.scope
         if needed != "public":
-            caller = self._guard.admit(scope)
+            caller = await self._guard.admit(scope)
             if needed != "any" and not caller.may(needed):
                 raise ScopeError(caller, needed)
+            if caller.limits is not None and endpoint is not None and not endpoint.applies_limits:
+                raise CallerLimitError(caller.name, "this route does not apply limits of keys")
             set_caller(caller)
         if endpoint is None:
             allowed = sorted(resource.endpoints)

@@ -20,12 +20,14 @@ from headwater.api.features import (
 from headwater.core.values import FeatureValue
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
+from headwater.errors.hints import quoted
 from headwater.features.reader import FeatureRow
+from headwater.http.request_errors import TooManyValuesError
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
-# After so many entities, a large request yields to others.
-_ENTITIES_AT_ONCE = 200
+# After so many values, a large request yields to others, and it stops if its client has gone.
+_VALUES_AT_ONCE = 500
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -71,16 +73,19 @@ class Features:
         entity = registry.one_entity(body.features)
         if body.entity is not None and registry.entity(body.entity) is not entity:
             raise InvalidInputError(
-                f"the features belong to the entity {entity.name!r}, not to {body.entity!r}"
+                f"the features belong to the entity {entity.name!r}, not to {quoted(body.entity)}"
             )
         # Sorted, so that requests for the same features share one read plan.
         names = tuple(sorted(set(body.features)))
-        now = self._store.clock.now
-        rows = [
-            EntityRow(entity_id, {name: _value(row[name], now()) for name in body.features})
-            async for entity_id, row in self._rows(names, body.entity_ids)
-        ]
-        return ManyFeatures(entity.name, rows)
+        limit = self._store.settings.http.max_values
+        if len(names) * len(body.entity_ids) > limit:
+            raise TooManyValuesError(len(body.entity_ids), len(names), limit)
+        order, now = list(dict.fromkeys(body.features)), self._store.clock.now
+        rows = {
+            entity_id: EntityRow(entity_id, {name: _value(row[name], now()) for name in order})
+            async for entity_id, row in self._rows(names, list(dict.fromkeys(body.entity_ids)))
+        }
+        return ManyFeatures(entity.name, [rows[entity_id] for entity_id in body.entity_ids])
 
     async def get_features(self, body: FeaturesBody) -> ManyFeatures:
         """Read many features of many entities, for the UI."""
@@ -89,10 +94,11 @@ class Features:
     async def _rows(
         self, names: tuple[str, ...], entity_ids: Sequence[str]
     ) -> AsyncIterator[tuple[str, FeatureRow]]:
-        for start in range(0, len(entity_ids), _ENTITIES_AT_ONCE):
+        at_once = max(1, _VALUES_AT_ONCE // len(names))
+        for start in range(0, len(entity_ids), at_once):
             if start:
                 await asyncio.sleep(0)
-            part = entity_ids[start : start + _ENTITIES_AT_ONCE]
+            part = entity_ids[start : start + at_once]
             for pair in zip(part, await self._store.get_feature_values(names, part), strict=True):
                 yield pair
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from headwater.access.key_ring import has_api_keys
 from headwater.api.health import Alive, Readiness
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
@@ -34,7 +35,7 @@ class Probes:
         processes: WorkerProcesses | None = None,
     ) -> None:
         self._probe = StoreProbe(store)
-        self._has_keys = bool(store.settings.api_keys)
+        self._has_keys = has_api_keys(store.settings)
         self._metrics = metrics
         self._worker = worker
         self._processes = processes

@@ -19,9 +19,11 @@ from headwater.api.problems import (
 )
 from headwater.core.logging import log
 from headwater.core.tracebacks import format_traceback
+from headwater.errors.hints import shortened
 from headwater.http import request_errors
 from headwater.http.responses import ApiResponse
 
+_LONGEST_DETAIL = 1_500
 _RETRY_AFTER = {"retry-after": "1"}
 
 RULES: dict[type[BaseException], Rule] = {
@@ -35,7 +37,15 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.MethodError: Rule(405, "method", "Method not allowed"),
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
+    request_errors.TooManyValuesError: Rule(
+        422, "too-many-values", "Too many values at once", ("limit",)
+    ),
     access_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
+    access_errors.TooManyWrongKeysError: Rule(
+        429, "too-many-wrong-keys", "Too many wrong API keys"
+    ),
+    # Only the access log shows it; the number is that of other servers.
+    request_errors.DisconnectedError: Rule(499, "disconnected", "Client disconnected"),
     request_errors.TooManyConnectionsError: Rule(
         UNAVAILABLE, "too-many-connections", "Too many connections"
     ),
@@ -53,7 +63,8 @@ def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
     """Return the response to a request that ended in an error."""
     rule = rule_of(error)
     name = f"unknown-{error.kind}" if isinstance(error, errors.UnknownNameError) else rule.name
-    problem = Problem(TYPE_PREFIX + name, rule.title, rule.status, rule.detail.format(error))
+    detail = _without_middle(rule.detail.format(error))
+    problem = Problem(TYPE_PREFIX + name, rule.title, rule.status, detail)
     members = _members(error, rule)
     if request_id:
         members["request_id"] = request_id
@@ -66,7 +77,17 @@ def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
 
 def _members(error: Exception, rule: Rule) -> dict[str, Any]:
     members = {name: getattr(error, name) for name in rule.members}
-    return {name: value for name, value in members.items() if value not in (None, "")}
+    return {
+        name: shortened(value) if isinstance(value, str) else value
+        for name, value in members.items()
+        if value not in (None, "")
+    }
+
+
+def _without_middle(detail: str) -> str:
+    """Return a detail without the middle of a long one: the remedy is at its end."""
+    half = _LONGEST_DETAIL // 2
+    return detail if len(detail) <= 2 * half else f"{detail[:half]} … {detail[-half:]}"
 
 
 def log_problem(

@@ -7,6 +7,8 @@ HeadwaterError
     ├── MethodError             the path has no route with the method
     ├── TooLargeError           the body exceeds the limit
     ├── MediaTypeError          the route does not accept the body's media type
+    ├── TooManyValuesError      the request is for more values than one may read at once
+    ├── DisconnectedError       the client closed its connection before the response
     ├── TooManyConnectionsError  the server has as many open connections as it may have
     └── BacklogError            too many events wait to be processed
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.access.errors import RequestError
+from headwater.errors.hints import quoted
 
 
 class MalformedError(RequestError):
@@ -55,7 +58,7 @@ class MediaTypeError(RequestError):
 
     def __init__(self, media_type: str, accepted: Sequence[str]) -> None:
         super().__init__(
-            f"Content-Type {media_type!r} is not accepted; use {' or '.join(accepted)}"
+            f"Content-Type {quoted(media_type)} is not accepted; use {' or '.join(accepted)}"
         )
 
 
@@ -67,6 +70,25 @@ class TooManyConnectionsError(RequestError):
             f"the server has {limit} open connections, as many as its limit of open files allows; "
             "close some and retry, or raise the limit with `ulimit -n` or LimitNOFILE="
         )
+
+
+class TooManyValuesError(RequestError):
+    """A request for more than ``http.max_values`` values."""
+
+    def __init__(self, entities: int, features: int, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the request is for {entities * features} values ({entities} entity ids and "
+            f"{features} features), more than the maximum of {limit}; send several requests, or "
+            "raise http.max_values"
+        )
+
+
+class DisconnectedError(RequestError):
+    """A client that closed its connection before it got the response."""
+
+    def __init__(self) -> None:
+        super().__init__("the client closed its connection before it got the response")
 
 
 class BacklogError(RequestError):

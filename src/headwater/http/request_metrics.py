@@ -12,6 +12,7 @@ from operator import itemgetter
 from prometheus_client import Counter, Histogram
 
 from headwater.core.logging import LogRecord, log
+from headwater.errors.hints import shortened
 
 OTHER = "(other)"
 """The label of unknown methods: callers choose them, so they must not become labels."""
@@ -29,6 +30,7 @@ REQUEST_SECONDS = Histogram(
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _FLUSH_SECONDS = 0.5
 _BUFFERED_REQUESTS = 512
+_LONGEST_PATH = 1_000
 
 _Answered = tuple[str, str, str, int, float, float, str]
 """Method, route, path and status of a request, when it began and ended, and its id."""
@@ -91,6 +93,7 @@ def _log_record(epoch: float, answered: _Answered) -> _RequestRecord:
     second, fraction = divmod(epoch + ended, 1)
     timestamp = f"{_format_second(second)}.{int(fraction * 1_000_000):06d}+00:00"
     duration = round((ended - began) * 1000, 3)
+    path = shortened(path, _LONGEST_PATH)
     return _RequestRecord(
         timestamp, "info", "request", method, route, path, status, duration, request_id
     )

@@ -12,7 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from headwater.errors import FieldError
-from headwater.errors.hints import nearest
+from headwater.errors.hints import nearest, quoted
 from headwater.http.request_errors import (
     MalformedError,
     MediaTypeError,
@@ -130,7 +130,7 @@ def _field_error(problem: str, kind: type[msgspec.Struct]) -> FieldError:
         choices = _choices(kind, field)
         if choices:
             hint = nearest(value[1], choices)
-            return FieldError(f"unknown {field} {value[1]!r}; {hint}", field)
+            return FieldError(f"unknown {field} {quoted(value[1])}; {hint}", field)
     return FieldError(problem, field)
 
 

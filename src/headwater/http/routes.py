@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope
 from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
 from headwater.errors import FieldError
+from headwater.http.disconnects import run_while_connected
 from headwater.http.request_parsing import (
     Upload,
     convert_parameter,
@@ -29,6 +30,9 @@ JSON_TYPES = ("application/json",)
 
 RouteScope = AccessScope | Literal["public", "any"]
 """The scope that a key needs: none for a public route, any one for ``any``."""
+
+# Reading can stop at any moment; a write goes on to its end after its client has gone.
+_READING: frozenset[RouteScope] = frozenset({"read", "assemble", "records"})
 
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
@@ -52,6 +56,8 @@ class Route(msgspec.Struct, frozen=True):
     accepts: tuple[str, ...] = JSON_TYPES
     documents: Any = None
     """For OpenAPI: the type of an ``Upload`` or of the body of a ``Response``."""
+    applies_limits: bool = False
+    """Whether the function applies the limits of a key; if not, limited keys are refused."""
 
 
 class Parameter(NamedTuple):
@@ -107,7 +113,9 @@ class Endpoint:
     def __init__(self, route: Route, max_body: int) -> None:
         signature = signature_of(route)
         self.scope = route.scope
+        self.applies_limits = route.applies_limits
         self._function = route.function
+        self._stops = route.scope in _READING
         self._status = route.status
         self._accepts = route.accepts
         self._max_body = max_body
@@ -129,7 +137,8 @@ class Endpoint:
         if self._has_body:
             upload = await read_upload(scope, receive, self._accepts, self._max_body)
             arguments["body"] = decode_json(upload.data, self._decoder) if self._decoder else upload
-        result = await self._function(**arguments)
+        call = self._function(**arguments)
+        result = await (run_while_connected(receive, call) if self._stops else call)
         if self._returns_response:
             response: Response = result
             return response

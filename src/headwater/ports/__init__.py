@@ -15,12 +15,20 @@ runner       Task            work that any process can do
 vectors      VectorIndex     the documents of indexes, with chunks and embeddings
 records      RecordLog       the immutable records of all contexts
              Cache           values that may be lost at any time
+audit        AuditLog        the administrative actions, which cannot be changed or removed
 environment  Lifecycle       health and shutdown of all backends of a store (``Backends``)
 
 ``headwater.testing.conformance`` has a test for each promise, in the same words. All methods take
 batches; a single item is a batch of one.
 """
 
+from headwater.ports.audit import (
+    AuditEntry,
+    AuditLog,
+    AuditOutcome,
+    AuditQuery,
+    unknown_cursor,
+)
 from headwater.ports.catalog import (
     BackfillState,
     Catalog,
@@ -109,6 +117,10 @@ from headwater.ports.vectors import (
 __all__ = [
     "AllOf",
     "AnyOf",
+    "AuditEntry",
+    "AuditLog",
+    "AuditOutcome",
+    "AuditQuery",
     "Backends",
     "BackfillState",
     "Batch",
@@ -190,4 +202,5 @@ __all__ = [
     "newest",
     "position_order",
     "publish_result",
+    "unknown_cursor",
 ]

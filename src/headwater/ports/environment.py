@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from headwater.core.short_repr import short_repr
+from headwater.ports.audit import AuditLog
 from headwater.ports.catalog import Catalog
 from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
@@ -77,6 +78,7 @@ class Backends(msgspec.Struct, frozen=True):
     catalog: Catalog
     vectors: VectorIndex
     records: RecordLog
+    audit_log: AuditLog
     cache: Cache
     declarations: Cache
     """Descriptions of declared features, which hold no content and are never kept in memory."""

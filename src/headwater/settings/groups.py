@@ -70,8 +70,14 @@ class HttpSettings(SettingsGroup, frozen=True):
     host: Annotated[Text, "address to listen on"] = "127.0.0.1"
     port: Annotated[Port, "port; 0 for any free port"] = 8000
     max_body_bytes: Annotated[Count, "maximum size of a request body"] = 1_048_576
+    max_values: Annotated[
+        Count, "maximum number of values that one request reads: entity ids times features"
+    ] = 10_000
     rate_limit: Annotated[
         float, Meta(ge=0), "requests per second for each API key; 0 for no limit"
+    ] = 0.0
+    address_rate_limit: Annotated[
+        float, Meta(ge=0), "requests per second for each client address; 0 for no limit"
     ] = 0.0
     access_log: Annotated[bool, "log every request"] = True
     cors_origins: Annotated[

@@ -50,6 +50,9 @@ class Settings(SettingsGroup, frozen=True):
         "reads while the store is known to have lost its data: refuse them, or return defaults",
     ] = "refuse"
     api_key: Annotated[Secret, "API key that requests must send; separate several by commas"] = ""
+    keys_file: Annotated[
+        Text, "file of named API keys, which `headwater keys create` writes; watched for changes"
+    ] = "keys.toml"
     signing_key: Annotated[
         Secret, "keys of records, separated by commas; the first signs, all verify"
     ] = ""
@@ -80,7 +83,7 @@ class Settings(SettingsGroup, frozen=True):
 
     @property
     def api_keys(self) -> tuple[str, ...]:
-        """All valid keys."""
+        """The keys in ``api_key``."""
         return tuple(key for part in self.api_key.split(",") if (key := part.strip()))
 
     def replace(self, **changes: object) -> Settings:

@@ -13,6 +13,7 @@ from headwater.features.frame import check_not_replaying
 from headwater.features.schedule import tick_now
 from headwater.history.retention import PruneReport, Retention, prune
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
+from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -70,7 +71,9 @@ class AdminVerbs:
         >>> await store.admin.drop_group("headwater_workers")
         """
         check_not_replaying("drop_group")
-        await (await self._runtime.open()).backends.groups.drop(name)
+        engine = await self._runtime.open()
+        async with audited(engine, "admin.drop_group", name):
+            await engine.backends.groups.drop(name)
 
     async def rebuild(
         self, *, adopt: bool = False, progress: Progress | None = None
@@ -84,7 +87,10 @@ class AdminVerbs:
         """
         check_not_replaying("rebuild")
         engine = await self._runtime.open()
-        async with engine.backends.lifecycle.restoring(adopt=adopt):
+        async with (
+            audited(engine, "admin.rebuild", adopt=adopt),
+            engine.backends.lifecycle.restoring(adopt=adopt),
+        ):
             await engine.catalog.follow()  # adopted history may have brought its catalog
             return await engine.reconciler.rebuild(progress)
 
@@ -110,7 +116,10 @@ class AdminVerbs:
         if retention == Retention():
             retention = Retention.configured(engine.settings.retention)
         wanted = retention.horizons(engine.clock.now())
-        return await prune(engine.backends, engine.catalog, wanted, dry_run=dry_run)
+        if dry_run:
+            return await prune(engine.backends, engine.catalog, wanted, dry_run=True)
+        async with audited(engine, "admin.prune", before=wanted):
+            return await prune(engine.backends, engine.catalog, wanted)
 
     async def audit(
         self, *, limit: int = 100, records: int = 100, progress: Progress | None = None

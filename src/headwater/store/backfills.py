@@ -15,6 +15,7 @@ from headwater.declarations.series import declared_entry
 from headwater.errors import InvalidInputError
 from headwater.features.frame import check_not_replaying
 from headwater.ports import CatalogState, DeadLetter, FeatureVersion
+from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -104,10 +105,11 @@ class BackfillVerbs:
             progress or _ignore,
         )
         number = None
-        if until is None:
-            number = (await run.run(await begin_backfill(engine, definition, since))).number
-        else:
-            await run.fill(since, until)
+        async with audited(engine, "backfills.run", definition.name, since=since, until=until):
+            if until is None:
+                number = (await run.run(await begin_backfill(engine, definition, since))).number
+            else:
+                await run.fill(since, until)
         if switch:
             await self.switch(feature)
         return BackfillReport(
@@ -164,9 +166,10 @@ class BackfillVerbs:
         before = await engine.backends.catalog.load()
         now = self._runtime.clock.now()
         declared = self._runtime.registry.features
-        state = await engine.catalog.change(
-            lambda state: switched(state, name, declared, version, now)
-        )
+        async with audited(engine, "backfills.switch", name, version=version):
+            state = await engine.catalog.change(
+                lambda state: switched(state, name, declared, version, now)
+            )
         served, previous = (_served(each, name, declared) for each in (state, before))
         await remove_folder(engine, served)
         return SwitchReport(name, served.number, previous.number)
@@ -185,7 +188,8 @@ class BackfillVerbs:
 
         name, engine = feature_name(feature), await self._runtime.open()
         version = await unfinished_backfill(engine, name)
-        await cancel_backfill(engine, name, version)
+        async with audited(engine, "backfills.cancel", name, version=version.number):
+            await cancel_backfill(engine, name, version)
         return version.number
 
 

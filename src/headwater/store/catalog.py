@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.frame import check_not_replaying
+from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -37,7 +38,8 @@ class CatalogVerbs:
         """
         check_not_replaying("rename")
         engine = await self._runtime.open()
-        await engine.feature_catalog.rename(feature_name(old), new)
+        async with audited(engine, "catalog.rename", feature_name(old), new=new):
+            await engine.feature_catalog.rename(feature_name(old), new)
 
     async def drop(
         self, name: FeatureRef, *, version: int | None = None, dry_run: bool = False
@@ -50,8 +52,11 @@ class CatalogVerbs:
         2
         """
         check_not_replaying("drop")
-        engine = await self._runtime.open()
-        return await engine.feature_catalog.drop(feature_name(name), version, dry_run=dry_run)
+        engine, feature = await self._runtime.open(), feature_name(name)
+        if dry_run:
+            return await engine.feature_catalog.drop(feature, version, dry_run=True)
+        async with audited(engine, "catalog.drop", feature, version=version):
+            return await engine.feature_catalog.drop(feature, version)
 
 
 class SyncCatalogVerbs(Blocking[CatalogVerbs]):

@@ -24,6 +24,7 @@ from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.admin import AdminVerbs, SyncAdminVerbs
+from headwater.store.audit_log import AuditVerbs
 from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.contexts import ContextVerbs
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs):
+class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -300,6 +301,7 @@ class SyncStore(Blocking[FeatureStore]):
     list_contexts = blocking(FeatureStore.list_contexts)
     get_record = blocking(FeatureStore.get_record)
     replay = blocking(FeatureStore.replay)
+    audit_log = blocking(FeatureStore.audit_log)
     drain = blocking(FeatureStore.drain)
     open = blocking(FeatureStore.open)
 

@@ -20,6 +20,7 @@ from headwater.ports import (
     PublishResult,
 )
 from headwater.records.lineage import ContextTrace
+from headwater.store.audit_log import audited
 from headwater.store.event_log import EventQuery, find_events
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
@@ -238,8 +239,9 @@ class RecordVerbs:
         True
         """
         check_not_replaying("redact")
-        recorded = (await self._runtime.open()).recorded
-        return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
+        engine = await self._runtime.open()
+        async with audited(engine, "records.redact", ref, pointers=pointers, everywhere=everywhere):
+            return await engine.recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
@@ -305,7 +307,8 @@ class DeadLetterVerbs:
         """
         check_not_replaying("redrive")
         engine = await self._runtime.open()
-        await engine.backends.dead_letters.redrive(ids)
+        async with audited(engine, "dead_letters.redrive", ids=ids):
+            await engine.backends.dead_letters.redrive(ids)
 
     async def discard(self, *ids: str) -> None:
         """Delete dead letters permanently; all or none.
@@ -315,7 +318,8 @@ class DeadLetterVerbs:
         """
         check_not_replaying("discard")
         engine = await self._runtime.open()
-        await engine.backends.dead_letters.discard(ids)
+        async with audited(engine, "dead_letters.discard", ids=ids):
+            await engine.backends.dead_letters.discard(ids)
 
 
 class SyncEventBus(Blocking[EventBus]):

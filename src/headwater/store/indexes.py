@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.features.frame import check_not_replaying
 from headwater.ports import StoredDocument
+from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -82,7 +83,8 @@ class IndexVerbs:
         check_not_replaying("reindex")
         definition = self._runtime.registry.index(index)
         engine = await self._runtime.open()
-        return await engine.reindexer.reindex(definition, progress)
+        async with audited(engine, "indexes.reindex", definition.name):
+            return await engine.reindexer.reindex(definition, progress)
 
     async def drop(self, index: IndexRef) -> int:
         """Remove an index with all its documents and past versions; return their number.
@@ -94,7 +96,8 @@ class IndexVerbs:
         """
         check_not_replaying("drop")
         engine = await self._runtime.open()
-        return await engine.reindexer.drop(index_name(index))
+        async with audited(engine, "indexes.drop", index_name(index)):
+            return await engine.reindexer.drop(index_name(index))
 
 
 class SyncIndexVerbs(Blocking[IndexVerbs]):

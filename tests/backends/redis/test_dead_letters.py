@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.errors import UnknownDeadLetterError
 from headwater.settings.schema import Settings
 
 
@@ -32,9 +33,15 @@ async def test_letters_that_two_redrive_at_once_are_run_once_and_gone(settings: 
         await store.drain()
         first, second, third = [letter.id for letter in await store.dead_letters.list()]
     async with shop(settings, broken=False) as one, shop(settings, broken=False) as other:
-        await asyncio.gather(
-            one.dead_letters.redrive(first, second), other.dead_letters.redrive(second, third)
+        results = await asyncio.gather(
+            one.dead_letters.redrive(first, second),
+            other.dead_letters.redrive(second, third),
+            return_exceptions=True,
         )
+        # One that comes after the other's end finds its letter gone, and redrives none.
+        assert all(each is None or isinstance(each, UnknownDeadLetterError) for each in results)
+        assert None in results
+        await one.dead_letters.redrive(*[each.id for each in await one.dead_letters.list()])
         assert await one.dead_letters.list() == []
         await one.drain()
         rows = await one.get_features(["total"], entity_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from headwater.backends.postgres.audit import PostgresAuditLog
 from headwater.backends.postgres.catalog import CatalogCopy
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import REFUSED
@@ -49,6 +50,7 @@ class PostgresEnvironment:
         self.vectors = PostgresVectorIndex(
             postgres, self._consumer, self.store_check, clock, settings.vectors
         )
+        self.audit_log = PostgresAuditLog(postgres)
         self.catalog = CatalogCopy(postgres, self.store_check)
         self.offline = PostgresOfflineStore(postgres, self._consumer, clock, self._schema)
 

@@ -8,11 +8,15 @@ from importlib.resources import files
 
 import asyncpg
 
+from headwater.backends.postgres.audit import append_entry
 from headwater.backends.postgres.partition_tables import extend
 from headwater.backends.postgres.pool import Connection, address, session_settings, translated
+from headwater.core.callers import current_actor
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
+from headwater.core.values import new_id
 from headwater.errors import BackendError, SchemaError
+from headwater.ports import AuditEntry
 from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import Settings
 
@@ -21,7 +25,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater tables'), hashtext($1)
 _HAS_TABLES = "SELECT to_regclass(format('%I._meta', $1::text)) IS NOT NULL"
 
 
-VERSION = 2
+VERSION = 3
 """The version of the tables that this version of Headwater works with."""
 
 _SCHEMA = files(__package__).joinpath("schema.sql").read_text()
@@ -44,6 +48,7 @@ async def migrate(settings: Settings) -> list[int]:
         if version is None:
             await connection.execute(_SCHEMA)
             await connection.execute("INSERT INTO _meta (version) VALUES ($1)", VERSION)
+            await append_entry(connection, _entry(postgres.schema))
         else:
             check_version(version, postgres.schema)
         await extend(connection, SystemClock().now())
@@ -51,6 +56,20 @@ async def migrate(settings: Settings) -> list[int]:
         return []
     log.debug("tables created", schema=postgres.schema, version=VERSION)
     return [VERSION]
+
+
+def _entry(schema: str) -> AuditEntry:
+    now = SystemClock().now()
+    return AuditEntry(
+        id=new_id(),
+        at=now,
+        actor=current_actor(),
+        action="migrate",
+        target=schema,
+        parameters={"version": VERSION},
+        outcome="done",
+        finished_at=now,
+    )
 
 
 async def installed_version(connection: Connection, schema: str) -> int | None:

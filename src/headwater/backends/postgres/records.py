@@ -15,8 +15,9 @@ from headwater.backends.postgres.errors import ROW_ERRORS
 from headwater.backends.postgres.page_ranges import pages_of
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
-from headwater.core.clock import from_micros, to_micros
+from headwater.core.clock import in_range
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
+from headwater.errors.hints import quoted
 from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
 
 _COLUMNS = StoredRecord.__struct_fields__
@@ -92,8 +93,6 @@ _MAKE_INDEX_KEY = "UPDATE _meta SET index_key = coalesce(index_key, $1) RETURNIN
 _INDEX_KEY_BYTES = 32
 _LAST_CHARACTER = "\U0010ffff"
 _NO_END = (datetime.max.replace(tzinfo=UTC), _LAST_CHARACTER)
-_FIRST_MICROS = to_micros(datetime.min.replace(tzinfo=UTC))
-_LAST_MICROS = to_micros(datetime.max.replace(tzinfo=UTC))
 _CLOSING_SECONDS = 10.0
 
 RECORDS_AT_ONCE = 500
@@ -202,11 +201,11 @@ class PostgresRecordLog:
         # One bound and not two: with two, Postgres may start the index scan at the wrong one.
         bound = await self._position(query.before)
         if query.end is not None:
-            bound = min(bound, (_utc(query.end), ""))
+            bound = min(bound, (in_range(query.end), ""))
         texts = {"name =": query.name, "freshness_status =": query.freshness_status}
         if not all(is_storable(text) for text in texts.values() if text is not None):
             return []
-        filters = {"created_at >=": query.start and _utc(query.start), **texts}
+        filters = {"created_at >=": query.start and in_range(query.start), **texts}
         tests = {test: value for test, value in filters.items() if value is not None}
         return await self._list(records_where(tests), *bound, query.limit, *tests.values())
 
@@ -231,8 +230,8 @@ class PostgresRecordLog:
             )
         if created_at is None:
             raise InvalidInputError(
-                f"no record has the id {before!r}, so a list cannot continue after it; pass the id "
-                "of the last record of the previous list"
+                f"no record has the id {quoted(before)}, so a list cannot continue after it; pass "
+                "the id of the last record of the previous list"
             )
         return created_at, before
 
@@ -257,7 +256,7 @@ class PostgresRecordLog:
 
     async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
         self._check_same_store()
-        end = _utc(before)
+        end = in_range(before)
         if dry_run:
             return await self._postgres.run(lambda connection: connection.fetchval(_COUNT, end))
         return await self._postgres.run(partial(_prune, before=end))
@@ -346,11 +345,3 @@ def _portions(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
 def _is_possible_ref(ref: str) -> bool:
     """Return whether a text may be (part of) an id or hash; Postgres refuses some other texts."""
     return ref.isascii() and "\0" not in ref
-
-
-def _utc(moment: datetime) -> datetime:
-    """Return a moment limited to the range of ``datetime`` in UTC.
-
-    Raises if it has no time zone: the driver would take it for local time.
-    """
-    return from_micros(min(max(to_micros(moment), _FIRST_MICROS), _LAST_MICROS))

@@ -59,6 +59,29 @@ CREATE TABLE _catalog (
     state    text NOT NULL
 );
 
+-- Administrative actions, and how they ended. Both tables can only be added to.
+CREATE TABLE _audit_log (
+    id         text COLLATE "C" PRIMARY KEY,
+    at         timestamptz NOT NULL,
+    actor      text NOT NULL,
+    action     text NOT NULL,
+    target     text NOT NULL,
+    parameters text NOT NULL
+);
+CREATE INDEX ON _audit_log (at, id);
+CREATE TABLE _audit_outcomes (
+    id      text COLLATE "C" PRIMARY KEY,
+    at      timestamptz,
+    outcome text NOT NULL,
+    error   text
+);
+CREATE FUNCTION _refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'the audit log can only be added to'; END $$;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON _audit_log
+FOR EACH STATEMENT EXECUTE FUNCTION _refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON _audit_outcomes
+FOR EACH STATEMENT EXECUTE FUNCTION _refuse_change();
+
 -- The last row taken from each partition of a store's outbox ('' for none). The lock on a row is
 -- the right to take more.
 CREATE TABLE _outbox (

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from headwater.backends.sqlite.audit import SqliteAuditLog
 from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.catalog import SqliteCatalog
@@ -50,6 +51,7 @@ class SqliteEnvironment:
         self.vectors = SqliteVectorIndex(self.home, self._writer, clock)
         self.cache = SqliteCache(self.home, self._writer, clock)
         self.catalog = SqliteCatalog(self.home, self._writer)
+        self.audit_log = SqliteAuditLog(self.home, self._writer)
         self.tail = SqliteRecentHistory(self.home)
 
     def checks(self) -> Sequence[HealthCheck]:

@@ -22,7 +22,7 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20

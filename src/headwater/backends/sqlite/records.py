@@ -17,6 +17,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
+from headwater.errors.hints import quoted
 from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
 
 R = TypeVar("R", bound=RecordSummary)
@@ -141,8 +142,8 @@ class SqliteRecordLog:
         rows = before.isascii() and self._home.read(_CREATED_AT, (before,))
         if not rows:
             raise InvalidInputError(
-                f"no record has the id {before!r}, so the next page cannot be found; pass the id "
-                "of the last record of the previous page"
+                f"no record has the id {quoted(before)}, so the next page cannot be found; pass "
+                "the id of the last record of the previous page"
             )
         return rows[0][0], before
 

@@ -281,3 +281,33 @@ CREATE VIRTUAL TABLE chunk_terms USING fts5(
     terms, content = '', columnsize = 0, tokenize = "ascii tokenchars '._'"
 );
 CREATE VIRTUAL TABLE chunk_term_positions USING fts5vocab('chunk_terms', 'instance');
+
+-- Administrative actions, and how they ended. Both tables can only be added to.
+CREATE TABLE audit_log (
+    id         TEXT NOT NULL PRIMARY KEY,
+    at         INTEGER NOT NULL,
+    actor      TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    target     TEXT NOT NULL,
+    parameters TEXT NOT NULL
+);
+CREATE INDEX audit_log_by_time ON audit_log (at, id);
+CREATE TABLE audit_outcomes (
+    id      TEXT NOT NULL PRIMARY KEY,
+    at      INTEGER,
+    outcome TEXT NOT NULL,
+    error   TEXT
+);
+-- Ignoring a second insert also keeps REPLACE, which fires no DELETE trigger, from changing a row.
+CREATE TRIGGER audit_log_insert BEFORE INSERT ON audit_log
+WHEN EXISTS (SELECT 1 FROM audit_log WHERE id = new.id) BEGIN SELECT RAISE(IGNORE); END;
+CREATE TRIGGER audit_log_update BEFORE UPDATE ON audit_log
+BEGIN SELECT RAISE(ABORT, 'the audit log can only be added to'); END;
+CREATE TRIGGER audit_log_delete BEFORE DELETE ON audit_log
+BEGIN SELECT RAISE(ABORT, 'the audit log can only be added to'); END;
+CREATE TRIGGER audit_outcomes_insert BEFORE INSERT ON audit_outcomes
+WHEN EXISTS (SELECT 1 FROM audit_outcomes WHERE id = new.id) BEGIN SELECT RAISE(IGNORE); END;
+CREATE TRIGGER audit_outcomes_update BEFORE UPDATE ON audit_outcomes
+BEGIN SELECT RAISE(ABORT, 'the audit log can only be added to'); END;
+CREATE TRIGGER audit_outcomes_delete BEFORE DELETE ON audit_outcomes
+BEGIN SELECT RAISE(ABORT, 'the audit log can only be added to'); END;

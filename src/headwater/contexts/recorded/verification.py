@@ -38,7 +38,7 @@ def check_signing(settings: Settings) -> None:
     if settings.signature_mode == "required" and not keyring.keys:
         raise ConfigError(
             "HEADWATER_SIGNATURE_MODE is 'required', but no key is configured; set "
-            "HEADWATER_SIGNING_KEY to the output of `headwater keys generate KEY_ID`"
+            "HEADWATER_SIGNING_KEY to the output of `headwater keys signing generate KEY_ID`"
         )
 
 

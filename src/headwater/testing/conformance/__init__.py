@@ -9,6 +9,7 @@ pytest-asyncio in auto mode and hypothesis. In a conftest.py,
 ``pytest.register_assert_rewrite("headwater.testing.conformance")`` makes their failures readable.
 """
 
+from headwater.testing.conformance.audit import AuditLogConformance
 from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.catalog import CatalogConformance
@@ -28,6 +29,7 @@ from headwater.testing.conformance.vector_searches import VectorSearchConformanc
 from headwater.testing.conformance.vectors import VectorIndexConformance
 
 __all__ = [
+    "AuditLogConformance",
     "BusConformance",
     "CacheConformance",
     "CatalogConformance",

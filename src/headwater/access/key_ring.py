@@ -1,0 +1,127 @@
+"""All valid API keys: those of the settings, and those of the keys file, which is watched."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headwater.access.errors import KeyRequiredError
+from headwater.access.key_format import digest_of
+from headwater.access.keys_file import ApiKey, read_keys
+from headwater.access.rate_limits import TokenBucket
+from headwater.core.callers import Caller
+from headwater.core.logging import log
+from headwater.errors import ConfigError
+from headwater.settings.schema import Settings
+
+_POLL_SECONDS = 1.0
+
+
+class KnownKey:
+    """A valid key: its caller, its rate limit, and whether a request has used it before."""
+
+    __slots__ = ("bucket", "caller", "digest", "expires_at", "is_used")
+
+    def __init__(self, caller: Caller, digest: bytes, expires_at: float, rate: float) -> None:
+        self.caller = caller
+        self.digest = digest
+        self.expires_at = expires_at
+        self.bucket = TokenBucket(rate) if rate else None
+        self.is_used = False
+
+
+class KeyRing:
+    """Finds the caller of a key.
+
+    The file is looked at, at most once a second, when a request arrives. If it is missing or
+    invalid after it was read, the keys read before stay valid, and the error is logged once.
+    """
+
+    def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
+        self._path = Path(settings.keys_file)
+        self._rate = settings.http.rate_limit
+        self._now = now
+        self._known = {each.digest: each for each in self._known_from_settings(settings.api_keys)}
+        self._of_settings = tuple(self._known.values())
+        self._signature = _signature(self._path)
+        self._next_look = time.monotonic() + _POLL_SECONDS
+        self.problem: str | None = None
+        """Why the keys file could not be read when it last changed, or None."""
+        self.is_empty = not self._of_settings and self._signature is None
+        """Whether no key was ever configured; a file from which all keys were removed counts."""
+        if self._signature is not None:
+            self._take(read_keys(self._path))
+
+    def find(self, key: bytes) -> KnownKey | None:
+        """Return a valid key, or None if it is unknown; raise KeyRequiredError if it is expired."""
+        # Digests of unknown keys cannot be chosen, so the time of this lookup reveals nothing.
+        digest = digest_of(key)
+        known = self._known.get(digest)
+        if known is None or not hmac.compare_digest(known.digest, digest):
+            return None
+        if known.expires_at != math.inf and known.expires_at <= self._now():
+            raise KeyRequiredError(f"the API key {known.caller.name!r} has expired; use another")
+        return known
+
+    def look(self, monotonic: float) -> None:
+        """Read the file again if it has changed; this does nothing for a second after a look."""
+        if monotonic < self._next_look:
+            return
+        self._next_look = monotonic + _POLL_SECONDS
+        signature = _signature(self._path)
+        if signature == self._signature:
+            return
+        try:
+            if signature is None:
+                raise ConfigError(f"keys file {self._path} is missing; its keys stay valid")
+            self._take(read_keys(self._path))
+        except ConfigError as error:
+            self.problem = str(error)
+            log.error("keys file not read", error=self.problem)
+        else:
+            self.problem = None
+            log.info("keys file read", keys=len(self._known) - len(self._of_settings))
+        self._signature = signature
+
+    def _take(self, keys: dict[str, ApiKey]) -> None:
+        """Replace the keys of the file; unchanged ones keep the state of their rate limits."""
+        self.is_empty = False
+        known = {each.digest: each for each in self._of_settings}
+        for name, key in keys.items():
+            caller, expires = key.caller(name), math.inf
+            if key.expires is not None:
+                expires = key.expires.timestamp()
+            rate = self._rate if key.rate_limit is None else key.rate_limit
+            new = KnownKey(caller, key.digest, expires, rate)
+            old = self._known.get(key.digest)
+            if old is not None:
+                new.is_used = old.is_used
+                if old.bucket and old.bucket.rate == rate:
+                    new.bucket = old.bucket
+            known[key.digest] = new
+        self._known = known
+
+    def _known_from_settings(self, keys: tuple[str, ...]) -> Iterator[KnownKey]:
+        for number, key in enumerate(keys, 1):
+            caller = Caller(f"api_key {number}")
+            yield KnownKey(caller, digest_of(key.encode()), math.inf, self._rate)
+
+
+def has_api_keys(settings: Settings) -> bool:
+    """Return whether the settings or the keys file have API keys."""
+    return not KeyRing(settings).is_empty
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    """Return values that change with a file, or None if it does not exist."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"keys file {path} cannot be read: {error.strerror}") from error
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,160 @@
+"""The audit log of a store: write administrative actions, and read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.core.callers import current_actor
+from headwater.core.logging import log
+from headwater.core.values import LONGEST_NAME, new_id
+from headwater.errors import BackendError, InvalidInputError
+from headwater.ports import AuditEntry, AuditOutcome, AuditQuery
+from headwater.store.runtime import Runtime
+
+if TYPE_CHECKING:
+    from headwater.engine.engine import Engine
+
+LARGEST_AUDIT_PAGE = 1_000
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Audit entries, the newest first; `next_cursor` is None on the last page."""
+
+    entries: Sequence[AuditEntry]
+    next_cursor: str | None
+
+    def __repr__(self) -> str:
+        more = "the last page" if self.next_cursor is None else "more follow"
+        return f"<AuditPage entries={len(self.entries)}, {more}>"
+
+
+class AuditVerbs:
+    """The part of ``FeatureStore`` that reads the audit log, and adds to it."""
+
+    _runtime: Runtime
+
+    async def audit_log(
+        self,
+        *,
+        action: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        """Return administrative actions, newest first: who did what, when, and how it ended.
+
+        ``cursor`` is the ``next_cursor`` of the previous page.
+
+        >>> await store.indexes.drop("docs")
+        1
+        >>> [entry] = (await store.audit_log(action="indexes.drop")).entries
+        >>> entry.target, entry.outcome
+        ('docs', 'done')
+        """
+        if not 1 <= limit <= LARGEST_AUDIT_PAGE:
+            raise InvalidInputError(
+                f"limit is {limit}; it must be between 1 and {LARGEST_AUDIT_PAGE}"
+            )
+        for name, moment in {"since": since, "before": before}.items():
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidInputError(f"{name} has no time zone; pass an aware datetime")
+        query = AuditQuery(
+            action=action, actor=actor, since=since, before=before, cursor=cursor, limit=limit + 1
+        )
+        entries = await (await self._runtime.open()).backends.audit_log.entries(query)
+        page = entries[:limit]
+        return AuditPage(
+            entries=page, next_cursor=page[-1].id if len(entries) > len(page) else None
+        )
+
+    def audited(
+        self, action: str, target: str = "", **parameters: Any
+    ) -> AbstractAsyncContextManager[None]:
+        """Log the code inside as an administrative action of the current caller.
+
+        The store's own verbs log themselves. If the action cannot be logged, it does not start.
+
+        >>> async with store.audited("keys.rotate", "billing"):
+        ...     pass
+        >>> (await store.audit_log(action="keys.rotate")).entries[0].outcome
+        'done'
+        """
+        return self._audited(action, target, parameters)
+
+    @asynccontextmanager
+    async def _audited(
+        self, action: str, target: str, parameters: dict[str, Any]
+    ) -> AsyncIterator[None]:
+        async with audited(await self._runtime.open(), action, target, **parameters):
+            yield
+
+
+@asynccontextmanager
+async def audited(
+    engine: Engine, action: str, target: str = "", **parameters: Any
+) -> AsyncIterator[None]:
+    """Log an action before it starts, and its outcome; raise if it cannot be logged.
+
+    Parameters must not contain personal values: the log cannot be redacted.
+    """
+    entry = AuditEntry(
+        id=new_id(),
+        at=engine.clock.now(),
+        actor=_storable_text(current_actor()),
+        action=action,
+        target=_storable_text(target),
+        parameters={name: _storable(value) for name, value in parameters.items()},
+    )
+    await engine.backends.audit_log.append(entry)
+    try:
+        yield
+    except asyncio.CancelledError:
+        await _finish(engine, entry, "cancelled")
+        raise
+    except Exception as error:
+        await _finish(engine, entry, "failed", type(error).__name__)
+        raise
+    await _finish(engine, entry, "done")
+
+
+async def _finish(
+    engine: Engine, entry: AuditEntry, outcome: AuditOutcome, error: str | None = None
+) -> None:
+    """Add the outcome; the action itself is in the log already and cannot be undone."""
+    ended = replace(entry, outcome=outcome, finished_at=engine.clock.now(), error=error)
+    try:
+        await engine.backends.audit_log.append(ended)
+    except BackendError as problem:
+        log.error(
+            "audit outcome not stored",
+            action=entry.action,
+            id=entry.id,
+            outcome=outcome,
+            error=str(problem),
+        )
+
+
+def _storable(value: object) -> Any:
+    """Return a value as JSON, with texts that every database can store."""
+    match msgspec.to_builtins(value):
+        case str() as text:
+            return _storable_text(text)
+        case dict() as fields:
+            return {name: _storable(each) for name, each in fields.items()}
+        case list() | tuple() as items:
+            return [_storable(each) for each in items]
+        case other:
+            return other
+
+
+def _storable_text(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:LONGEST_NAME]
